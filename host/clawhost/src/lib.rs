@@ -1,0 +1,1 @@
+//! The clawhost command: serve a language model and keep training it from its conversations

@@ -1,0 +1,2 @@
+//! The `clawhost` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The small worlds the embedded policy is pretrained on, and its tokenizer

@@ -1,0 +1,1 @@
+//! Personas, fixed scorers, arms and reports: does it learn?

@@ -1,0 +1,1 @@
+//! HTTP: the OpenAI dialect, feedback and operator pages

@@ -1,0 +1,1 @@
+//! The durable record of turns, verdicts, samples, steps and adapters

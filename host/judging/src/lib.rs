@@ -1,0 +1,1 @@
+//! Votes, verdicts and samples

@@ -1,0 +1,1 @@
+//! The WebAssembly component host: load, grants, limits, receipts

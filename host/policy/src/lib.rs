@@ -1,0 +1,1 @@
+//! The engine: checkpoints, tokenizer, chat template, batching, sampling, adapters, gradients

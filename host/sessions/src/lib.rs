@@ -1,0 +1,1 @@
+//! Collecting turns from live traffic: continuity, next state, retries, idle

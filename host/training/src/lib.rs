@@ -1,0 +1,1 @@
+//! Advantages, losses, optimizer, checkpoints and release of adapters

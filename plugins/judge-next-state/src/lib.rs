@@ -1,0 +1,1 @@
+//! Scores a turn from what followed it
