@@ -1,0 +1,199 @@
+//! Feedback, verdicts and samples: what was thought of a turn.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::TurnRecord;
+use crate::ids::{SampleId, SessionId, StepId, TurnId};
+use crate::words::words;
+
+words! {
+    /// How far judging a turn has come.
+    JudgingState {
+        /// Nothing to judge it by yet.
+        Waiting = "waiting",
+        /// Complete, and with a next state or feedback that no judgement has seen.
+        Ready = "ready",
+        /// Judged.
+        Done = "done",
+        /// Not judged, with a reason.
+        Skipped = "skipped",
+    }
+}
+
+words! {
+    /// What became of a sample. Moves once, away from `queued`.
+    SampleState {
+        /// Waits for a step.
+        Queued = "queued",
+        /// Was part of a step.
+        Trained = "trained",
+        /// Will never be trained, with a reason.
+        Dropped = "dropped",
+    }
+}
+
+/// What a user said of a reply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Feedback {
+    /// Which turn.
+    pub turn: TurnId,
+    /// −1 to 1.
+    pub score: Option<f32>,
+    /// In words.
+    pub text: Option<String>,
+    /// When, unix milliseconds.
+    pub ms: i64,
+}
+
+/// What a judge gave: a reward, or none with a reason. None is never a zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum VerdictOutcome {
+    /// A verdict.
+    Verdict {
+        /// Finite.
+        reward: f32,
+        /// Whether the judge lets the turn train.
+        accept: bool,
+    },
+    /// No verdict.
+    None {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A verdict to be recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewVerdict {
+    /// `plugin:<name>` or `user`.
+    pub source: String,
+    /// sha256 of the component that gave it, in hex.
+    pub digest: Option<String>,
+    /// The reward, or why there is none.
+    pub outcome: VerdictOutcome,
+    /// The single votes.
+    pub votes: Value,
+    /// Why, in words.
+    pub rationale: String,
+    /// Further numbers of the judge.
+    pub metrics: Value,
+    /// When, unix milliseconds.
+    pub ms: i64,
+}
+
+/// A verdict as recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VerdictRecord {
+    /// Number of the verdict, from 1 up.
+    pub id: i64,
+    /// Which turn.
+    pub turn: TurnId,
+    /// `plugin:<name>` or `user`.
+    pub source: String,
+    /// sha256 of the component that gave it, in hex.
+    pub digest: Option<String>,
+    /// The reward, or why there is none.
+    pub outcome: VerdictOutcome,
+    /// The single votes.
+    pub votes: Value,
+    /// Why, in words.
+    pub rationale: String,
+    /// Further numbers of the judge.
+    pub metrics: Value,
+    /// When, unix milliseconds.
+    pub ms: i64,
+}
+
+/// A turn that is to be trained on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewSample {
+    /// Which turn.
+    pub turn: TurnId,
+    /// Finite.
+    pub reward: f32,
+    /// Which running mean it is measured against.
+    pub baseline_key: String,
+    /// What it was made from.
+    pub provenance: Value,
+}
+
+/// A sample with the token data that a step needs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleRecord {
+    /// Which sample.
+    pub id: SampleId,
+    /// The turn it was made from.
+    pub turn: TurnId,
+    /// The session of that turn.
+    pub session: SessionId,
+    /// The group of that turn.
+    pub group: String,
+    /// Its reward.
+    pub reward: f32,
+    /// Which running mean it is measured against.
+    pub baseline_key: String,
+    /// What it was made from.
+    pub provenance: Value,
+    /// What became of it.
+    pub state: SampleState,
+    /// Why it was dropped.
+    pub reason: Option<String>,
+    /// The step that trained or dropped it.
+    pub step: Option<StepId>,
+    /// The advantage it was trained with.
+    pub advantage: Option<f32>,
+    /// When it was made, unix milliseconds.
+    pub created_ms: i64,
+    /// Token ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// The sampled token ids.
+    pub token_ids: Vec<u32>,
+    /// Log-probs of the distribution that was sampled from; one per token.
+    pub logprobs: Vec<f32>,
+    /// Log-probs of the full softmax at the sampling temperature; one per token.
+    pub full_logprobs: Vec<f32>,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// Version of the adapter that sampled it.
+    pub adapter_version: u64,
+}
+
+/// What a judgement was based on, so that evidence which came meanwhile is judged too.
+///
+/// Made from the [`TurnRecord`] that the judges saw. Made from a bare [`TurnId`] it means: all
+/// that the journal holds at the time of the commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnSeen {
+    pub(crate) turn: TurnId,
+    pub(crate) evidence: Option<Evidence>,
+}
+
+/// The part of a turn that judges look at and that can still grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    pub(crate) next_state: bool,
+    pub(crate) feedback: usize,
+}
+
+impl From<TurnId> for TurnSeen {
+    fn from(turn: TurnId) -> TurnSeen {
+        TurnSeen {
+            turn,
+            evidence: None,
+        }
+    }
+}
+
+impl From<&TurnRecord> for TurnSeen {
+    fn from(record: &TurnRecord) -> TurnSeen {
+        TurnSeen {
+            turn: record.id,
+            evidence: Some(Evidence {
+                next_state: record.next_state.is_some(),
+                feedback: record.feedback.len(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What is written into the journal, and what is read back from it.
+//!
+//! `New…` values go in, `…Record` values come out. None of them does anything.
+
+mod judgement;
+mod training;
+mod turn;
+
+pub use judgement::{
+    Feedback, JudgingState, NewSample, NewVerdict, SampleRecord, SampleState, TurnSeen,
+    VerdictOutcome, VerdictRecord,
+};
+pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
+pub use turn::{
+    Arrival, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,
+    SessionUpsert, TurnKind, TurnRecord, TurnState,
+};

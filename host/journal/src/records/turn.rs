@@ -1,0 +1,279 @@
+//! Sessions and turns: what a request brought, what the model answered, what came next.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Feedback, JudgingState, SampleState, StepOutcome};
+use crate::ids::{SampleId, SessionId, TurnId};
+use crate::words::words;
+
+words! {
+    /// Whether a turn belongs to the conversation proper.
+    TurnKind {
+        /// A later request builds on it, or the client said so.
+        Main = "main",
+        /// A one-shot request beside the conversation (title, summary, heartbeat).
+        Side = "side",
+        /// Not known yet.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// How far the reply has come. Moves once, away from `generating`.
+    TurnState {
+        /// The engine is at work, or the server stopped while it was.
+        Generating = "generating",
+        /// The whole reply is recorded.
+        Complete = "complete",
+        /// Something outside cut it: the client left or the server stopped. Never trains.
+        Aborted = "aborted",
+        /// It came to nothing. Never trains.
+        Failed = "failed",
+    }
+}
+
+words! {
+    /// Why the engine stopped.
+    Finish {
+        /// End of sequence or a stop text.
+        Stop = "stop",
+        /// The token limit.
+        Length = "length",
+        /// The reply calls tools.
+        ToolCalls = "tool_calls",
+        /// Cut before its end.
+        Aborted = "aborted",
+    }
+}
+
+/// One request as it comes in. Recorded in one transaction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// The session it belongs to; opened when unknown, reopened when ended.
+    pub session: SessionUpsert,
+    /// Older turns that this request answers.
+    pub next_state_of: Vec<NextState>,
+    /// One turn per choice asked for.
+    pub turns: Vec<NewTurn>,
+}
+
+/// A session as a request names it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionUpsert {
+    /// Which session.
+    pub id: SessionId,
+    /// How it was found: `header`, `body`, `content` or `new`. Kept from the first request.
+    pub origin: String,
+    /// Name of the API key. Kept from the first request that had one.
+    pub key: Option<String>,
+    /// The client's `user` field. Kept from the first request that had one.
+    pub user: Option<String>,
+    /// Time of the request, unix milliseconds.
+    pub ms: i64,
+}
+
+/// What followed a reply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NextState {
+    /// The turn that was answered. It becomes a main turn.
+    pub turn: TurnId,
+    /// All messages after the reply, a JSON array.
+    pub messages: Value,
+    /// When they came, unix milliseconds.
+    pub ms: i64,
+}
+
+/// A turn about to be generated: everything that is known before its first token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewTurn {
+    /// Id of the HTTP response; shared by its choices.
+    pub response_id: String,
+    /// Index of the choice in its response, from 0.
+    pub choice: u32,
+    /// Replies to the same request share a group: choices of one response, and retries.
+    pub group: String,
+    /// What is known of its kind.
+    pub kind: TurnKind,
+    /// The turn whose reply this request continues.
+    pub parent: Option<TurnId>,
+    /// When the request came, unix milliseconds.
+    pub received_ms: i64,
+    /// Name of the API key.
+    pub key: Option<String>,
+    /// Digest of the request, by which a retry is known.
+    pub request_digest: String,
+    /// Messages of the request.
+    pub messages: Value,
+    /// Tools of the request.
+    pub tools: Value,
+    /// Token ids of the rendered prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Sampling parameters as used.
+    pub sampling: Value,
+    /// Sampling temperature, finite.
+    pub temperature: f32,
+    /// Version of the adapter that serves it; 0 is the base model.
+    pub adapter_version: u64,
+    /// Digest of that adapter; empty for the base model.
+    pub adapter_digest: String,
+    /// Name of the model as the client asked for it.
+    pub model: String,
+    /// How the session and the parent were found.
+    pub matched: Value,
+}
+
+/// A reply, whole or (with [`Finish::Aborted`]) as far as it came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// When it ended, unix milliseconds.
+    pub ms: i64,
+    /// Why it ended.
+    pub finish: Finish,
+    /// The assistant message as the client saw it.
+    pub reply: Value,
+    /// Digest of the normalised reply, by which a later request is matched.
+    pub anchor: Option<String>,
+    /// The sampled token ids.
+    pub token_ids: Vec<u32>,
+    /// Their log-probs under the distribution that was really sampled from; one per token.
+    pub logprobs: Vec<f32>,
+    /// Their log-probs under the full softmax at the sampling temperature; one per token.
+    pub full_logprobs: Vec<f32>,
+}
+
+/// A turn with all that is known of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnRecord {
+    /// Which turn.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionId,
+    /// Position in the session, from 0; every choice has its own.
+    pub seq: u32,
+    /// Id of the HTTP response; shared by its choices.
+    pub response_id: String,
+    /// Index of the choice in its response, from 0.
+    pub choice: u32,
+    /// Replies to the same request share a group.
+    pub group: String,
+    /// Main, side or not known.
+    pub kind: TurnKind,
+    /// The turn whose reply this request continues.
+    pub parent: Option<TurnId>,
+    /// When the request came, unix milliseconds.
+    pub received_ms: i64,
+    /// Name of the API key.
+    pub key: Option<String>,
+    /// Digest of the request.
+    pub request_digest: String,
+    /// Messages of the request.
+    pub messages: Value,
+    /// Tools of the request.
+    pub tools: Value,
+    /// Token ids of the rendered prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Sampling parameters as used.
+    pub sampling: Value,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// Version of the adapter that served it; 0 is the base model.
+    pub adapter_version: u64,
+    /// Digest of that adapter.
+    pub adapter_digest: String,
+    /// Name of the model as the client asked for it.
+    pub model: String,
+    /// How the session and the parent were found, and forks (see [`crate::Journal::arrive`]).
+    pub matched: Value,
+    /// How far the reply has come.
+    pub state: TurnState,
+    /// The reply; for an aborted turn as far as it came.
+    pub completion: Option<Completion>,
+    /// All messages that followed the reply.
+    pub next_state: Option<Value>,
+    /// When they came, unix milliseconds.
+    pub next_ms: Option<i64>,
+    /// Whether a judgement has seen the next state.
+    pub next_judged: bool,
+    /// How far judging has come.
+    pub judging: JudgingState,
+    /// Why the turn was aborted, failed or skipped.
+    pub reason: Option<String>,
+    /// What the user said of it, oldest first.
+    pub feedback: Vec<Feedback>,
+    /// How many of `feedback`, from the first, a judgement has seen.
+    pub feedback_judged: u32,
+}
+
+/// A session and how busy it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// Which session.
+    pub id: SessionId,
+    /// How it was first found: `header`, `body`, `content` or `new`.
+    pub origin: String,
+    /// Name of the API key.
+    pub key: Option<String>,
+    /// The client's `user` field.
+    pub user: Option<String>,
+    /// First request, unix milliseconds.
+    pub started_ms: i64,
+    /// Last request or end of a reply, unix milliseconds.
+    pub last_ms: i64,
+    /// When it ended, unix milliseconds; none while it is open.
+    pub ended_ms: Option<i64>,
+    /// Why it ended.
+    pub end_reason: Option<String>,
+    /// How many turns it has.
+    pub turns: u32,
+}
+
+/// The record of one forgetting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Which session is gone.
+    pub session: SessionId,
+    /// When, unix milliseconds.
+    pub ms: i64,
+    /// The turns that were dropped.
+    pub turns: Vec<TurnId>,
+    /// The samples that were dropped, trained ones included.
+    pub samples: Vec<SampleId>,
+    /// How many verdicts were dropped.
+    pub verdicts: u64,
+    /// How many pieces of feedback were dropped.
+    pub feedback: u64,
+    /// Versions of the adapters that had learned from it, directly or through a parent, ascending.
+    pub adapters: Vec<u64>,
+}
+
+/// How many of everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Sessions, open and ended.
+    pub sessions: u64,
+    /// Turns by state.
+    pub turns: BTreeMap<TurnState, u64>,
+    /// Turns by state of judging.
+    pub judging: BTreeMap<JudgingState, u64>,
+    /// Why turns were skipped.
+    pub skipped: BTreeMap<String, u64>,
+    /// Verdicts that carry a reward.
+    pub verdicts: u64,
+    /// Judges that gave none, by reason.
+    pub no_verdict: BTreeMap<String, u64>,
+    /// Pieces of feedback.
+    pub feedback: u64,
+    /// Samples by state.
+    pub samples: BTreeMap<SampleState, u64>,
+    /// Why samples were dropped.
+    pub dropped: BTreeMap<String, u64>,
+    /// Steps by outcome.
+    pub steps: BTreeMap<StepOutcome, u64>,
+    /// Adapters recorded.
+    pub adapters: u64,
+    /// Sessions forgotten.
+    pub forgotten: u64,
+}
