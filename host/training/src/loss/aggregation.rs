@@ -1,0 +1,77 @@
+//! How the losses of tokens become one number.
+//!
+//! Every aggregation is a sum of token losses in which a token of sequence i has the coefficient
+//! c_i, and c_i depends on nothing but the counts of trained tokens of the *whole* step. So a step
+//! can be split into passes of any size, and its gradient stays the same.
+
+use std::num::NonZeroUsize;
+
+/// Aggregation of token losses. Default: `seq-mean-token-mean`, so that a long reply does not
+/// outvote a short one: a person rates replies, not tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aggregation {
+    /// Sum over all tokens / number of tokens.
+    TokenMean,
+    /// Mean over sequences of the mean over their tokens.
+    #[default]
+    SeqMeanTokenMean,
+    /// Mean over sequences of the sum over their tokens.
+    SeqMeanTokenSum,
+    /// Sum over all tokens / a fixed number of tokens.
+    Constant(NonZeroUsize),
+    /// Sum over all tokens / (number of sequences, empty ones too, × a fixed length).
+    SeqConstant(NonZeroUsize),
+}
+
+impl Aggregation {
+    /// The coefficient of each sequence's tokens, given how many of them train. Sequences without a
+    /// trained token get 0 and are left out of means over sequences.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^53"
+    )]
+    pub fn coefficients(self, trained_tokens: &[usize]) -> Vec<f64> {
+        let tokens: usize = trained_tokens.iter().sum();
+        let sequences = trained_tokens.iter().filter(|&&count| count > 0).count();
+        trained_tokens
+            .iter()
+            .map(|&count| {
+                if count == 0 {
+                    return 0.0;
+                }
+                match self {
+                    Aggregation::TokenMean => 1.0 / tokens as f64,
+                    Aggregation::SeqMeanTokenMean => 1.0 / (sequences as f64 * count as f64),
+                    Aggregation::SeqMeanTokenSum => 1.0 / sequences as f64,
+                    Aggregation::Constant(length) => 1.0 / length.get() as f64,
+                    Aggregation::SeqConstant(length) => {
+                        1.0 / (trained_tokens.len() as f64 * length.get() as f64)
+                    }
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_constant_loss_keeps_its_value_under_every_mean(counts in prop::collection::vec(0usize..20, 1..8)) {
+            prop_assume!(counts.iter().any(|&count| count > 0));
+            for mean in [Aggregation::TokenMean, Aggregation::SeqMeanTokenMean] {
+                let total: f64 = mean.coefficients(&counts).iter().zip(&counts).map(|(c, &n)| c * n as f64).sum();
+                prop_assert!((total - 1.0).abs() < 1e-12, "{mean:?} gives {total}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_to_train_gives_zeros() {
+        assert_eq!(Aggregation::TokenMean.coefficients(&[0, 0]), vec![0.0, 0.0]);
+    }
+}

@@ -1,0 +1,16 @@
+//! Losses over log-probs, one formula a file, each with its partial derivatives.
+//!
+//! Notation: lp = log-prob now, lo = recomputed by the trainer before the update, lb = recorded by
+//! the engine when it sampled, lr = reference (base model).
+
+mod aggregation;
+mod importance;
+mod kl;
+mod objective;
+mod ppo;
+
+pub use aggregation::Aggregation;
+pub use importance::{Bound, Importance, Mismatch, Span};
+pub use kl::{Divergence, Estimate};
+pub use objective::{LossError, Objective, Penalty, SequenceInputs, SequenceLoss};
+pub use ppo::{Clip, Surrogate};

@@ -1,0 +1,288 @@
+//! The whole objective of a sequence: surrogate × importance weight + KL penalty − entropy bonus.
+//!
+//! It sees log-probs and entropies and returns the loss with its partial derivatives; the policy
+//! back-propagates exactly those. It knows neither model nor optimizer, and it trusts no length.
+
+use crate::loss::kl::Divergence;
+use crate::loss::ppo::Clip;
+use crate::real::Real;
+
+/// Penalty for leaving the reference (the base model).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Penalty {
+    /// Which estimator.
+    pub divergence: Divergence,
+    /// Factor on it; 0 turns the penalty off.
+    pub coefficient: f64,
+    /// Multiply by the ratio to the old policy, which makes the derivative unbiased off-policy.
+    pub weighted: bool,
+}
+
+/// The objective of policy optimisation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Objective {
+    /// Clip range of the surrogate.
+    pub clip: Clip,
+    /// KL to the reference.
+    pub penalty: Penalty,
+    /// Factor on the entropy that is subtracted from the loss; 0 turns the bonus off.
+    pub entropy_bonus: f64,
+}
+
+/// What the loss of one sequence is computed from; each slice has one entry per token of the reply.
+#[derive(Debug, Clone, Copy)]
+pub struct SequenceInputs<'a, R> {
+    /// Log-prob now (differentiable).
+    pub logprobs: &'a [R],
+    /// Entropy now (differentiable); may be empty when the entropy bonus is 0.
+    pub entropies: &'a [R],
+    /// Log-prob under the policy that the ratio is measured from.
+    pub old: &'a [R],
+    /// Log-prob under the reference; may be empty when the KL coefficient is 0.
+    pub reference: &'a [R],
+    /// Importance weights, constants; empty = all one.
+    pub weights: &'a [R],
+    /// Advantages.
+    pub advantages: &'a [R],
+    /// Which tokens train; empty = all.
+    pub mask: &'a [bool],
+}
+
+/// Loss of one sequence, and what the step reports about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SequenceLoss<R> {
+    /// This sequence's share of the step's loss.
+    pub loss: f64,
+    /// d loss / d log-prob.
+    pub d_logprob: Vec<R>,
+    /// d loss / d entropy; empty when the entropy bonus is 0.
+    pub d_entropy: Vec<R>,
+    /// Trained tokens.
+    pub tokens: usize,
+    /// Tokens whose ratio was clipped.
+    pub clipped: usize,
+    /// Sum of the KL estimates to the reference over trained tokens (0 without a reference).
+    pub divergence: f64,
+    /// Sum of the k3 estimates to the old policy over trained tokens.
+    pub drift: f64,
+    /// Sum of the entropies over trained tokens (0 without entropies).
+    pub entropy: f64,
+}
+
+/// Inputs that do not fit each other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the loss got {got} values of `{what}` for a reply of {expected} tokens")]
+pub struct LossError {
+    /// Which input.
+    pub what: &'static str,
+    /// Tokens of the reply.
+    pub expected: usize,
+    /// Values that came.
+    pub got: usize,
+}
+
+impl Objective {
+    /// Loss and partial derivatives of one sequence. `coefficient` is the sequence's entry of
+    /// [`crate::loss::Aggregation::coefficients`] over the whole step.
+    ///
+    /// # Errors
+    /// When the lengths of the inputs differ.
+    pub fn evaluate<R: Real>(
+        &self,
+        inputs: &SequenceInputs<'_, R>,
+        coefficient: f64,
+    ) -> Result<SequenceLoss<R>, LossError> {
+        self.check(inputs)?;
+        let scale = R::of(coefficient);
+        let length = inputs.logprobs.len();
+        let mut out = SequenceLoss {
+            loss: 0.0,
+            d_logprob: Vec::with_capacity(length),
+            d_entropy: Vec::new(),
+            tokens: 0,
+            clipped: 0,
+            divergence: 0.0,
+            drift: 0.0,
+            entropy: 0.0,
+        };
+        let bonus = R::of(self.entropy_bonus);
+        let penalty = R::of(self.penalty.coefficient);
+        for (t, ((&logprob, &old), &advantage)) in inputs
+            .logprobs
+            .iter()
+            .zip(inputs.old)
+            .zip(inputs.advantages)
+            .enumerate()
+        {
+            let trains = inputs.mask.get(t).copied().unwrap_or(true);
+            if self.entropy_bonus != 0.0 {
+                out.d_entropy
+                    .push(if trains { -(bonus * scale) } else { R::ZERO });
+            }
+            if !trains {
+                out.d_logprob.push(R::ZERO);
+                continue;
+            }
+            let weight = inputs.weights.get(t).copied().unwrap_or(R::ONE);
+            let surrogate = self.clip.token(logprob, old, advantage);
+            let mut loss = surrogate.loss * weight;
+            let mut d_logprob = surrogate.d_logprob * weight;
+            if let Some(&reference) = inputs.reference.get(t) {
+                let plain = self.penalty.divergence.token(logprob, reference);
+                out.divergence += plain.value.wide();
+                if self.penalty.coefficient != 0.0 {
+                    let estimate = if self.penalty.weighted {
+                        self.penalty.divergence.weighted(logprob, reference, old)
+                    } else {
+                        plain
+                    };
+                    loss += penalty * estimate.value;
+                    d_logprob += penalty * estimate.d_logprob;
+                }
+            }
+            if let Some(&entropy) = inputs.entropies.get(t) {
+                out.entropy += entropy.wide();
+                loss = loss - bonus * entropy;
+            }
+            out.drift += Divergence::K3.token(old, logprob).value.wide();
+            out.tokens += 1;
+            out.clipped += usize::from(surrogate.clipped);
+            out.loss += (loss * scale).wide();
+            out.d_logprob.push(d_logprob * scale);
+        }
+        Ok(out)
+    }
+
+    fn check<R: Real>(&self, inputs: &SequenceInputs<'_, R>) -> Result<(), LossError> {
+        let expected = inputs.logprobs.len();
+        let exact = |what, got| {
+            if got == expected {
+                Ok(())
+            } else {
+                Err(LossError {
+                    what,
+                    expected,
+                    got,
+                })
+            }
+        };
+        let optional = |what, got, needed: bool| {
+            if got == 0 && !needed {
+                Ok(())
+            } else {
+                exact(what, got)
+            }
+        };
+        exact("old", inputs.old.len())?;
+        exact("advantages", inputs.advantages.len())?;
+        optional(
+            "entropies",
+            inputs.entropies.len(),
+            self.entropy_bonus != 0.0,
+        )?;
+        optional(
+            "reference",
+            inputs.reference.len(),
+            self.penalty.coefficient != 0.0,
+        )?;
+        optional("weights", inputs.weights.len(), false)?;
+        optional("mask", inputs.mask.len(), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn objective(penalty: f64, entropy_bonus: f64) -> Objective {
+        Objective {
+            clip: Clip::default(),
+            penalty: Penalty {
+                divergence: Divergence::K3,
+                coefficient: penalty,
+                weighted: false,
+            },
+            entropy_bonus,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn partials_are_the_slopes_of_the_whole_objective(
+            tokens in prop::collection::vec((-5.0..-0.1f64, -0.15..0.15f64, -5.0..-0.1f64, 0.1..3.0f64, -2.0..2.0f64, 0.1..2.0f64, prop::bool::ANY), 1..6),
+        ) {
+            let objective = objective(0.05, 0.01);
+            let old: Vec<f64> = tokens.iter().map(|t| t.0).collect();
+            let now: Vec<f64> = tokens.iter().map(|t| t.0 + t.1).collect();
+            let reference: Vec<f64> = tokens.iter().map(|t| t.2).collect();
+            let entropies: Vec<f64> = tokens.iter().map(|t| t.3).collect();
+            let advantages: Vec<f64> = tokens.iter().map(|t| t.4).collect();
+            let weights: Vec<f64> = tokens.iter().map(|t| t.5).collect();
+            let mask: Vec<bool> = tokens.iter().map(|t| t.6).collect();
+            let loss = |now: &[f64], entropies: &[f64]| {
+                objective.evaluate(&SequenceInputs { logprobs: now, entropies, old: &old, reference: &reference,
+                    weights: &weights, advantages: &advantages, mask: &mask }, 0.25).unwrap()
+            };
+            let here = loss(&now, &entropies);
+            let h = 1e-6;
+            for t in 0..now.len() {
+                let (mut up, mut down) = (now.clone(), now.clone());
+                up[t] += h;
+                down[t] -= h;
+                let slope = (loss(&up, &entropies).loss - loss(&down, &entropies).loss) / (2.0 * h);
+                prop_assert!((slope - here.d_logprob[t]).abs() < 1e-6, "token {t}: {slope} {}", here.d_logprob[t]);
+                let (mut up, mut down) = (entropies.clone(), entropies.clone());
+                up[t] += h;
+                down[t] -= h;
+                let slope = (loss(&now, &up).loss - loss(&now, &down).loss) / (2.0 * h);
+                prop_assert!((slope - here.d_entropy[t]).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_that_differ_are_named() {
+        let error = objective(0.1, 0.0)
+            .evaluate(
+                &SequenceInputs {
+                    logprobs: &[-1.0f32, -2.0],
+                    entropies: &[],
+                    old: &[-1.0, -2.0],
+                    reference: &[],
+                    weights: &[],
+                    advantages: &[1.0, 1.0],
+                    mask: &[],
+                },
+                1.0,
+            )
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the loss got 0 values of `reference` for a reply of 2 tokens"
+        );
+    }
+
+    #[test]
+    fn a_masked_token_has_no_partial() {
+        let loss = objective(0.0, 0.5)
+            .evaluate(
+                &SequenceInputs {
+                    logprobs: &[-1.0f32, -2.0],
+                    entropies: &[1.0, 1.0],
+                    old: &[-1.0, -2.0],
+                    reference: &[],
+                    weights: &[],
+                    advantages: &[1.0, 1.0],
+                    mask: &[true, false],
+                },
+                1.0,
+            )
+            .unwrap();
+        assert_eq!(
+            (loss.tokens, loss.d_logprob[1], loss.d_entropy[1]),
+            (1, 0.0, 0.0)
+        );
+        assert!(loss.d_logprob[0] < 0.0 && loss.d_entropy[0] < 0.0);
+    }
+}
