@@ -1,1 +1,32 @@
-//! The engine: checkpoints, tokenizer, chat template, batching, sampling, adapters, gradients
+//! The engine: checkpoints, tokenizer, chat template, batching, sampling, adapters, gradients.
+//!
+//! One frozen base in memory serves every request, scores recorded tokens and is what the trainer
+//! differentiates through; an adapter is a few megabytes beside it. Serving and training run the same
+//! forward pass, so the log-probabilities that were served and those that train agree by construction.
+//!
+//! It refuses to know what a session, a judge or a loss is.
+
+mod cache;
+mod config;
+mod error;
+mod files;
+mod grad;
+mod lora;
+mod model;
+mod ops;
+mod sampling;
+mod text;
+mod weights;
+
+pub use cache::KvCache;
+pub use config::ModelConfig;
+pub use error::{ForwardError, LoadError};
+pub use files::ModelFiles;
+pub use grad::{Gradients, Partials, Scored, Sequence, TrainPass, Trained};
+pub use lora::{Adapter, LoraSpec, Target};
+pub use model::{Model, Row};
+pub use sampling::{Sampling, SamplingError};
+pub use text::{
+    ChatInput, ChatTemplate, ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, TemplateError,
+    TokenStream, Tokenizer, TokenizerError, ToolCall, opens_reasoning, parse_reply,
+};

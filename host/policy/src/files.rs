@@ -1,0 +1,168 @@
+//! The files of a checkpoint in Hugging Face layout, from a directory or from the binary itself.
+//! It only finds and reads them; their owners parse.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use crate::error::LoadError;
+
+type Bytes = Cow<'static, [u8]>;
+
+/// A checkpoint's files.
+#[derive(Debug, Clone)]
+pub struct ModelFiles {
+    name: String,
+    config: Bytes,
+    tokenizer: Option<Bytes>,
+    template: Option<Bytes>,
+    generation: Option<Bytes>,
+    weights: Weights,
+}
+
+#[derive(Debug, Clone)]
+enum Weights {
+    Files(Vec<PathBuf>),
+}
+
+impl ModelFiles {
+    /// The files of a model directory: `config.json`, `*.safetensors`, and when there are any
+    /// `tokenizer.json`, `chat_template.jinja` (or `chat_template` in `tokenizer_config.json`) and
+    /// `generation_config.json`.
+    ///
+    /// # Errors
+    /// A missing or unreadable file, by name.
+    pub fn dir(dir: &Path) -> Result<Self, LoadError> {
+        let required = |file: &'static str| {
+            let path = dir.join(file);
+            if !path.is_file() {
+                return Err(LoadError::MissingFile {
+                    dir: dir.to_owned(),
+                    file,
+                });
+            }
+            read(&path)
+        };
+        let optional = |file: &str| {
+            let path = dir.join(file);
+            path.is_file().then(|| read(&path)).transpose()
+        };
+        let mut template = optional("chat_template.jinja")?;
+        if template.is_none()
+            && let Some(config) = optional("tokenizer_config.json")?
+        {
+            template = template_in(&config)?;
+        }
+        let name = dir
+            .canonicalize()
+            .ok()
+            .as_deref()
+            .and_then(Path::file_name)
+            .map_or_else(|| "model".to_owned(), |n| n.to_string_lossy().into_owned());
+        Ok(Self {
+            name,
+            config: required("config.json")?,
+            tokenizer: optional("tokenizer.json")?,
+            template,
+            generation: optional("generation_config.json")?,
+            weights: Weights::Files(weight_files(dir)?),
+        })
+    }
+
+    /// What people call the model: the directory's name, or that of the embedded policy.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Text of `config.json`.
+    pub fn config(&self) -> &[u8] {
+        &self.config
+    }
+
+    /// Text of `tokenizer.json`.
+    ///
+    /// # Errors
+    /// The checkpoint has none.
+    pub fn tokenizer(&self) -> Result<&[u8], LoadError> {
+        self.tokenizer
+            .as_deref()
+            .ok_or_else(|| LoadError::MissingFile {
+                dir: PathBuf::from(&self.name),
+                file: "tokenizer.json",
+            })
+    }
+
+    /// Text of the chat template.
+    ///
+    /// # Errors
+    /// The checkpoint has none.
+    pub fn template(&self) -> Result<&[u8], LoadError> {
+        self.template
+            .as_deref()
+            .ok_or_else(|| LoadError::MissingFile {
+                dir: PathBuf::from(&self.name),
+                file: "chat_template.jinja",
+            })
+    }
+
+    /// Text of `generation_config.json`, when there is one.
+    pub fn generation(&self) -> Option<&[u8]> {
+        self.generation.as_deref()
+    }
+
+    /// Hands each weight file's bytes to `each`, one at a time.
+    ///
+    /// # Errors
+    /// Reading, or what `each` returns.
+    pub(crate) fn each_weight_file(
+        &self,
+        mut each: impl FnMut(&str, &[u8]) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        match &self.weights {
+            Weights::Files(paths) => {
+                for path in paths {
+                    each(&path.display().to_string(), &read(path)?)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Bytes, LoadError> {
+    std::fs::read(path)
+        .map(Cow::Owned)
+        .map_err(|source| LoadError::Read {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+fn template_in(tokenizer_config: &[u8]) -> Result<Option<Bytes>, LoadError> {
+    let value: serde_json::Value =
+        serde_json::from_slice(tokenizer_config).map_err(|e| LoadError::Malformed {
+            file: "tokenizer_config.json".to_owned(),
+            reason: e.to_string(),
+        })?;
+    let template = value.get("chat_template").and_then(|t| t.as_str());
+    Ok(template.map(|t| Cow::Owned(t.as_bytes().to_vec())))
+}
+
+fn weight_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    let entries = std::fs::read_dir(dir).map_err(|source| LoadError::Read {
+        path: dir.to_owned(),
+        source,
+    })?;
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
+        .collect();
+    paths.sort();
+    if paths.is_empty() {
+        return Err(LoadError::MissingFile {
+            dir: dir.to_owned(),
+            file: "*.safetensors",
+        });
+    }
+    Ok(paths)
+}

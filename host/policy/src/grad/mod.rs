@@ -1,0 +1,15 @@
+//! Scoring recorded tokens and differentiating through them, for a loss that only ever sees
+//! log-probabilities and entropies.
+//!
+//! The forward pass keeps one input per layer; the backward pass runs the layers in reverse, recomputes
+//! each and differentiates it by hand, so memory is one layer's activations plus one input per layer.
+//! Sequences are packed end to end and never padded. It refuses to know any loss or optimizer.
+
+mod gradients;
+mod layer;
+mod pass;
+#[cfg(test)]
+mod reference;
+
+pub use gradients::Gradients;
+pub use pass::{Partials, Scored, Sequence, TrainPass, Trained};

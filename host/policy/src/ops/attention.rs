@@ -1,0 +1,165 @@
+//! Causal attention with grouped key and value heads, forward and backward, in blocks of queries:
+//! memory is one block times the context, never context times context. The backward pass recomputes
+//! the probabilities of a block instead of keeping them (Dao et al. 2022, without the tiling of keys).
+
+use super::linear::{self, Mat, Threads};
+use super::simd;
+
+/// Sizes that every call of a model shares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) dim: usize,
+}
+
+impl Shape {
+    fn scale(self) -> f32 {
+        1.0 / (self.dim as f32).sqrt()
+    }
+}
+
+/// Keys and values of one key head; rows `stride` apart, `past + tokens` of them.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadKv<'a> {
+    pub(crate) keys: &'a [f32],
+    pub(crate) values: &'a [f32],
+    pub(crate) stride: usize,
+}
+
+/// Queries handled at once.
+const BLOCK: usize = 64;
+
+/// Fills `scores [rows, width]` with the probabilities of the block of queries that begins at
+/// `first`; keys after a query's own position get probability zero.
+fn probabilities(
+    scores: &mut [f32],
+    q: Mat<'_>,
+    kv: HeadKv<'_>,
+    (shape, past, first, rows): (Shape, usize, usize, usize),
+    threads: Threads,
+) {
+    let width = past + first + rows;
+    let keys = Mat::strided(kv.keys, width, shape.dim, kv.stride);
+    linear::forward(scores, width, q, keys, false, shape.scale(), threads);
+    simd::vectorised(
+        #[inline(always)]
+        || {
+            for (r, row) in scores.chunks_exact_mut(width).enumerate() {
+                let (seen, later) = row.split_at_mut(past + first + r + 1);
+                let sum = simd::exp_sum(seen, simd::max(seen));
+                let inverse = 1.0 / sum;
+                seen.iter_mut().for_each(|p| *p *= inverse);
+                later.fill(0.0);
+            }
+        },
+    );
+}
+
+/// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
+/// follow `past` older ones; `kv(g)` gives key head `g`.
+pub(crate) fn forward<'a>(
+    out: &mut [f32],
+    q: &[f32],
+    q_stride: usize,
+    (tokens, past): (usize, usize),
+    shape: Shape,
+    kv: impl Fn(usize) -> HeadKv<'a>,
+    threads: Threads,
+) {
+    let (dim, width) = (shape.dim, shape.heads * shape.dim);
+    let mut scores = Vec::new();
+    for head in 0..shape.heads {
+        let kv = kv(head * shape.kv_heads / shape.heads);
+        for first in (0..tokens).step_by(BLOCK) {
+            let rows = BLOCK.min(tokens - first);
+            let seen = past + first + rows;
+            scores.resize(rows * seen, 0.0);
+            let q = Mat::strided(&q[first * q_stride + head * dim..], rows, dim, q_stride);
+            probabilities(&mut scores, q, kv, (shape, past, first, rows), threads);
+            linear::product(
+                &mut out[first * width + head * dim..],
+                width,
+                Mat::new(&scores, rows, seen),
+                Mat::strided(kv.values, seen, dim, kv.stride),
+                false,
+                1.0,
+                threads,
+            );
+        }
+    }
+}
+
+/// Gradients of [`forward`] without a past. Queries, keys and values of one sequence stand in rows of
+/// `qkv` (`[tokens, (heads + 2 kv_heads) * dim]`, already rotated); `dqkv` has the same layout and is
+/// overwritten.
+pub(crate) fn backward(
+    dqkv: &mut [f32],
+    dout: &[f32],
+    qkv: &[f32],
+    tokens: usize,
+    shape: Shape,
+    threads: Threads,
+) {
+    let dim = shape.dim;
+    let (width, row) = (shape.heads * dim, (shape.heads + 2 * shape.kv_heads) * dim);
+    dqkv[..tokens * row].fill(0.0);
+    let (mut scores, mut dscores) = (Vec::new(), Vec::new());
+    for head in 0..shape.heads {
+        let group = head * shape.kv_heads / shape.heads;
+        let (at_q, at_k) = (head * dim, (shape.heads + group) * dim);
+        let at_v = at_k + shape.kv_heads * dim;
+        let kv = HeadKv {
+            keys: &qkv[at_k..],
+            values: &qkv[at_v..],
+            stride: row,
+        };
+        for first in (0..tokens).step_by(BLOCK) {
+            let rows = BLOCK.min(tokens - first);
+            let seen = first + rows;
+            scores.resize(rows * seen, 0.0);
+            dscores.resize(rows * seen, 0.0);
+            let q = Mat::strided(&qkv[first * row + at_q..], rows, dim, row);
+            probabilities(&mut scores, q, kv, (shape, 0, first, rows), threads);
+            let dout = Mat::strided(&dout[first * width + at_q..], rows, dim, width);
+            let values = Mat::strided(kv.values, seen, dim, row);
+            linear::forward(&mut dscores, seen, dout, values, false, 1.0, threads);
+            linear::outer(
+                &mut dqkv[at_v..],
+                row,
+                Mat::new(&scores, rows, seen),
+                dout,
+                true,
+                1.0,
+                threads,
+            );
+            simd::vectorised(
+                #[inline(always)]
+                || {
+                    let rows = dscores
+                        .chunks_exact_mut(seen)
+                        .zip(scores.chunks_exact(seen));
+                    for (ds, p) in rows {
+                        let shared = simd::dot(ds, p);
+                        for (ds, p) in ds.iter_mut().zip(p) {
+                            *ds = p * (*ds - shared);
+                        }
+                    }
+                },
+            );
+            let ds = Mat::new(&dscores, rows, seen);
+            let keys = Mat::strided(kv.keys, seen, dim, row);
+            let scale = shape.scale();
+            linear::product(
+                &mut dqkv[first * row + at_q..],
+                row,
+                ds,
+                keys,
+                true,
+                scale,
+                threads,
+            );
+            linear::outer(&mut dqkv[at_k..], row, ds, q, true, scale, threads);
+        }
+    }
+}

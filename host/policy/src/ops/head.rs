@@ -1,0 +1,130 @@
+//! The language-model head in closed form: log-probability and entropy of each position from its
+//! hidden state, and from the loss's partial derivatives straight back to the hidden state. Logits
+//! exist for one chunk of positions at a time, never for all of them.
+//!
+//! With z = logits / temperature and p = softmax(z): `d logprob / dz_i = [i = target] - p_i` and
+//! `d entropy / dz_i = -p_i (ln p_i + entropy)`.
+
+use super::linear::{self, Mat, Threads};
+use super::simd;
+
+/// Positions whose logits are held at once.
+const CHUNK: usize = 64;
+
+/// One scored position.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Position {
+    pub(crate) target: u32,
+    pub(crate) inverse_temperature: f32,
+}
+
+/// Log-probability and entropy (nats) of a position.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Value {
+    pub(crate) logprob: f32,
+    pub(crate) entropy: f32,
+}
+
+/// dL/dlogprob and dL/dentropy of a position.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Partial {
+    pub(crate) logprob: f32,
+    pub(crate) entropy: f32,
+}
+
+/// Turns a row of logits into (z - max), its exponentials' sum and the log of that sum.
+#[inline(always)]
+fn normalise(z: &mut [f32], p: &mut [f32], inverse_temperature: f32) -> (f32, f32) {
+    for z in z.iter_mut() {
+        *z *= inverse_temperature;
+    }
+    let top = simd::max(z);
+    for z in z.iter_mut() {
+        *z -= top;
+    }
+    p.copy_from_slice(z);
+    let sum = simd::exp_sum(p, 0.0);
+    (sum, sum.ln())
+}
+
+#[inline(always)]
+fn value(z: &[f32], p: &[f32], (sum, log_sum): (f32, f32), target: u32) -> Value {
+    Value {
+        logprob: z[target as usize] - log_sum,
+        entropy: log_sum - simd::dot(p, z) / sum,
+    }
+}
+
+/// Values of every position; `hidden [positions, width]` is already normalised, `weight [vocab, width]`.
+pub(crate) fn forward(
+    hidden: &[f32],
+    weight: Mat<'_>,
+    (width, vocab): (usize, usize),
+    positions: &[Position],
+    threads: Threads,
+) -> Vec<Value> {
+    let mut values = Vec::with_capacity(positions.len());
+    let mut logits = vec![0f32; CHUNK.min(positions.len()) * vocab];
+    let mut p = vec![0f32; vocab];
+    let chunks = positions.chunks(CHUNK).zip(hidden.chunks(CHUNK * width));
+    for (positions, hidden) in chunks {
+        let x = Mat::new(hidden, positions.len(), width);
+        linear::forward(&mut logits, vocab, x, weight, false, 1.0, threads);
+        simd::vectorised(
+            #[inline(always)]
+            || {
+                for (z, position) in logits.chunks_exact_mut(vocab).zip(positions) {
+                    let sums = normalise(z, &mut p, position.inverse_temperature);
+                    values.push(value(z, &p, sums, position.target));
+                }
+            },
+        );
+    }
+    values
+}
+
+/// Overwrites `dhidden [positions, width]` with the gradient, and adds dL/dweight when it is wanted.
+#[allow(clippy::too_many_arguments, reason = "operands of one fused operation")]
+pub(crate) fn backward(
+    dhidden: &mut [f32],
+    mut dweight: Option<&mut [f32]>,
+    hidden: &[f32],
+    weight: Mat<'_>,
+    (width, vocab): (usize, usize),
+    positions: &[Position],
+    partials: &[Partial],
+    threads: Threads,
+) {
+    let mut logits = vec![0f32; CHUNK.min(positions.len()) * vocab];
+    let mut p = vec![0f32; vocab];
+    let chunks = positions.chunks(CHUNK).zip(partials.chunks(CHUNK));
+    let buffers = hidden
+        .chunks(CHUNK * width)
+        .zip(dhidden.chunks_mut(CHUNK * width));
+    for ((positions, partials), (hidden, dhidden)) in chunks.zip(buffers) {
+        let rows = positions.len();
+        let x = Mat::new(hidden, rows, width);
+        linear::forward(&mut logits, vocab, x, weight, false, 1.0, threads);
+        simd::vectorised(
+            #[inline(always)]
+            || {
+                let rows = logits.chunks_exact_mut(vocab).zip(positions).zip(partials);
+                for ((z, position), partial) in rows {
+                    let (sum, log_sum) = normalise(z, &mut p, position.inverse_temperature);
+                    let entropy = value(z, &p, (sum, log_sum), position.target).entropy;
+                    let (inverse, back) = (1.0 / sum, position.inverse_temperature);
+                    let constant = partial.logprob + partial.entropy * (entropy - log_sum);
+                    for (z, p) in z.iter_mut().zip(&p) {
+                        *z = -back * p * inverse * partial.entropy.mul_add(*z, constant);
+                    }
+                    z[position.target as usize] += back * partial.logprob;
+                }
+            },
+        );
+        let dlogits = Mat::new(&logits, rows, vocab);
+        linear::product(dhidden, width, dlogits, weight, false, 1.0, threads);
+        if let Some(dweight) = dweight.as_deref_mut() {
+            linear::outer(dweight, width, dlogits, x, true, 1.0, threads);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Dense products of row-major matrices: `x` is `[rows, inner]`, a weight is `[out, inner]` as in
+//! Hugging Face checkpoints, so `y = x wᵀ`.
+//!
+//! The one place that calls the GEMM library through raw pointers. Small row counts (decoding) take
+//! a dot-product path that reads each weight once.
+
+#![allow(
+    unsafe_code,
+    reason = "the GEMM library takes raw pointers; every call goes through `gemm` below"
+)]
+
+use super::simd;
+
+/// A view of a row-major matrix inside a larger buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Mat<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl<'a> Mat<'a> {
+    /// A dense matrix.
+    pub(crate) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+        Self::strided(data, rows, cols, cols)
+    }
+
+    /// A matrix whose rows start `stride` values apart.
+    pub(crate) fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Self {
+        assert!(cols <= stride && (rows == 0 || (rows - 1) * stride + cols <= data.len()));
+        Self {
+            data,
+            rows,
+            cols,
+            stride,
+        }
+    }
+}
+
+/// How much of the machine one product may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Threads(pub(crate) usize);
+
+/// Products below this many multiply-adds are not worth waking another thread for.
+const PARALLEL_FROM: usize = 4 << 20;
+
+/// `dst = keep * dst + scale * op(a) op(b)`, where `op` transposes when asked.
+/// `dst` is `[m, n]` with rows `dst_stride` apart.
+#[allow(clippy::too_many_arguments, reason = "the argument list of every GEMM")]
+fn gemm(
+    dst: &mut [f32],
+    dst_stride: usize,
+    (m, n, k): (usize, usize, usize),
+    a: &[f32],
+    (a_row, a_col): (usize, usize),
+    b: &[f32],
+    (b_row, b_col): (usize, usize),
+    keep: bool,
+    scale: f32,
+    threads: Threads,
+) {
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!(n <= dst_stride && (m - 1) * dst_stride + n <= dst.len());
+    if k == 0 {
+        if !keep {
+            for row in dst.chunks_mut(dst_stride).take(m) {
+                row[..n].fill(0.0);
+            }
+        }
+        return;
+    }
+    assert!((m - 1) * a_row + (k - 1) * a_col < a.len());
+    assert!((k - 1) * b_row + (n - 1) * b_col < b.len());
+    let parallelism = if threads.0 > 1 && m * n * k >= PARALLEL_FROM {
+        gemm::Parallelism::Rayon(threads.0)
+    } else {
+        gemm::Parallelism::None
+    };
+    // SAFETY: the three assertions above bound the last element that each operand touches, all
+    // strides are non-negative, and `dst` is borrowed mutably, so it aliases neither operand.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            dst.as_mut_ptr(),
+            1,
+            dst_stride as isize,
+            keep,
+            a.as_ptr(),
+            a_col as isize,
+            a_row as isize,
+            b.as_ptr(),
+            b_col as isize,
+            b_row as isize,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+/// Rows up to which the dot-product path is used.
+const DOT_ROWS: usize = 6;
+
+/// `y (+)= scale * x wᵀ` for `x [rows, inner]`, `w [out, inner]`; `y` rows are `y_stride` apart.
+pub(crate) fn forward(
+    y: &mut [f32],
+    y_stride: usize,
+    x: Mat<'_>,
+    w: Mat<'_>,
+    keep: bool,
+    scale: f32,
+    threads: Threads,
+) {
+    assert_eq!(x.cols, w.cols);
+    if x.rows <= DOT_ROWS && (threads.0 <= 1 || x.rows * w.rows * w.cols < PARALLEL_FROM) {
+        simd::vectorised(
+            #[inline(always)]
+            || {
+                for o in 0..w.rows {
+                    let weight = &w.data[o * w.stride..o * w.stride + w.cols];
+                    for r in 0..x.rows {
+                        let value =
+                            scale * simd::dot(weight, &x.data[r * x.stride..r * x.stride + x.cols]);
+                        let slot = &mut y[r * y_stride + o];
+                        *slot = if keep { *slot + value } else { value };
+                    }
+                }
+            },
+        );
+        return;
+    }
+    gemm(
+        y,
+        y_stride,
+        (x.rows, w.rows, x.cols),
+        x.data,
+        (x.stride, 1),
+        w.data,
+        (1, w.stride),
+        keep,
+        scale,
+        threads,
+    );
+}
+
+/// `y (+)= scale * a b` for `a [m, k]`, `b [k, n]`; `y` rows are `y_stride` apart. With `a = dy` and `b = w`
+/// this is the gradient of [`forward`] with respect to its input.
+pub(crate) fn product(
+    y: &mut [f32],
+    y_stride: usize,
+    a: Mat<'_>,
+    b: Mat<'_>,
+    keep: bool,
+    scale: f32,
+    threads: Threads,
+) {
+    assert_eq!(a.cols, b.rows);
+    if a.rows <= DOT_ROWS && (threads.0 <= 1 || a.rows * a.cols * b.cols < PARALLEL_FROM) {
+        simd::vectorised(
+            #[inline(always)]
+            || {
+                for r in 0..a.rows {
+                    let y = &mut y[r * y_stride..r * y_stride + b.cols];
+                    if !keep {
+                        y.fill(0.0);
+                    }
+                    for l in 0..a.cols {
+                        let factor = scale * a.data[r * a.stride + l];
+                        simd::axpy(y, factor, &b.data[l * b.stride..l * b.stride + b.cols]);
+                    }
+                }
+            },
+        );
+        return;
+    }
+    gemm(
+        y,
+        y_stride,
+        (a.rows, b.cols, a.cols),
+        a.data,
+        (a.stride, 1),
+        b.data,
+        (b.stride, 1),
+        keep,
+        scale,
+        threads,
+    );
+}
+
+/// `y (+)= scale * aᵀ b` for `a [k, m]`, `b [k, n]`; `y` rows are `y_stride` apart. With `a = dy` and `b = x`
+/// this is the gradient of [`forward`] with respect to its weight.
+pub(crate) fn outer(
+    y: &mut [f32],
+    y_stride: usize,
+    a: Mat<'_>,
+    b: Mat<'_>,
+    keep: bool,
+    scale: f32,
+    threads: Threads,
+) {
+    assert_eq!(a.rows, b.rows);
+    gemm(
+        y,
+        y_stride,
+        (a.cols, b.cols, a.rows),
+        a.data,
+        (1, a.stride),
+        b.data,
+        (b.stride, 1),
+        keep,
+        scale,
+        threads,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(n: usize, seed: f32) -> Vec<f32> {
+        (0..n).map(|i| ((i as f32 + seed) * 0.7).sin()).collect()
+    }
+
+    fn plain(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
+        let mut y = vec![0f64; m * n];
+        for i in 0..m {
+            for j in 0..n {
+                for l in 0..k {
+                    y[i * n + j] += f64::from(a[i * k + l]) * f64::from(b[l * n + j]);
+                }
+            }
+        }
+        y
+    }
+
+    fn transpose(a: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+        (0..cols)
+            .flat_map(|c| (0..rows).map(move |r| a[r * cols + c]))
+            .collect()
+    }
+
+    #[test]
+    fn the_three_products_agree_with_the_plain_loop() {
+        for (m, n, k) in [(1, 5, 7), (6, 33, 64), (7, 40, 33), (50, 70, 90)] {
+            let (a, b) = (values(m * k, 0.1), values(k * n, 3.0));
+            let right = plain(&a, &b, (m, n, k));
+            let check = |y: &[f32]| {
+                for (y, r) in y.iter().zip(&right) {
+                    assert!((f64::from(*y) - 2.0 * r - 1.0).abs() < 1e-4, "{y} {r}");
+                }
+            };
+            let (at, bt) = (transpose(&a, m, k), transpose(&b, k, n));
+            for threads in [Threads(1), Threads(2)] {
+                let mut y = vec![1f32; m * n];
+                forward(
+                    &mut y,
+                    n,
+                    Mat::new(&a, m, k),
+                    Mat::new(&bt, n, k),
+                    true,
+                    2.0,
+                    threads,
+                );
+                check(&y);
+                y.fill(1.0);
+                product(
+                    &mut y,
+                    n,
+                    Mat::new(&a, m, k),
+                    Mat::new(&b, k, n),
+                    true,
+                    2.0,
+                    threads,
+                );
+                check(&y);
+                y.fill(1.0);
+                outer(
+                    &mut y,
+                    n,
+                    Mat::new(&at, k, m),
+                    Mat::new(&b, k, n),
+                    true,
+                    2.0,
+                    threads,
+                );
+                check(&y);
+            }
+        }
+    }
+}

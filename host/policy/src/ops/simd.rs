@@ -1,0 +1,152 @@
+//! Runs a loop with the widest vector instructions this processor has, and the few scalar
+//! functions such loops need in a form that the compiler can vectorise.
+//!
+//! It refuses to be a vector library: loops stay plain Rust, and dispatch happens once a call.
+
+/// Runs `body` compiled for the instruction set found at run time.
+#[inline(always)]
+pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(body)
+}
+
+const LANES: usize = 32;
+
+/// Dot product with a fixed order of summation: the same inputs give the same bits, whatever the
+/// caller batches around them. Call inside [`vectorised`].
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let (a_main, a_rest) = a.as_chunks::<LANES>();
+    let (b_main, b_rest) = b.as_chunks::<LANES>();
+    for (x, y) in a_main.iter().zip(b_main) {
+        for i in 0..LANES {
+            lanes[i] = x[i].mul_add(y[i], lanes[i]);
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    let mut sum = lanes[0];
+    for (x, y) in a_rest.iter().zip(b_rest) {
+        sum = x.mul_add(*y, sum);
+    }
+    sum
+}
+
+/// `y += scale * x`. Call inside [`vectorised`].
+#[inline(always)]
+pub(crate) fn axpy(y: &mut [f32], scale: f32, x: &[f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = x.mul_add(scale, *y);
+    }
+}
+
+/// e^x to about one unit in the last place, branch-free. Below -87.3 it returns about 1e-38
+/// instead of a subnormal, above 88.3 about 2.4e38 instead of infinity; NaN stays NaN.
+///
+/// Range reduction x = n ln 2 + r with a degree-6 polynomial in r (Cephes coefficients).
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
+    let x = if x < -87.336_54 { -87.336_54 } else { x };
+    let x = if x > 88.376_26 { 88.376_26 } else { x };
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = n.mul_add(-0.693_359_4, x);
+    let r = n.mul_add(2.121_944_4e-4, r);
+    let mut p = 1.987_569_1e-4f32;
+    p = p.mul_add(r, 1.398_2e-3);
+    p = p.mul_add(r, 8.333_452e-3);
+    p = p.mul_add(r, 4.166_579_6e-2);
+    p = p.mul_add(r, 1.666_666_5e-1);
+    p = p.mul_add(r, 5.000_000_1e-1);
+    let y = p.mul_add(r * r, r) + 1.0;
+    let power = shifted
+        .to_bits()
+        .wrapping_sub(ROUND.to_bits())
+        .wrapping_add(127)
+        << 23;
+    y * f32::from_bits(power)
+}
+
+/// Largest value, with eight independent comparisons so that it vectorises.
+#[inline(always)]
+pub(crate) fn max(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (main, rest) = values.as_chunks::<LANES>();
+    for chunk in main {
+        for i in 0..LANES {
+            lanes[i] = if chunk[i] > lanes[i] {
+                chunk[i]
+            } else {
+                lanes[i]
+            };
+        }
+    }
+    let mut best = f32::NEG_INFINITY;
+    for v in lanes.iter().chain(rest) {
+        best = if *v > best { *v } else { best };
+    }
+    best
+}
+
+/// Replaces each value by exp(value - shift) and returns the sum in a fixed order.
+#[inline(always)]
+pub(crate) fn exp_sum(values: &mut [f32], shift: f32) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let (main, rest) = values.as_chunks_mut::<LANES>();
+    for chunk in main {
+        for i in 0..LANES {
+            chunk[i] = exp(chunk[i] - shift);
+            lanes[i] += chunk[i];
+        }
+    }
+    let mut sum: f32 = lanes.iter().sum();
+    for v in rest {
+        *v = exp(*v - shift);
+        sum += *v;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_follows_the_real_one() {
+        let mut worst = 0f64;
+        for i in -86_000..88_000 {
+            let x = i as f32 * 1e-3;
+            let right = f64::from(x).exp();
+            worst = worst.max((f64::from(exp(x)) - right).abs() / right);
+        }
+        assert!(worst < 2e-7, "{worst}");
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(f32::NEG_INFINITY) < 2e-38);
+        assert!(exp(f32::NAN).is_nan());
+        assert!(exp(f32::INFINITY).is_finite());
+    }
+
+    #[test]
+    fn dot_and_sums_agree_with_the_plain_loop() {
+        for len in [0, 1, 31, 32, 33, 100, 257] {
+            let a: Vec<f32> = (0..len).map(|i| (i as f32).sin()).collect();
+            let b: Vec<f32> = (0..len).map(|i| (i as f32).cos()).collect();
+            let plain: f64 = a
+                .iter()
+                .zip(&b)
+                .map(|(x, y)| f64::from(*x) * f64::from(*y))
+                .sum();
+            assert!((f64::from(vectorised(|| dot(&a, &b))) - plain).abs() < 1e-4);
+            let mut e = a.clone();
+            let sum = vectorised(|| exp_sum(&mut e, 0.5));
+            let plain: f64 = a.iter().map(|x| f64::from(x - 0.5).exp()).sum();
+            assert!((f64::from(sum) - plain).abs() <= 1e-4 * (1.0 + plain));
+        }
+    }
+}
