@@ -1,1 +1,52 @@
-//! The WebAssembly component host: load, grants, limits, receipts
+//! The WebAssembly component host: load, grants, limits, receipts.
+//!
+//! A component gets what its imports ask for *and* the operator granted to its digest, and nothing
+//! else. Every call runs in a fresh store under limits on CPU, wall time, memory and host calls;
+//! whatever a guest does, the call ends with a checked result or a typed [`Fault`], and with a
+//! [`Receipt`]. Host capabilities such as models are traits that the binary hands in, so this
+//! crate links no engine of ours.
+
+mod bindings;
+mod call;
+mod capability;
+mod conversation;
+mod convert;
+mod engine;
+mod error;
+mod fault;
+mod grants;
+mod host;
+mod inspect;
+mod invoke;
+mod kind;
+mod linking;
+mod loaded;
+mod meter;
+mod openai;
+mod printable;
+mod profile;
+mod receipt;
+mod store;
+mod threads;
+mod verdict;
+mod walk;
+mod wasi;
+mod worlds;
+
+pub use call::{CallContext, Limits, TICK};
+pub use capability::Answer;
+pub use capability::model::{
+    ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest, ModelResponse, ToolSpec,
+};
+pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
+pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
+pub use error::PluginError;
+pub use fault::{Fault, FaultKind, PluginErrorKind};
+pub use grants::{Capability, Grants};
+pub use host::{HostOptions, Judged, Plugin, PluginHost};
+pub use inspect::Inspection;
+pub use kind::Kind;
+pub use openai::BadMessage;
+pub use profile::Profile;
+pub use receipt::{Outcome, Receipt};
+pub use verdict::{Metric, Verdict, VerdictRules, Vote};

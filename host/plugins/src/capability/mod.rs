@@ -1,0 +1,13 @@
+//! What a component can reach, one file for each host interface.
+//!
+//! Every function counts against the call's budgets before it does anything.
+
+pub(crate) mod context;
+pub(crate) mod log;
+pub(crate) mod model;
+pub(crate) mod state;
+
+use std::pin::Pin;
+
+/// The future that a host capability returns.
+pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -1,0 +1,151 @@
+//! What a plugin is shown: conversations as plain Rust values.
+//!
+//! The values mirror `interface types` of the WIT package one to one, so that nobody outside this
+//! crate ever meets a generated binding. They refuse nothing: text stays exactly as it was
+//! received, a tool call's arguments may be broken JSON, because that is what a judge must see.
+
+use serde::{Deserialize, Serialize};
+
+/// Who speaks in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Instructions of the operator or the application.
+    System,
+    /// The person, or the program that stands in for one.
+    User,
+    /// The policy.
+    Assistant,
+    /// The result of a tool that the policy called.
+    Tool,
+}
+
+/// Bytes with a media type, such as a screenshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    /// For example `image/png`.
+    pub media_type: String,
+    /// The bytes, decoded.
+    pub data: Vec<u8>,
+}
+
+/// A piece of a message's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Visible text.
+    Text(String),
+    /// Hidden reasoning, present only when the policy's template exposes it.
+    Reasoning(String),
+    /// A picture.
+    Image(Blob),
+    /// Anything else: its kind and its JSON text.
+    Other(String, String),
+}
+
+/// A call that the policy made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Links the call to the tool message that answers it.
+    pub id: String,
+    /// Name of the tool.
+    pub name: String,
+    /// The exact text that the policy emitted; it may be invalid JSON.
+    pub arguments: String,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// Content in order.
+    #[serde(default)]
+    pub content: Vec<Part>,
+    /// Calls the policy made in this message.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCall>,
+    /// On tool messages: the call that this answers.
+    #[serde(default)]
+    pub tool_call_id: Option<String>,
+    /// Name of the speaker or of the tool.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+impl Message {
+    /// A message of one text part.
+    pub fn text(role: Role, text: impl Into<String>) -> Message {
+        Message {
+            role,
+            content: vec![Part::Text(text.into())],
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            name: None,
+        }
+    }
+
+    /// The visible text: all text parts, joined by newlines.
+    pub fn visible_text(&self) -> String {
+        let texts: Vec<&str> = self
+            .content
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        texts.join("\n")
+    }
+}
+
+/// One decision of the policy and everything known right after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Zero-based position in the trajectory.
+    pub index: u32,
+    /// What the policy saw.
+    pub prompt: Vec<Message>,
+    /// What the policy produced.
+    pub response: Message,
+    /// What followed: a user's reply, tool results, a new observation. Empty when nothing did.
+    #[serde(default)]
+    pub next_state: Vec<Message>,
+    /// The reply was cut at the token limit.
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// A conversation, or an episode, as a plugin judges it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trajectory {
+    /// The session it belongs to.
+    pub session_id: String,
+    /// The task of an environment, if there is one.
+    #[serde(default)]
+    pub task_id: Option<String>,
+    /// Samples drawn for the same prompt share it.
+    pub group_id: String,
+    /// Turns, oldest first.
+    pub turns: Vec<Turn>,
+    /// Reward that an environment reported before judging.
+    #[serde(default)]
+    pub env_reward: Option<f32>,
+    /// Opaque pairs of key and JSON text.
+    #[serde(default)]
+    pub metadata: Vec<(String, String)>,
+}
+
+impl Trajectory {
+    /// A trajectory without turns.
+    pub fn new(session_id: impl Into<String>, group_id: impl Into<String>) -> Trajectory {
+        Trajectory {
+            session_id: session_id.into(),
+            task_id: None,
+            group_id: group_id.into(),
+            turns: Vec::new(),
+            env_reward: None,
+            metadata: Vec::new(),
+        }
+    }
+}

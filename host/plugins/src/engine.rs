@@ -1,0 +1,124 @@
+//! The two engines and the clock that interrupts their guests.
+//!
+//! What a guest may use is written down here feature by feature, so that an update of the engine
+//! cannot widen it. The pooling allocator makes a fresh instance cheap; where its reservation of
+//! address space is refused, instances are made on demand instead.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+
+use tokio::sync::Semaphore;
+use wasmtime::{
+    Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
+};
+
+use crate::call::TICK;
+use crate::error::PluginError;
+use crate::host::HostOptions;
+use crate::profile::Profile;
+
+/// One compiled-code world: an engine, its ticker and its places.
+pub(crate) struct Machine {
+    pub(crate) engine: Engine,
+    /// One permit for each instance that may exist at a time.
+    pub(crate) places: Arc<Semaphore>,
+    /// Instances come from a pool.
+    pub(crate) pooled: bool,
+    _ticker: mpsc::Sender<()>,
+}
+
+impl Machine {
+    pub(crate) fn start(profile: Profile, options: &HostOptions) -> Result<Machine, PluginError> {
+        let instances = options.instances.max(1);
+        let pooled = if options.pooling {
+            let mut config = config(profile);
+            config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(options)));
+            Engine::new(&config)
+                .inspect_err(|error| {
+                    tracing::warn!(
+                        "no address space for a pool of {instances} plugin instances ({error:#}); \
+                         making each on demand, which is slower"
+                    );
+                })
+                .ok()
+        } else {
+            None
+        };
+        let is_pooled = pooled.is_some();
+        let engine = match pooled {
+            Some(engine) => engine,
+            None => Engine::new(&config(profile))
+                .map_err(|error| PluginError::Host(format!("no engine: {error:#}")))?,
+        };
+        let ticker = tick(&engine)?;
+        Ok(Machine {
+            engine,
+            places: Arc::new(Semaphore::new(instances as usize)),
+            pooled: is_pooled,
+            _ticker: ticker,
+        })
+    }
+}
+
+/// What guests may use and how they are stopped.
+fn config(profile: Profile) -> Config {
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .max_wasm_stack(512 << 10)
+        .async_stack_size(2 << 20)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(32))
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+        .concurrency_support(false)
+        .wasm_threads(false)
+        .wasm_memory64(false)
+        .wasm_relaxed_simd(false)
+        .wasm_gc(false)
+        .wasm_function_references(false)
+        .wasm_exceptions(false)
+        .memory_init_cow(true)
+        .parallel_compilation(true);
+    if profile == Profile::Deterministic {
+        config
+            .consume_fuel(true)
+            .cranelift_nan_canonicalization(true);
+    }
+    config
+}
+
+fn pool(options: &HostOptions) -> PoolingAllocationConfig {
+    let instances = options.instances.max(1);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_core_instances(instances.saturating_mul(8))
+        .total_memories(instances.saturating_mul(2))
+        .total_tables(instances.saturating_mul(4))
+        .total_stacks(instances)
+        .max_core_instances_per_component(200)
+        .max_memories_per_component(32)
+        .max_tables_per_component(64)
+        .max_memories_per_module(4)
+        .max_tables_per_module(16)
+        .max_memory_size(options.max_memory_bytes)
+        .table_elements(options.max_table_elements)
+        .linear_memory_keep_resident(128 << 10);
+    pool
+}
+
+/// Advances the engine's epoch every [`TICK`] on a thread of its own, so that no guest can starve
+/// it. Ends when the sender is dropped or the engine is gone.
+fn tick(engine: &Engine) -> Result<mpsc::Sender<()>, PluginError> {
+    let (keep, stop) = mpsc::channel::<()>();
+    let weak = engine.weak();
+    std::thread::Builder::new()
+        .name("plugin-ticker".to_owned())
+        .spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(TICK) {
+                let Some(engine) = weak.upgrade() else { return };
+                engine.increment_epoch();
+            }
+        })
+        .map_err(|error| PluginError::Host(format!("no ticker thread: {error}")))?;
+    Ok(keep)
+}

@@ -1,0 +1,146 @@
+//! Why a component was not loaded.
+
+use crate::grants::Capability;
+use crate::kind::Kind;
+
+/// A component that was refused, or a host that could not start. The message names the fact and
+/// what to do about it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PluginError {
+    /// More bytes than the host takes.
+    #[error("{size} bytes are too large for a component, at most {limit} are taken")]
+    TooLarge {
+        /// Bytes of the file.
+        size: usize,
+        /// Bytes that are allowed.
+        limit: usize,
+    },
+    /// Neither WebAssembly nor anything else we know.
+    #[error("this is not WebAssembly: it begins with {start}; expected a component (.wasm)")]
+    NotWasm {
+        /// The first bytes, in hex.
+        start: String,
+    },
+    /// A core module.
+    #[error(
+        "this is a core module, not a component; build it for wasm32-wasip2, or wrap it with `wasm-tools component new`"
+    )]
+    CoreModule,
+    /// Compiled code.
+    #[error(
+        "this is precompiled native code (.cwasm), which is never taken from outside; load the component (.wasm) that it was made from"
+    )]
+    Precompiled,
+    /// A section reaches beyond the end.
+    #[error("the component is cut off or damaged: {reason} at byte {offset}")]
+    Damaged {
+        /// Where.
+        offset: usize,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// More of something than the host compiles.
+    #[error("the component has {count} {what}, at most {limit} are taken")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// The engine refuses it.
+    #[error("the component is not valid: {0}")]
+    Invalid(String),
+    /// Another digest than the configuration pins.
+    #[error(
+        "{name}: sha256 is {actual}, but the configuration pins {pinned}; if this build is the one you want, write sha256 = \"{actual}\" there and look at its imports with `clawhost plugin inspect`"
+    )]
+    OtherDigest {
+        /// Name of the plugin.
+        name: String,
+        /// Pinned digest.
+        pinned: String,
+        /// Digest of the file.
+        actual: String,
+    },
+    /// Exports nothing that the contract knows.
+    #[error(
+        "the component exports no plugin interface of clawhost:plugin@0.1 (judge, group-judge, hint-extractor, loss, advantage, environment); it exports {exports}"
+    )]
+    NoKind {
+        /// What it exports.
+        exports: String,
+    },
+    /// Exports several plugin interfaces.
+    #[error("the component exports {first} and {second}; one component is one kind of plugin")]
+    TwoKinds {
+        /// One of them.
+        first: Kind,
+        /// Another.
+        second: Kind,
+    },
+    /// A version of the contract that this host does not speak.
+    #[error("the component uses {name}; this host supports clawhost:plugin@0.1")]
+    OtherVersion {
+        /// The import or export.
+        name: String,
+    },
+    /// A kind that this build cannot call.
+    #[error("the component is a {0} plugin; this build runs judge plugins only")]
+    NotWired(Kind),
+    /// An import outside the contract.
+    #[error(
+        "the component imports {name}, which this host does not offer; components may import clawhost:plugin@0.1 and plain WASI 0.2 (cli, clocks, filesystem, io, random, sockets)"
+    )]
+    UnknownImport {
+        /// The import.
+        name: String,
+    },
+    /// A capability of the contract that the world of this plugin does not include.
+    #[error("the component imports {capability}, which world {world} does not include")]
+    OutsideWorld {
+        /// The capability.
+        capability: Capability,
+        /// The world.
+        world: &'static str,
+    },
+    /// A capability that the operator did not grant.
+    #[error(
+        "{name} imports {wanted}, which is not granted; this line in clawhost.toml grants it: {line}"
+    )]
+    NotGranted {
+        /// Name of the plugin.
+        name: String,
+        /// The capabilities, with commas.
+        wanted: String,
+        /// The exact configuration line.
+        line: String,
+    },
+    /// A capability that is granted but that this host cannot provide.
+    #[error("{name} imports {capability}, which is granted but not available: {reason}")]
+    NotAvailable {
+        /// Name of the plugin.
+        name: String,
+        /// The capability.
+        capability: Capability,
+        /// Why.
+        reason: &'static str,
+    },
+    /// More memory or tables at the start than any call gets.
+    #[error("the component needs {needed} {what} to start, at most {limit} are given")]
+    TooHungry {
+        /// `bytes of memory` and the like.
+        what: &'static str,
+        /// What it needs.
+        needed: u64,
+        /// What it can get.
+        limit: u64,
+    },
+    /// The imports or exports have other types than the contract.
+    #[error("the component does not fit the contract: {0}")]
+    Mismatch(String),
+    /// The engine, the threads or the ticker could not start.
+    #[error("the plugin host cannot start: {0}")]
+    Host(String),
+}

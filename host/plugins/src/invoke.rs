@@ -1,0 +1,261 @@
+//! Runs one call: a fresh store, every limit armed, one receipt.
+//!
+//! A store serves one call and is dropped, whatever happened. Nothing a guest does can keep a
+//! place, a thread or a timer for longer than its limits.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
+
+use crate::bindings::types::PluginError as GuestError;
+use crate::call::CallContext;
+use crate::convert;
+use crate::fault::{Fault, FaultKind, PluginErrorKind};
+use crate::loaded::Loaded;
+use crate::printable::one_line;
+use crate::profile::Profile;
+use crate::receipt::{Outcome, Receipt};
+use crate::store::CallState;
+
+/// Bytes of a plugin's own error message that are kept.
+const MESSAGE_BYTES: usize = 2 << 10;
+
+/// Why a call stopped, before it is told as a fault.
+pub(crate) enum Stop {
+    /// The engine stopped while instantiating.
+    Linking(wasmtime::Error),
+    /// The engine stopped while the guest ran.
+    Running(wasmtime::Error),
+    /// The plugin answered with its own error.
+    Plugin(PluginErrorKind, String),
+    /// The result broke a rule.
+    BadOutput(String),
+}
+
+impl Stop {
+    pub(crate) fn while_linking(error: wasmtime::Error) -> Stop {
+        Stop::Linking(error)
+    }
+
+    pub(crate) fn while_running(error: wasmtime::Error) -> Stop {
+        Stop::Running(error)
+    }
+
+    pub(crate) fn plugin_error(error: GuestError) -> Stop {
+        let (kind, message) = convert::error_from_guest(error);
+        Stop::Plugin(kind, one_line(&message, MESSAGE_BYTES))
+    }
+}
+
+/// The work of a world: instantiate, call, check.
+pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Stop>> + Send + 'a>>;
+
+/// Runs a call on the plugin threads and waits for it. Dropping the future ends the call.
+pub(crate) async fn on_plugin_threads<T, F>(
+    loaded: Arc<Loaded>,
+    call: CallContext,
+    work: F,
+) -> (Result<T, Fault>, Receipt)
+where
+    T: Send + 'static,
+    F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
+{
+    let blank = blank_receipt(&loaded, &call);
+    let threads = Arc::clone(&loaded.threads);
+    match threads.spawn(run(loaded, call, work)).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let fault = Fault::new(FaultKind::Host {
+                message: error.to_string(),
+            });
+            let outcome = Outcome::of(&fault);
+            (Err(fault), Receipt { outcome, ..blank })
+        }
+    }
+}
+
+async fn run<T, F>(loaded: Arc<Loaded>, call: CallContext, work: F) -> (Result<T, Fault>, Receipt)
+where
+    T: Send + 'static,
+    F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
+{
+    let mut receipt = blank_receipt(&loaded, &call);
+    let queued = Instant::now();
+    let Ok(_place) = loaded.machine.places.acquire().await else {
+        let fault = Fault::new(FaultKind::Host {
+            message: "the host is shutting down".to_owned(),
+        });
+        receipt.outcome = Outcome::of(&fault);
+        return (Err(fault), receipt);
+    };
+    receipt.queued_us = micros(queued.elapsed());
+
+    let wall_ms = call.limits.wall_ms;
+    let started = Instant::now();
+    let mut store = match arm(&loaded, call) {
+        Ok(store) => store,
+        Err(error) => {
+            let fault = Fault::new(FaultKind::Host {
+                message: format!("{error:#}"),
+            });
+            receipt.outcome = Outcome::of(&fault);
+            return (Err(fault), receipt);
+        }
+    };
+    let result = tokio::time::timeout(Duration::from_millis(wall_ms), work(&mut store)).await;
+    let result = match result {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(stop)) => Err(tell(stop, &mut store)),
+        Err(_) => Err(Fault {
+            kind: FaultKind::Wall { limit_ms: wall_ms },
+            frames: Vec::new(),
+            stderr: store.data().stderr.tail(),
+        }),
+    };
+    receipt.wall_us = micros(started.elapsed());
+    settle(&mut receipt, &store, &result);
+    (result, receipt)
+}
+
+/// A store with every limit of the call set.
+fn arm(loaded: &Arc<Loaded>, call: CallContext) -> wasmtime::Result<Store<CallState>> {
+    let fuel = call.limits.fuel;
+    let host_call_bytes = call.limits.host_call_bytes;
+    let handles = call.limits.handles;
+    let state = CallState::new(Arc::clone(loaded), call);
+    let mut store = Store::try_new(&loaded.machine.engine, state)?;
+    store.limiter(|state| &mut state.meter);
+    store.set_hostcall_fuel(host_call_bytes);
+    store.set_max_component_handles(handles);
+    if loaded.profile == Profile::Deterministic {
+        store.set_fuel(fuel)?;
+    }
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|mut cx| {
+        Ok(if cx.data_mut().meter.tick() {
+            UpdateDeadline::Yield(1)
+        } else {
+            UpdateDeadline::Interrupt
+        })
+    });
+    Ok(store)
+}
+
+/// What stopped the call, in our words.
+fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
+    let (error, linking) = match stop {
+        Stop::Plugin(kind, message) => {
+            return Fault {
+                kind: FaultKind::PluginError { kind, message },
+                frames: Vec::new(),
+                stderr: store.data().stderr.tail(),
+            };
+        }
+        Stop::BadOutput(message) => {
+            return Fault {
+                kind: FaultKind::BadOutput { message },
+                frames: Vec::new(),
+                stderr: store.data().stderr.tail(),
+            };
+        }
+        Stop::Linking(error) => (error, true),
+        Stop::Running(error) => (error, false),
+    };
+    let frames = frames(&error);
+    let fuel_limit = store.data().meter.limits().fuel;
+    let kind = store.data_mut().meter.cause().unwrap_or_else(|| {
+        let message = || one_line(&error.root_cause().to_string(), MESSAGE_BYTES);
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::OutOfFuel) => FaultKind::Cpu {
+                used: fuel_limit,
+                limit: fuel_limit,
+                unit: "units of fuel",
+                setting: "fuel",
+            },
+            Some(Trap::StackOverflow) => FaultKind::Stack,
+            Some(_) => FaultKind::Trap { message: message() },
+            None if linking => FaultKind::Link { message: message() },
+            // Not a trap of the guest's code: what it returned could not be read.
+            None if frames.is_empty() => FaultKind::BadOutput { message: message() },
+            None => FaultKind::Trap { message: message() },
+        }
+    });
+    Fault {
+        kind,
+        frames,
+        stderr: store.data().stderr.tail(),
+    }
+}
+
+fn frames(error: &wasmtime::Error) -> Vec<String> {
+    let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else {
+        return Vec::new();
+    };
+    backtrace
+        .frames()
+        .iter()
+        .map(|frame| {
+            let name = frame.func_name().map_or_else(
+                || format!("function {}", frame.func_index()),
+                |name| one_line(name, 200),
+            );
+            match frame.module_offset() {
+                Some(offset) => format!("{name} at {offset:#x}"),
+                None => name,
+            }
+        })
+        .collect()
+}
+
+fn blank_receipt(loaded: &Loaded, call: &CallContext) -> Receipt {
+    Receipt {
+        plugin: loaded.name.clone(),
+        digest: loaded.digest.clone(),
+        world: loaded.kind.world(),
+        call: format!("{}/{}/{}", call.run_id, call.sample_id, call.attempt),
+        profile: loaded.profile,
+        ticks: 0,
+        fuel: None,
+        peak_memory_bytes: 0,
+        host_calls: 0,
+        model_calls: 0,
+        model_tokens: 0,
+        log_lines_dropped: 0,
+        queued_us: 0,
+        wall_us: 0,
+        outcome: Outcome::Ok,
+    }
+}
+
+fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T, Fault>) {
+    let state = store.data();
+    receipt.ticks = state.meter.ticks;
+    receipt.fuel = store
+        .get_fuel()
+        .ok()
+        .map(|left| state.meter.limits().fuel.saturating_sub(left));
+    receipt.peak_memory_bytes = state.meter.peak_memory as u64;
+    receipt.host_calls = state.meter.host_calls;
+    receipt.model_calls = state.meter.model_calls;
+    receipt.model_tokens = state.meter.model_tokens;
+    receipt.log_lines_dropped = state.log.dropped;
+    receipt.outcome = match result {
+        Ok(_) => Outcome::Ok,
+        Err(fault) => Outcome::of(fault),
+    };
+    let plugin = state.loaded.name.as_str();
+    if state.log.dropped > 0 {
+        tracing::warn!(target: "clawhost::plugin", plugin, call = receipt.call, dropped = state.log.dropped, "log lines dropped");
+    }
+    if let Err(fault) = result
+        && !fault.is_no_answer()
+    {
+        tracing::warn!(target: "clawhost::plugin", plugin, call = receipt.call, fault = fault.kind.name(), "{fault}");
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

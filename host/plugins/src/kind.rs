@@ -1,0 +1,85 @@
+//! The kinds of plugin, read from what a component exports.
+
+use serde::Serialize;
+
+use crate::grants::Capability;
+
+/// What a component is for. Decided by its exports, never by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Scores turns.
+    Judge,
+    /// Scores all samples of one prompt together.
+    GroupJudge,
+    /// Turns what happened next into a hint.
+    Hint,
+    /// A training objective.
+    Loss,
+    /// Rewards into advantages.
+    Advantage,
+    /// A world that the policy acts in.
+    Environment,
+}
+
+impl Kind {
+    /// All kinds, in the order of the contract.
+    pub const ALL: [Kind; 6] = [
+        Kind::Judge,
+        Kind::GroupJudge,
+        Kind::Hint,
+        Kind::Loss,
+        Kind::Advantage,
+        Kind::Environment,
+    ];
+
+    /// The interface of `clawhost:plugin` that a component of this kind exports.
+    pub fn interface(self) -> &'static str {
+        match self {
+            Kind::Judge => "judge",
+            Kind::GroupJudge => "group-judge",
+            Kind::Hint => "hint-extractor",
+            Kind::Loss => "loss",
+            Kind::Advantage => "advantage",
+            Kind::Environment => "environment",
+        }
+    }
+
+    /// The world that a component of this kind targets.
+    pub fn world(self) -> &'static str {
+        match self {
+            Kind::Judge => "judge-plugin",
+            Kind::GroupJudge => "group-judge-plugin",
+            Kind::Hint => "hint-plugin",
+            Kind::Loss => "loss-plugin",
+            Kind::Advantage => "advantage-plugin",
+            Kind::Environment => "environment-plugin",
+        }
+    }
+
+    /// The world of this kind includes the capability.
+    pub fn may_import(self, capability: Capability) -> bool {
+        use Capability::{Context, Display, Http, Log, Model, Sandbox, State};
+        match self {
+            Kind::Judge | Kind::GroupJudge => {
+                matches!(capability, Log | Context | Model | State | Http)
+            }
+            Kind::Hint => matches!(capability, Log | Context | Model | State),
+            Kind::Loss | Kind::Advantage => matches!(capability, Log | Context),
+            Kind::Environment => {
+                matches!(capability, Log | Context | State | Http | Sandbox | Display)
+            }
+        }
+    }
+
+    /// This build can call components of this kind.
+    pub fn is_wired(self) -> bool {
+        self == Kind::Judge
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.interface())
+    }
+}

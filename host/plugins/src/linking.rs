@@ -1,0 +1,39 @@
+//! Links a component to the capabilities that it imports, and to nothing else.
+
+use wasmtime::Engine;
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::bindings;
+use crate::grants::Capability;
+use crate::inspect::Inspection;
+use crate::store::CallState;
+
+/// A linker with what the component imports. Its capabilities have been permitted before.
+pub(crate) fn linker(
+    engine: &Engine,
+    inspection: &Inspection,
+) -> wasmtime::Result<Linker<CallState>> {
+    let mut linker = Linker::<CallState>::new(engine);
+    for capability in &inspection.capabilities {
+        match capability {
+            Capability::Log => {
+                bindings::log::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
+            Capability::Context => {
+                bindings::context::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
+            Capability::Model => {
+                bindings::model::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
+            Capability::State => {
+                bindings::state::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
+            // Refused before: no host of this build has them.
+            Capability::Http | Capability::Sandbox | Capability::Display => {}
+        }
+    }
+    if inspection.wasi {
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    }
+    Ok(linker)
+}

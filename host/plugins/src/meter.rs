@@ -1,0 +1,199 @@
+//! Counts what one call uses and remembers the limit that stopped it.
+//!
+//! Memory and tables are counted as sums over the whole store: a guest with many small memories
+//! gets no more than one with a single large one. The first limit that is exceeded is kept as the
+//! cause of the fault, because the engine reports it to us wrapped in its own errors.
+
+use wasmtime::ResourceLimiter;
+
+use crate::call::Limits;
+use crate::fault::FaultKind;
+
+pub(crate) struct Meter {
+    limits: Limits,
+    memory: usize,
+    last_memory_growth: usize,
+    tables: usize,
+    last_table_growth: usize,
+    pub(crate) peak_memory: usize,
+    pub(crate) ticks: u64,
+    pub(crate) host_calls: u64,
+    pub(crate) model_calls: u32,
+    pub(crate) model_tokens: u64,
+    cause: Option<FaultKind>,
+}
+
+/// The engine sees this as the error that stops the guest; [`Meter::cause`] has the meaning.
+#[derive(Debug, thiserror::Error)]
+#[error("a limit of the call is exceeded")]
+struct LimitExceeded;
+
+impl Meter {
+    pub(crate) fn new(limits: Limits) -> Meter {
+        Meter {
+            limits,
+            memory: 0,
+            last_memory_growth: 0,
+            tables: 0,
+            last_table_growth: 0,
+            peak_memory: 0,
+            ticks: 0,
+            host_calls: 0,
+            model_calls: 0,
+            model_tokens: 0,
+            cause: None,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The limit that stopped the call, if one did.
+    pub(crate) fn cause(&mut self) -> Option<FaultKind> {
+        self.cause.take()
+    }
+
+    /// A tick ended while the guest ran. True while there is budget left.
+    pub(crate) fn tick(&mut self) -> bool {
+        self.ticks += 1;
+        if self.ticks < self.limits.cpu_ticks {
+            return true;
+        }
+        self.stop(FaultKind::Cpu {
+            used: self.ticks,
+            limit: self.limits.cpu_ticks,
+            unit: "ticks",
+            setting: "cpu_ticks",
+        });
+        false
+    }
+
+    /// The guest calls into the host.
+    pub(crate) fn host_call(&mut self) -> wasmtime::Result<()> {
+        self.host_calls += 1;
+        if self.host_calls > self.limits.host_calls {
+            let (used, limit) = (self.host_calls, self.limits.host_calls);
+            return Err(self.stop(FaultKind::Budget {
+                what: "host_calls",
+                used,
+                limit,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Stops the call for this reason.
+    pub(crate) fn stop(&mut self, cause: FaultKind) -> wasmtime::Error {
+        self.cause.get_or_insert(cause);
+        wasmtime::Error::from(LimitExceeded)
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum && current > 0) {
+            return Ok(false);
+        }
+        let growth = desired.saturating_sub(current);
+        let wanted = self.memory.saturating_add(growth);
+        if wanted > self.limits.memory_bytes {
+            let limit = self.limits.memory_bytes;
+            return Err(self.stop(FaultKind::Memory { wanted, limit }));
+        }
+        self.memory = wanted;
+        self.last_memory_growth = growth;
+        self.peak_memory = self.peak_memory.max(wanted);
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory = self.memory.saturating_sub(self.last_memory_growth);
+        self.last_memory_growth = 0;
+        Ok(())
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum && current > 0) {
+            return Ok(false);
+        }
+        let growth = desired.saturating_sub(current);
+        let wanted = self.tables.saturating_add(growth);
+        if wanted > self.limits.table_elements {
+            let limit = self.limits.table_elements;
+            return Err(self.stop(FaultKind::Table { wanted, limit }));
+        }
+        self.tables = wanted;
+        self.last_table_growth = growth;
+        Ok(true)
+    }
+
+    fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.tables = self.tables.saturating_sub(self.last_table_growth);
+        self.last_table_growth = 0;
+        Ok(())
+    }
+
+    fn instances(&self) -> usize {
+        200
+    }
+
+    fn tables(&self) -> usize {
+        64
+    }
+
+    fn memories(&self) -> usize {
+        32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_a_sum_and_a_failed_growth_is_given_back() {
+        let mut meter = Meter::new(Limits {
+            memory_bytes: 100,
+            ..Limits::default()
+        });
+        assert!(meter.memory_growing(0, 60, None).unwrap());
+        meter
+            .memory_grow_failed(wasmtime::Error::msg("no"))
+            .unwrap();
+        assert!(meter.memory_growing(0, 60, None).unwrap());
+        assert!(meter.memory_growing(0, 40, None).unwrap());
+        assert!(meter.memory_growing(60, 61, None).is_err());
+        assert_eq!(
+            meter.cause(),
+            Some(FaultKind::Memory {
+                wanted: 101,
+                limit: 100
+            })
+        );
+        assert_eq!(meter.peak_memory, 100);
+    }
+
+    #[test]
+    fn the_budget_of_ticks_is_exact() {
+        let mut meter = Meter::new(Limits {
+            cpu_ticks: 3,
+            ..Limits::default()
+        });
+        assert_eq!(
+            [meter.tick(), meter.tick(), meter.tick()],
+            [true, true, false]
+        );
+        assert_eq!(meter.cause().unwrap().name(), "cpu");
+    }
+}

@@ -1,0 +1,297 @@
+//! Reads OpenAI-format chat messages, the form in which the journal keeps conversations.
+//!
+//! Lenient about shape (content as a string or as parts, `developer` for `system`, unknown part
+//! types kept as they are), strict about meaning: a message without a role that we know is an
+//! error, never a guess.
+
+use serde_json::Value;
+
+use crate::conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
+
+/// A message that is not an OpenAI chat message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadMessage {
+    /// The value is not a JSON object.
+    #[error("a chat message must be a JSON object, this one is {0}")]
+    NotAnObject(&'static str),
+    /// The list of messages is not a JSON array.
+    #[error("chat messages must be a JSON array, this is {0}")]
+    NotAList(&'static str),
+    /// The role is missing or unknown.
+    #[error(
+        "chat message with role {0:?}; known roles are system, developer, user, assistant, tool, function"
+    )]
+    UnknownRole(String),
+}
+
+impl Message {
+    /// Reads one OpenAI-format message.
+    ///
+    /// # Errors
+    /// [`BadMessage`] when the value is no object or has no known role.
+    pub fn from_openai(value: &Value) -> Result<Message, BadMessage> {
+        let Some(object) = value.as_object() else {
+            return Err(BadMessage::NotAnObject(json_kind(value)));
+        };
+        let role = match object.get("role").and_then(Value::as_str) {
+            Some("system" | "developer") => Role::System,
+            Some("user") => Role::User,
+            Some("assistant") => Role::Assistant,
+            Some("tool" | "function") => Role::Tool,
+            other => return Err(BadMessage::UnknownRole(other.unwrap_or("").to_owned())),
+        };
+        let string = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        let mut content = Vec::new();
+        for key in ["reasoning_content", "reasoning"] {
+            if let Some(text) = string(key).filter(|text| !text.is_empty()) {
+                content.push(Part::Reasoning(text));
+                break;
+            }
+        }
+        match object.get("content") {
+            None | Some(Value::Null) => {}
+            Some(Value::String(text)) => content.push(Part::Text(text.clone())),
+            Some(Value::Array(parts)) => content.extend(parts.iter().map(read_part)),
+            Some(other) => {
+                content.push(Part::Other(json_kind(other).to_owned(), other.to_string()))
+            }
+        }
+        if let Some(refusal) = string("refusal").filter(|text| !text.is_empty()) {
+            content.push(Part::Text(refusal));
+        }
+        let mut tool_calls: Vec<ToolCall> = object
+            .get("tool_calls")
+            .and_then(Value::as_array)
+            .map(|calls| calls.iter().map(read_tool_call).collect())
+            .unwrap_or_default();
+        if let Some(function) = object.get("function_call").filter(|call| call.is_object()) {
+            tool_calls.push(read_function("", function));
+        }
+        Ok(Message {
+            role,
+            content,
+            tool_calls,
+            tool_call_id: string("tool_call_id"),
+            name: string("name"),
+        })
+    }
+
+    /// Reads a JSON array of messages; `null` is an empty list.
+    ///
+    /// # Errors
+    /// [`BadMessage`] when the value is no array, or for the first message that is none.
+    pub fn list_from_openai(value: &Value) -> Result<Vec<Message>, BadMessage> {
+        match value {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(messages) => messages.iter().map(Message::from_openai).collect(),
+            other => Err(BadMessage::NotAList(json_kind(other))),
+        }
+    }
+}
+
+impl Trajectory {
+    /// A trajectory of one turn from OpenAI-format JSON: `prompt` and `next_state` are arrays of
+    /// messages (or null), `reply` is the assistant's message.
+    ///
+    /// # Errors
+    /// [`BadMessage`] for the first value that is not a chat message.
+    pub fn from_openai(
+        session_id: impl Into<String>,
+        group_id: impl Into<String>,
+        prompt: &Value,
+        reply: &Value,
+        next_state: &Value,
+        truncated: bool,
+    ) -> Result<Trajectory, BadMessage> {
+        let mut trajectory = Trajectory::new(session_id, group_id);
+        trajectory.push_openai(prompt, reply, next_state, truncated)?;
+        Ok(trajectory)
+    }
+
+    /// Appends a turn read from OpenAI-format JSON and returns its index.
+    ///
+    /// # Errors
+    /// As [`Trajectory::from_openai`]; the trajectory is unchanged then.
+    pub fn push_openai(
+        &mut self,
+        prompt: &Value,
+        reply: &Value,
+        next_state: &Value,
+        truncated: bool,
+    ) -> Result<u32, BadMessage> {
+        let index = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
+        let turn = Turn {
+            index,
+            prompt: Message::list_from_openai(prompt)?,
+            response: Message::from_openai(reply)?,
+            next_state: Message::list_from_openai(next_state)?,
+            truncated,
+        };
+        self.turns.push(turn);
+        Ok(index)
+    }
+}
+
+fn read_part(part: &Value) -> Part {
+    if let Value::String(text) = part {
+        return Part::Text(text.clone());
+    }
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or("");
+    let text = |key: &str| part.get(key).and_then(Value::as_str);
+    match kind {
+        "text" | "input_text" | "output_text" | "refusal" => {
+            if let Some(text) = text("text").or_else(|| text("refusal")) {
+                return Part::Text(text.to_owned());
+            }
+        }
+        "reasoning" | "thinking" => {
+            if let Some(text) = text("text").or_else(|| text("thinking")) {
+                return Part::Reasoning(text.to_owned());
+            }
+        }
+        "image_url" => {
+            let url = part
+                .get("image_url")
+                .and_then(|image| image.as_str().or_else(|| image.get("url")?.as_str()));
+            if let Some(blob) = url.and_then(read_data_url) {
+                return Part::Image(blob);
+            }
+        }
+        _ => {}
+    }
+    Part::Other(kind.to_owned(), part.to_string())
+}
+
+fn read_tool_call(call: &Value) -> ToolCall {
+    let id = call.get("id").and_then(Value::as_str).unwrap_or("");
+    read_function(id, call.get("function").unwrap_or(call))
+}
+
+fn read_function(id: &str, function: &Value) -> ToolCall {
+    let arguments = match function.get("arguments") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    ToolCall {
+        id: id.to_owned(),
+        name: function
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_owned(),
+        arguments,
+    }
+}
+
+/// `data:image/png;base64,…`; anything else is no data URL.
+fn read_data_url(url: &str) -> Option<Blob> {
+    let (head, body) = url.strip_prefix("data:")?.split_once(',')?;
+    let media_type = head.strip_suffix(";base64")?;
+    Some(Blob {
+        media_type: media_type.to_owned(),
+        data: decode_base64(body)?,
+    })
+}
+
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut held) = (0u32, 0u32);
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6) | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    Some(bytes)
+}
+
+fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_strings_parts_tools_and_images() {
+        let text =
+            Message::from_openai(&json!({"role": "developer", "content": "be kind"})).unwrap();
+        assert_eq!(text, Message::text(Role::System, "be kind"));
+
+        let parts = Message::from_openai(&json!({"role": "user", "content": [
+            {"type": "text", "text": "look"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID/w=="}},
+            {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        ]}))
+        .unwrap();
+        assert_eq!(parts.visible_text(), "look");
+        assert_eq!(
+            parts.content[1],
+            Part::Image(Blob {
+                media_type: "image/png".into(),
+                data: vec![1, 2, 3, 255]
+            })
+        );
+        assert!(matches!(&parts.content[2], Part::Other(kind, _) if kind == "image_url"));
+
+        let call = Message::from_openai(&json!({"role": "assistant", "content": null, "reasoning_content": "hm",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"a\":"}}]}))
+        .unwrap();
+        assert_eq!(call.content, vec![Part::Reasoning("hm".into())]);
+        assert_eq!(call.tool_calls[0].arguments, "{\"a\":");
+
+        let tool =
+            Message::from_openai(&json!({"role": "tool", "tool_call_id": "c1", "content": "3"}))
+                .unwrap();
+        assert_eq!(
+            (tool.role, tool.tool_call_id.as_deref()),
+            (Role::Tool, Some("c1"))
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_message_and_keeps_the_trajectory() {
+        assert_eq!(
+            Message::from_openai(&json!({"role": "robot", "content": "x"})),
+            Err(BadMessage::UnknownRole("robot".into()))
+        );
+        assert_eq!(
+            Message::from_openai(&json!("hi")),
+            Err(BadMessage::NotAnObject("a string"))
+        );
+        let mut trajectory = Trajectory::new("s", "g");
+        let reply = json!({"role": "assistant", "content": "ok"});
+        assert!(
+            trajectory
+                .push_openai(&json!({}), &reply, &Value::Null, false)
+                .is_err()
+        );
+        assert!(trajectory.turns.is_empty());
+        assert_eq!(
+            trajectory.push_openai(&json!([]), &reply, &Value::Null, true),
+            Ok(0)
+        );
+        assert!(trajectory.turns[0].truncated && trajectory.turns[0].next_state.is_empty());
+    }
+}

@@ -1,0 +1,3 @@
+//! One file for each world that this build can call.
+
+pub(crate) mod judge;
