@@ -1,0 +1,22 @@
+//! Between tokens and words: the tokenizer, its incremental decoder, the chat template, stop
+//! strings, and the reading of a reply's reasoning and tool calls.
+//!
+//! Nothing here changes a token that was sampled. Text is derived from tokens, never the other way
+//! round, once a reply has begun.
+
+mod alphabet;
+mod python;
+mod reply;
+mod stop;
+mod stream;
+mod strftime;
+mod template;
+mod tokenizer;
+mod tool_call;
+
+pub use reply::{ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, opens_reasoning, parse_reply};
+pub(crate) use stop::StopStrings;
+pub use stream::TokenStream;
+pub use template::{ChatInput, ChatTemplate, TemplateError};
+pub use tokenizer::{Tokenizer, TokenizerError};
+pub use tool_call::ToolCall;

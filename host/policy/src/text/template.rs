@@ -1,0 +1,371 @@
+//! The checkpoint's chat template: messages to the text that the model was trained on.
+//!
+//! Templates are Jinja as transformers runs it: blocks trimmed, Python methods on values, its
+//! `tojson`, `raise_exception` and `strftime_now`. A template is data from a checkpoint, so its work
+//! and its output are bounded; the memory of the values that it builds is not.
+
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
+use serde_json::{Map, Value as Json};
+
+use super::{python, strftime};
+
+/// Instructions one rendering may execute: enough for a hundred thousand messages, some tenths of a
+/// second of work.
+const FUEL: u64 = 20_000_000;
+
+/// Bytes one rendering may write.
+const MAX_OUTPUT: usize = 64 << 20;
+
+/// Name under which the template is compiled.
+const NAME: &str = "chat_template";
+
+/// Why a chat template could not be compiled or rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// The template is not valid Jinja.
+    #[error("chat template, line {line}: {reason}")]
+    Syntax {
+        /// Line in the template, from 1.
+        line: usize,
+        /// What the parser found.
+        reason: String,
+    },
+    /// The template refused the messages by `raise_exception`: the client's mistake.
+    #[error("the chat template refused the messages: {0}")]
+    Raised(String),
+    /// Rendering failed.
+    #[error("chat template, line {line}: {reason}")]
+    Render {
+        /// Line in the template, from 1.
+        line: usize,
+        /// What failed.
+        reason: String,
+    },
+    /// The template ran for too long.
+    #[error("the chat template executed more than {limit} instructions; does it loop?")]
+    Fuel {
+        /// The limit.
+        limit: u64,
+    },
+    /// The template wrote too much.
+    #[error("the chat template wrote more than {limit} bytes")]
+    Output {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// What a template is rendered with.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatInput<'a> {
+    /// Messages in the form of OpenAI's API. Content given as text parts is joined by line breaks,
+    /// and arguments of tool calls given as JSON text are parsed, since templates expect a string
+    /// and an object.
+    pub messages: &'a [Json],
+    /// Tool definitions in the form of OpenAI's API; empty means that the template sees none.
+    pub tools: &'a [Json],
+    /// Whether to end with the beginning of an assistant message.
+    pub add_generation_prompt: bool,
+    /// Further variables, such as `enable_thinking`; they cannot replace the ones above.
+    pub extra: Option<&'a Map<String, Json>>,
+}
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    source: String,
+    variables: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// Compiles a template. `variables` are the named special tokens of the checkpoint, such as
+    /// `bos_token` and `eos_token`.
+    ///
+    /// # Errors
+    /// When the source is not valid Jinja.
+    pub fn new(
+        source: &str,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, TemplateError> {
+        let mut environment = Environment::new();
+        environment.set_syntax(
+            SyntaxConfig::builder()
+                .trim_blocks(true)
+                .lstrip_blocks(true)
+                .build()
+                .map_err(syntax_error)?,
+        );
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+        environment.set_fuel(Some(FUEL));
+        environment.set_formatter(|out, _state, value| {
+            out.write_str(&python::str_of(value)).map_err(Error::from)
+        });
+        environment.set_unknown_method_callback(python_method);
+        environment.add_filter("tojson", python::tojson);
+        environment.add_filter("string", |value: &Value| python::str_of(value));
+        environment.add_test("sequence", |value: &Value| {
+            matches!(
+                value.kind(),
+                ValueKind::String | ValueKind::Seq | ValueKind::Map
+            )
+        });
+        environment.add_function(
+            "raise_exception",
+            |message: &Value| -> Result<Value, Error> {
+                let message = python::str_of(message);
+                Err(Error::new(ErrorKind::InvalidOperation, message.clone())
+                    .with_source(Raised(message)))
+            },
+        );
+        environment
+            .add_template_owned(NAME, without_generation_tags(source))
+            .map_err(syntax_error)?;
+        Ok(Self {
+            environment,
+            source: source.to_owned(),
+            variables: variables.into_iter().collect(),
+        })
+    }
+
+    /// The template as it was given.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders the messages; `strftime_now` gives the present time in UTC.
+    ///
+    /// # Errors
+    /// When the template refuses the messages, fails, or exceeds its limits.
+    pub fn render(&self, input: &ChatInput<'_>) -> Result<String, TemplateError> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        self.render_at(input, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+    }
+
+    /// [`ChatTemplate::render`] at a given time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`].
+    pub fn render_at(&self, input: &ChatInput<'_>, now: i64) -> Result<String, TemplateError> {
+        let messages: Vec<Json> = input.messages.iter().map(as_template_expects).collect();
+        let tools = match input.tools {
+            [] => Value::from(()),
+            tools => Value::from(Serde(tools)),
+        };
+        let clock = Value::from_function(move |format: &str| strftime::strftime(format, now));
+        let variables = self
+            .variables
+            .iter()
+            .map(|(name, token)| (name.as_str(), token.into()));
+        let extra = input.extra.into_iter().flatten();
+        // Of equal names the last counts.
+        let context = Value::from_pairs(
+            variables
+                .chain(extra.map(|(name, value)| (name.as_str(), Value::from(Serde(value)))))
+                .chain([
+                    ("messages", Value::from(Serde(&messages))),
+                    ("tools", tools),
+                    (
+                        "add_generation_prompt",
+                        Value::from(input.add_generation_prompt),
+                    ),
+                    ("strftime_now", clock),
+                ]),
+        );
+        let mut out = Bounded {
+            bytes: Vec::new(),
+            full: false,
+        };
+        let rendered = self
+            .environment
+            .get_template(NAME)
+            .and_then(|template| template.render_captured_to(context, &mut out).map(|_| ()));
+        match rendered {
+            Err(_) if out.full => Err(TemplateError::Output { limit: MAX_OUTPUT }),
+            Err(error) => Err(render_error(&error)),
+            Ok(()) => String::from_utf8(out.bytes).map_err(|error| TemplateError::Render {
+                line: 0,
+                reason: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// Marks an error that the template raised on purpose.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn syntax_error(error: Error) -> TemplateError {
+    TemplateError::Syntax {
+        line: error.line().unwrap_or(0),
+        reason: reason(&error),
+    }
+}
+
+fn render_error(error: &Error) -> TemplateError {
+    if error.kind() == ErrorKind::OutOfFuel {
+        return TemplateError::Fuel { limit: FUEL };
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(link) = cause {
+        if let Some(Raised(message)) = link.downcast_ref::<Raised>() {
+            return TemplateError::Raised(message.clone());
+        }
+        cause = link.source();
+    }
+    TemplateError::Render {
+        line: error.line().unwrap_or(0),
+        reason: reason(error),
+    }
+}
+
+fn reason(error: &Error) -> String {
+    match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    }
+}
+
+/// Output with a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    full: bool,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + piece.len() > MAX_OUTPUT {
+            self.full = true;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `{% generation %}` marks what was generated, for making training masks from text. Masks here
+/// come from recorded tokens, so the tags become comments, which trim white space alike.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, tag)) = rest.split_once("{%") {
+        out.push_str(before);
+        let Some((inside, after)) = tag.split_once("%}") else {
+            out.push_str("{%");
+            rest = tag;
+            continue;
+        };
+        let name = inside.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
+        let (open, close) = match name {
+            "generation" | "endgeneration" => ("{#", "#}"),
+            _ => ("{%", "%}"),
+        };
+        out.push_str(open);
+        out.push_str(inside);
+        out.push_str(close);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Python methods: those of the compatibility layer, and the few more that templates call.
+fn python_method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let first = args.first().and_then(Value::as_str);
+    if let (Some(text), Some(argument)) = (value.as_str(), first) {
+        match method {
+            "removeprefix" => return Ok(text.strip_prefix(argument).unwrap_or(text).into()),
+            "removesuffix" => return Ok(text.strip_suffix(argument).unwrap_or(text).into()),
+            "partition" if !argument.is_empty() => {
+                return Ok(match text.split_once(argument) {
+                    Some((before, after)) => owned([before, argument, after]),
+                    None => owned([text, "", ""]),
+                });
+            }
+            "rsplit" if !argument.is_empty() => {
+                let limit = args.get(1).and_then(Value::as_i64).filter(|n| *n >= 0);
+                let count = limit
+                    .and_then(|n| usize::try_from(n).ok())
+                    .unwrap_or(usize::MAX);
+                let mut parts: Vec<&str> =
+                    text.rsplitn(count.saturating_add(1), argument).collect();
+                parts.reverse();
+                return Ok(owned(parts));
+            }
+            _ => {}
+        }
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}
+
+fn owned<'a>(parts: impl IntoIterator<Item = &'a str>) -> Value {
+    parts
+        .into_iter()
+        .map(Value::from)
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// A message as templates expect it: text parts joined, arguments of tool calls as objects.
+fn as_template_expects(message: &Json) -> Json {
+    let mut message = message.clone();
+    if let Some(parts) = message.get("content").and_then(Json::as_array) {
+        let texts: Option<Vec<&str>> = parts.iter().map(text_part).collect();
+        if let Some(texts) = texts {
+            let joined = Json::String(texts.join("\n"));
+            if let Some(content) = message.get_mut("content") {
+                *content = joined;
+            }
+        }
+    }
+    for call in message
+        .get_mut("tool_calls")
+        .and_then(Json::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        let Some(arguments) = call.pointer_mut("/function/arguments") else {
+            continue;
+        };
+        let parsed = arguments
+            .as_str()
+            .and_then(|text| serde_json::from_str::<Json>(text).ok());
+        if let Some(parsed) = parsed.filter(Json::is_object) {
+            *arguments = parsed;
+        }
+    }
+    message
+}
+
+fn text_part(part: &Json) -> Option<&str> {
+    match part {
+        Json::String(text) => Some(text),
+        Json::Object(fields) => match fields.get("type").and_then(Json::as_str) {
+            Some("text" | "input_text" | "output_text") | None => fields.get("text")?.as_str(),
+            Some(_) => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "template_tests.rs"]
+mod tests;

@@ -1,0 +1,286 @@
+//! The tokenizer of a checkpoint, from its `tokenizer.json`.
+//!
+//! Encoding parses special tokens written in the text (a rendered chat template is full of them)
+//! and adds none of its own: what the template rendered is what the model sees. Padding and
+//! truncation settings in the file are dropped, since a silent cut would train on half a prompt.
+
+use std::collections::HashMap;
+
+use tokenizers::DecoderWrapper;
+
+use super::alphabet;
+
+/// Why a tokenizer could not be loaded or a text not be encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizerError {
+    /// The file does not describe a tokenizer.
+    #[error("tokenizer.json is malformed: {0}")]
+    Malformed(String),
+    /// The text could not be encoded.
+    #[error("the tokenizer refused the text: {0}")]
+    Encode(String),
+}
+
+/// Text to token ids and back, as the checkpoint's authors trained it.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    special: HashMap<u32, String>,
+    /// Bytes of each token, by id, when the vocabulary is byte-level: decoding is then exact, byte
+    /// by byte, with no need to decode a window of tokens again for each new one.
+    bytes: Option<Vec<Vec<u8>>>,
+    size: usize,
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("size", &self.size)
+            .field("special", &self.special.len())
+            .field("byte_level", &self.bytes.is_some())
+            .finish()
+    }
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When the bytes are not a tokenizer that this build knows.
+    pub fn from_bytes(json: &[u8]) -> Result<Self, TokenizerError> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|e| TokenizerError::Malformed(e.to_string()))?;
+        inner.with_padding(None);
+        inner
+            .with_truncation(None)
+            .map_err(|e| TokenizerError::Malformed(e.to_string()))?;
+        let special = inner
+            .get_added_tokens_decoder()
+            .into_iter()
+            .filter(|(_, token)| token.special)
+            .map(|(id, token)| (id, token.content))
+            .collect();
+        let size = inner
+            .get_vocab(true)
+            .into_values()
+            .max()
+            .map_or(0, |largest| largest as usize + 1);
+        let bytes = matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_))).then(|| {
+            let alphabet = alphabet::byte_of_char();
+            let spelled = |id| inner.get_added_vocabulary().simple_id_to_token(id);
+            (0..size as u32)
+                .map(|id| {
+                    spelled(id)
+                        .or_else(|| inner.id_to_token(id))
+                        .unwrap_or_default()
+                })
+                .map(|token| alphabet::bytes_of_token(&token, &alphabet))
+                .collect()
+        });
+        Ok(Self {
+            inner,
+            special,
+            bytes,
+            size,
+        })
+    }
+
+    /// Ids of a text, special tokens recognised, none added.
+    ///
+    /// # Errors
+    /// When the text cannot be spelled in this vocabulary.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.inner
+            .encode_fast(text, false)
+            .map(|encoding| encoding.get_ids().to_vec())
+            .map_err(|e| TokenizerError::Encode(e.to_string()))
+    }
+
+    /// Text of the ids without special tokens. Bytes that are not UTF-8 become U+FFFD, ids outside
+    /// the vocabulary nothing.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        self.decode_as(ids, false)
+    }
+
+    /// Text of the ids, special tokens written out.
+    pub fn decode_with_special(&self, ids: &[u32]) -> String {
+        self.decode_as(ids, true)
+    }
+
+    pub(super) fn decode_as(&self, ids: &[u32], show_special: bool) -> String {
+        match &self.bytes {
+            Some(table) => {
+                let bytes: Vec<u8> = ids
+                    .iter()
+                    .filter(|id| show_special || !self.is_special(**id))
+                    .filter_map(|id| table.get(*id as usize))
+                    .flatten()
+                    .copied()
+                    .collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            None => self.inner.decode(ids, !show_special).unwrap_or_default(),
+        }
+    }
+
+    /// Spelling of a token in the vocabulary (byte-level tokens in their printable alphabet).
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// Bytes that a token stands for, as chat clients expect them beside a log-prob. The token of a
+    /// vocabulary that is not byte-level is decoded alone.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        match &self.bytes {
+            Some(table) => table.get(id as usize).cloned().unwrap_or_default(),
+            None => self.decode_with_special(&[id]).into_bytes(),
+        }
+    }
+
+    /// Id of a token by its spelling.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Whether a token is special, that is: never part of a reply's text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains_key(&id)
+    }
+
+    /// Special tokens and their ids, in no order.
+    pub fn special(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.special.iter().map(|(id, token)| (token.as_str(), *id))
+    }
+
+    /// One more than the largest id. A model's embedding may have more rows than this.
+    pub fn vocab_size(&self) -> usize {
+        self.size
+    }
+
+    /// Bytes of a token, when the vocabulary is byte-level.
+    pub(super) fn raw_bytes(&self, id: u32) -> Option<&[u8]> {
+        let table = self.bytes.as_ref()?;
+        Some(table.get(id as usize).map_or(&[], Vec::as_slice))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A byte-level vocabulary: 256 bytes, a few merges, ChatML specials and one plain added token.
+    pub(crate) fn byte_level() -> Tokenizer {
+        let alphabet = alphabet::byte_of_char();
+        let mut spelled: Vec<(char, u8)> = alphabet.into_iter().collect();
+        spelled.sort_by_key(|(_, byte)| *byte);
+        let mut vocab = serde_json::Map::new();
+        for (character, byte) in &spelled {
+            vocab.insert(character.to_string(), json!(byte));
+        }
+        let merges = [
+            ("h", "e"),
+            ("l", "l"),
+            ("he", "ll"),
+            ("hell", "o"),
+            ("Ġ", "w"),
+        ];
+        for (index, (left, right)) in merges.iter().enumerate() {
+            vocab.insert(format!("{left}{right}"), json!(256 + index));
+        }
+        let added = |id: u32, content: &str, special: bool| {
+            json!({"id": id, "content": content, "special": special, "single_word": false,
+                   "lstrip": false, "rstrip": false, "normalized": false})
+        };
+        let file = json!({
+            "version": "1.0", "normalizer": null, "post_processor": null,
+            "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+            "padding": null,
+            "added_tokens": [added(261, "<|im_start|>", true), added(262, "<|im_end|>", true),
+                             added(263, "<think>", false), added(264, "</think>", false)],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "vocab": vocab, "merges": merges.map(|(l, r)| format!("{l} {r}")),
+                      "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false},
+        });
+        Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap()
+    }
+
+    /// A SentencePiece-style vocabulary: words with U+2581 for the space, bytes as a fallback.
+    pub(crate) fn sentence_piece() -> Tokenizer {
+        let mut vocab = serde_json::Map::new();
+        for byte in 0..256 {
+            vocab.insert(format!("<0x{byte:02X}>"), json!(byte));
+        }
+        for (index, piece) in ["▁", "a", "b", "▁a", "▁b", "c", "▁ab", "ab"]
+            .iter()
+            .enumerate()
+        {
+            vocab.insert((*piece).to_owned(), json!(256 + index));
+        }
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+            "pre_tokenizer": null, "post_processor": null,
+            "decoder": {"type": "Sequence", "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"}, {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+            "model": {"type": "BPE", "vocab": vocab, "merges": ["▁ a", "▁ b", "a b"],
+                      "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                      "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true},
+        });
+        Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn text_with_special_tokens_survives_the_round_trip_and_nothing_is_cut() {
+        let tokenizer = byte_level();
+        let text = "<|im_start|>user\nhello world, größer 🦀<|im_end|>";
+        let ids = tokenizer.encode(text).unwrap();
+        assert_eq!(ids.first(), Some(&261));
+        assert_eq!(ids.last(), Some(&262));
+        assert!(ids.contains(&tokenizer.id("hello").unwrap()));
+        assert_eq!(tokenizer.decode_with_special(&ids), text);
+        assert_eq!(tokenizer.decode(&ids), "user\nhello world, größer 🦀");
+    }
+
+    #[test]
+    fn special_tokens_are_known_by_name_and_plain_added_ones_are_text() {
+        let tokenizer = byte_level();
+        assert_eq!(tokenizer.id("<|im_end|>"), Some(262));
+        assert!(tokenizer.is_special(262));
+        assert!(!tokenizer.is_special(263));
+        assert_eq!(tokenizer.decode(&[263]), "<think>");
+        assert_eq!(tokenizer.special().count(), 2);
+        assert_eq!(tokenizer.vocab_size(), 265);
+        assert_eq!(tokenizer.token_bytes(tokenizer.id("Ġw").unwrap()), b" w");
+    }
+
+    #[test]
+    fn own_byte_decoding_agrees_with_the_library() {
+        let tokenizer = byte_level();
+        for ids in [
+            vec![104, 105, 195, 169, 32],
+            vec![0xF0, 0x9F, 65, 0x80],
+            vec![258, 259, 260, 263, 262],
+        ] {
+            assert_eq!(
+                tokenizer.decode(&ids),
+                tokenizer.inner.decode(&ids, true).unwrap()
+            );
+            assert_eq!(
+                tokenizer.decode_with_special(&ids),
+                tokenizer.inner.decode(&ids, false).unwrap()
+            );
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_named() {
+        let error = Tokenizer::from_bytes(b"{\"model\": 3}").unwrap_err();
+        assert!(error.to_string().starts_with("tokenizer.json is malformed"));
+    }
+}

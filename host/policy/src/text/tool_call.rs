@@ -1,0 +1,126 @@
+//! One tool call as models of the Hermes and Qwen families write it: a JSON object with `name` and
+//! `arguments`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A call that the model made, well-formed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Name of the tool; whether it exists is the caller's question.
+    pub name: String,
+    /// JSON text of an object, exactly as the model wrote it.
+    pub arguments: String,
+}
+
+/// Why the text between the tags is no call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NoCall {
+    /// It ends inside a JSON value: the closing tag may have been part of a string.
+    Unfinished,
+    /// More text cannot make it one.
+    Malformed(String),
+}
+
+#[derive(Deserialize)]
+struct Written<'a> {
+    name: String,
+    #[serde(borrow, alias = "parameters")]
+    arguments: Option<&'a RawValue>,
+}
+
+impl ToolCall {
+    /// Reads the text between `<tool_call>` and `</tool_call>`.
+    pub(super) fn parse(body: &str) -> Result<Self, NoCall> {
+        let written: Written<'_> = serde_json::from_str(body.trim()).map_err(|error| {
+            if error.is_eof() && !body.trim().is_empty() {
+                NoCall::Unfinished
+            } else {
+                NoCall::Malformed(format!("not a call: {error}"))
+            }
+        })?;
+        if written.name.trim().is_empty() {
+            return Err(NoCall::Malformed("the name is empty".to_owned()));
+        }
+        let arguments = match written.arguments.map(RawValue::get) {
+            None | Some("null") => "{}".to_owned(),
+            Some(object) if object.starts_with('{') => object.to_owned(),
+            Some(text) if text.starts_with('"') => encoded_twice(text)?,
+            Some(_) => {
+                return Err(NoCall::Malformed(
+                    "the arguments are not an object".to_owned(),
+                ));
+            }
+        };
+        Ok(Self {
+            name: written.name,
+            arguments,
+        })
+    }
+}
+
+/// Arguments written as a JSON string that holds JSON.
+fn encoded_twice(text: &str) -> Result<String, NoCall> {
+    serde_json::from_str::<String>(text)
+        .ok()
+        .filter(|inner| {
+            serde_json::from_str::<serde_json::Value>(inner).is_ok_and(|value| value.is_object())
+        })
+        .ok_or_else(|| NoCall::Malformed("the arguments are not an object".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_keep_the_models_spelling() {
+        let call =
+            ToolCall::parse("\n{\"name\": \"f\", \"arguments\": {\"x\": 1.10, \"y\":  [1e400]}}\n");
+        let expected = "{\"x\": 1.10, \"y\":  [1e400]}".to_owned();
+        assert_eq!(
+            call,
+            Ok(ToolCall {
+                name: "f".into(),
+                arguments: expected
+            })
+        );
+    }
+
+    #[test]
+    fn what_models_write_instead_is_understood_or_refused() {
+        for (body, arguments) in [
+            (r#"{"name": "f"}"#, Some("{}")),
+            (r#"{"name": "f", "arguments": null}"#, Some("{}")),
+            (
+                r#"{"arguments": {"a": 1}, "name": "f"}"#,
+                Some(r#"{"a": 1}"#),
+            ),
+            (
+                r#"{"name": "f", "parameters": {"a": 1}}"#,
+                Some(r#"{"a": 1}"#),
+            ),
+            (
+                r#"{"name": "f", "arguments": "{\"a\": 1}"}"#,
+                Some(r#"{"a": 1}"#),
+            ),
+            (r#"{"name": "f", "arguments": [1]}"#, None),
+            (r#"{"name": "f", "arguments": "x"}"#, None),
+            (r#"{"name": "", "arguments": {}}"#, None),
+            (r#"{"arguments": {}}"#, None),
+            (r#"f(a=1)"#, None),
+            (r#"{"name": "f"} trailing"#, None),
+            ("", None),
+        ] {
+            match (ToolCall::parse(body), arguments) {
+                (Ok(call), Some(expected)) => assert_eq!(call.arguments, expected, "{body}"),
+                (Err(NoCall::Malformed(_)), None) => {}
+                (got, _) => panic!("{body}: {got:?}"),
+            }
+        }
+        assert_eq!(
+            ToolCall::parse(r#"{"name": "f", "arguments": {"a": "un"#),
+            Err(NoCall::Unfinished)
+        );
+    }
+}
