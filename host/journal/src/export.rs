@@ -1,9 +1,23 @@
-//! The journal as JSON lines.
+//! The journal as JSON lines, one row at a time.
+//!
+//! Conversations and verdicts carry the fields of OpenClaw-RL's record and judge files under the
+//! same names, so that notebooks written for those read them, and our own fields beside them.
+
+use std::io::Write;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::clock::timestamp;
+use crate::error::{Fault, JournalError};
+use crate::journal::Journal;
+use crate::records::{TurnRecord, VerdictOutcome, VerdictRecord};
+use crate::rows;
 
 crate::words::words! {
     /// What to export.
     Export {
-        /// One line per finished turn of a conversation.
+        /// One line per finished turn of a conversation, side turns left out.
         Conversations = "conversations",
         /// One line per verdict.
         Verdicts = "verdicts",
@@ -13,5 +27,182 @@ crate::words::words! {
         Steps = "steps",
         /// One line per turn of any kind and state, with all that is known of it.
         Turns = "turns",
+    }
+}
+
+impl Journal {
+    /// Writes one JSON object per line, oldest first, as of one instant; gives the number of lines.
+    /// Rows are read one after the other, so the size of the journal does not matter. `prompt_text` of
+    /// a conversation is null, since the journal knows tokens only: see [`Journal::export_with`].
+    ///
+    /// # Errors
+    /// [`JournalError::Output`] when `out` fails, and the faults of the database.
+    pub fn export(&self, out: &mut dyn Write, what: Export) -> Result<u64, JournalError> {
+        self.export_with(out, what, None)
+    }
+
+    /// As [`Journal::export`], with `prompt_text` made from the prompt's token ids by `decode`.
+    ///
+    /// # Errors
+    /// As [`Journal::export`].
+    pub fn export_with(
+        &self,
+        out: &mut dyn Write,
+        what: Export,
+        decode: Option<&dyn Fn(&[u32]) -> String>,
+    ) -> Result<u64, JournalError> {
+        let mut lines = Lines { out, written: 0 };
+        self.read(|conn| match what {
+            Export::Conversations => rows::each_turn(
+                conn,
+                "WHERE t.state = 'complete' AND t.kind <> 'side' ORDER BY t.id",
+                [],
+                |turn| lines.write(&conversation(&turn, decode)),
+            ),
+            Export::Turns => rows::each_turn(conn, "ORDER BY t.id", [], |turn| lines.write(&turn)),
+            Export::Verdicts => {
+                let mut statement = conn.prepare_cached(
+                    "SELECT v.*, t.session, t.seq FROM verdicts v JOIN turns t ON t.id = v.turn
+                     ORDER BY v.id",
+                )?;
+                let mut rows = statement.query([])?;
+                while let Some(row) = rows.next()? {
+                    let (session, seq) = (row.get("session")?, row.get("seq")?);
+                    lines.write(&judged(&rows::verdict(row)?, session, seq))?;
+                }
+                Ok(())
+            }
+            Export::Samples => {
+                rows::each_sample(conn, "ORDER BY s.id", |sample| lines.write(&sample))
+            }
+            Export::Steps => rows::each_step(conn, "ORDER BY id", [], |step| lines.write(&step)),
+        })?;
+        lines.out.flush().map_err(JournalError::Output)?;
+        Ok(lines.written)
+    }
+}
+
+struct Lines<'a> {
+    out: &'a mut dyn Write,
+    written: u64,
+}
+
+impl Lines<'_> {
+    fn write(&mut self, line: &impl Serialize) -> Result<(), Fault> {
+        let mut text =
+            serde_json::to_vec(line).map_err(|error| Fault::invalid(error.to_string()))?;
+        text.push(b'\n');
+        self.out.write_all(&text).map_err(JournalError::Output)?;
+        self.written += 1;
+        Ok(())
+    }
+}
+
+/// A line of the record file. Turns count from 1 there; `next_state` is one message there, the last.
+fn conversation(turn: &TurnRecord, decode: Option<&dyn Fn(&[u32]) -> String>) -> Value {
+    let reply = turn.completion.as_ref().map(|completion| &completion.reply);
+    let ended_ms = turn
+        .completion
+        .as_ref()
+        .map_or(turn.received_ms, |completion| completion.ms);
+    json!({
+        "session_id": turn.session,
+        "turn": turn.seq + 1,
+        "timestamp": timestamp(ended_ms),
+        "messages": turn.messages,
+        "prompt_text": decode.map(|decode| decode(&turn.prompt_ids)),
+        "response_text": reply.map(text_of).unwrap_or_default(),
+        "tool_calls": reply.and_then(|reply| reply.get("tool_calls")).filter(|calls| has_any(calls)),
+        "next_state": turn.next_state.as_ref().and_then(last_message),
+        "next_messages": turn.next_state,
+        "turn_id": turn.id,
+        "response_id": turn.response_id,
+        "choice": turn.choice,
+        "group": turn.group,
+        "parent": turn.parent,
+        "kind": turn.kind,
+        "timestamp_ms": ended_ms,
+        "finish": turn.completion.as_ref().map(|completion| completion.finish),
+        "model": turn.model,
+        "adapter_version": turn.adapter_version,
+        "adapter_digest": turn.adapter_digest,
+        "judging": turn.judging,
+        "reason": turn.reason,
+        "feedback": turn.feedback,
+    })
+}
+
+/// A line of the judge file. No verdict has no score: `score` is null there, never 0.
+fn judged(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
+    let (score, accepted, reason) = match &verdict.outcome {
+        VerdictOutcome::Verdict { reward, accept } => (Some(*reward), *accept, None),
+        VerdictOutcome::None { reason } => (None, false, Some(reason)),
+    };
+    let mut line = json!({
+        "session_id": session,
+        "turn": seq + 1,
+        "score": score,
+        "votes": plain_votes(&verdict.votes),
+        "accepted": accepted,
+        "reason": reason,
+        "verdict_id": verdict.id,
+        "turn_id": verdict.turn,
+        "source": verdict.source,
+        "digest": verdict.digest,
+        "rationale": verdict.rationale,
+        "vote_details": verdict.votes,
+        "metrics": verdict.metrics,
+        "timestamp": timestamp(verdict.ms),
+        "timestamp_ms": verdict.ms,
+    });
+    if let Some(fields) = line.as_object_mut()
+        && score.is_some_and(|score| score != 0.0)
+    {
+        fields.insert("representative_eval".to_owned(), json!(verdict.rationale));
+    }
+    line
+}
+
+/// Votes as the judge file has them: numbers, and "fail" for a vote that is none.
+fn plain_votes(votes: &Value) -> Vec<Value> {
+    let plain = |vote: &Value| {
+        let number = match vote {
+            Value::Object(fields) => ["score", "vote", "value"]
+                .iter()
+                .find_map(|key| fields.get(*key)),
+            other => Some(other),
+        };
+        match number {
+            Some(Value::Number(number)) => Value::Number(number.clone()),
+            _ => json!("fail"),
+        }
+    };
+    votes
+        .as_array()
+        .map(|votes| votes.iter().map(plain).collect())
+        .unwrap_or_default()
+}
+
+/// The text of a message whose content is a string or a list of parts.
+fn text_of(message: &Value) -> String {
+    match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts
+            .iter()
+            .filter_map(|part| part.get("text").and_then(Value::as_str))
+            .collect(),
+        _ => String::new(),
+    }
+}
+
+fn has_any(calls: &Value) -> bool {
+    calls.as_array().is_some_and(|calls| !calls.is_empty())
+}
+
+fn last_message(messages: &Value) -> Option<&Value> {
+    match messages {
+        Value::Array(messages) => messages.last(),
+        Value::Object(_) => Some(messages),
+        _ => None,
     }
 }

@@ -1,146 +1,227 @@
-//! The journal and its acts.
+//! The journal itself: one writer, several readers, one file.
+//!
+//! Every act that changes something is one `BEGIN IMMEDIATE` transaction on the one writing
+//! connection. Every question is one deferred transaction, so that it sees a single instant. In
+//! WAL mode the two do not wait for each other.
+//!
+//! `synchronous = NORMAL`: what was committed outlives the death of the process at any instant;
+//! after a power cut the last few commits may be missing, the file is whole.
 
-use crate::error::JournalError;
-use crate::export::Export;
-use crate::ids::*;
-use crate::records::*;
-use std::path::Path;
-/// The durable record.
-#[derive(Clone)]
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use tokio::sync::watch;
+
+use crate::error::{Fault, JournalError};
+use crate::lock::Lock;
+use crate::schema;
+
+/// Name of the database in the data folder.
+const FILE: &str = "journal.sqlite";
+/// How long to wait for another program that has the file.
+const BUSY: Duration = Duration::from_secs(5);
+/// Reading connections kept open for the next question.
+const IDLE_READERS: usize = 8;
+/// Prepared statements kept per connection; more than there are different ones.
+const STATEMENTS: usize = 128;
+
+/// The durable record of what has happened. Clones share one journal.
+///
+/// Methods block, as a rule for well under a millisecond, and may be called from async code;
+/// [`Journal::export`] and [`Journal::forget_session`] take longer.
+#[derive(Clone, Debug)]
 pub struct Journal {
-    changed: std::sync::Arc<tokio::sync::watch::Sender<u64>>,
+    store: Arc<Store>,
 }
-fn soon<T>() -> Result<T, JournalError> {
-    Err(JournalError::Invalid(
-        "this act of the journal is not built yet".to_owned(),
-    ))
+
+#[derive(Debug)]
+struct Store {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    /// None when questions have to use the writer: a database in memory has one connection.
+    readers: Option<Mutex<Vec<Connection>>>,
+    changed: watch::Sender<u64>,
+    /// Last, so that the connections are closed before another server may come in.
+    _lock: Option<Lock>,
 }
-#[allow(
-    unused_variables,
-    missing_docs,
-    reason = "signatures first, bodies follow"
-)]
+
 impl Journal {
+    /// Opens `dir/journal.sqlite`, made when missing and brought to the newest schema, and takes the
+    /// exclusive lock of the folder.
+    ///
+    /// # Errors
+    /// [`JournalError::Locked`] when another server has it; `Folder`, `TooNew`, `Foreign`, `Damaged`,
+    /// `Full` or `ReadOnly` when the folder or the file cannot be used.
     pub fn open(dir: &Path) -> Result<Journal, JournalError> {
-        soon()
+        std::fs::create_dir_all(dir).map_err(|source| JournalError::Folder {
+            path: dir.to_path_buf(),
+            source,
+        })?;
+        let lock = Lock::take(dir)?;
+        let path = dir.join(FILE);
+        let writer = open_writer(&path).map_err(|fault| fault.at(&path))?;
+        Ok(Journal::new(path, writer, true, Some(lock)))
     }
+
+    /// Opens the journal of a folder beside its server, for questions and exports only. Takes no lock;
+    /// every act answers [`JournalError::ReadOnly`], and [`Journal::watch`] never moves.
+    ///
+    /// # Errors
+    /// [`JournalError::Missing`] when there is none; `TooNew`, `TooOld`, `Foreign` or `Damaged`.
+    pub fn open_read_only(dir: &Path) -> Result<Journal, JournalError> {
+        let path = dir.join(FILE);
+        if !path.is_file() {
+            return Err(JournalError::Missing { path });
+        }
+        let open = || {
+            let conn = open_reader(&path)?;
+            schema::require_current(&conn, &path)?;
+            Ok(conn)
+        };
+        let conn = open().map_err(|fault: Fault| fault.at(&path))?;
+        Ok(Journal::new(path, conn, true, None))
+    }
+
+    /// A journal that lives as long as its last clone, for tests and trials.
+    ///
+    /// # Errors
+    /// [`JournalError::Database`] when SQLite has no memory for it.
     pub fn in_memory() -> Result<Journal, JournalError> {
-        soon()
+        let path = PathBuf::from(":memory:");
+        let open = || {
+            let mut conn = Connection::open_in_memory()?;
+            settle(&conn)?;
+            schema::migrate(&mut conn, &path, schema::MIGRATIONS)?;
+            Ok(conn)
+        };
+        let conn = open().map_err(|fault: Fault| fault.at(&path))?;
+        Ok(Journal::new(path, conn, false, None))
     }
-    pub fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.changed.subscribe()
+
+    fn new(path: PathBuf, writer: Connection, on_disk: bool, lock: Option<Lock>) -> Journal {
+        Journal {
+            store: Arc::new(Store {
+                path,
+                writer: Mutex::new(writer),
+                readers: on_disk.then(|| Mutex::new(Vec::new())),
+                changed: watch::Sender::new(0),
+                _lock: lock,
+            }),
+        }
     }
-    pub fn arrive(&self, a: &Arrival) -> Result<Vec<TurnId>, JournalError> {
-        soon()
+
+    /// A counter that moves after every commit. It makes a loop prompt; what is ready, a loop asks
+    /// the journal itself.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.store.changed.subscribe()
     }
-    pub fn complete(&self, turn: TurnId, c: &Completion) -> Result<(), JournalError> {
-        soon()
+
+    /// The database file; `:memory:` for a journal in memory.
+    pub fn path(&self) -> &Path {
+        &self.store.path
     }
-    pub fn fail(
+
+    /// Runs one act: all of it is recorded, or nothing.
+    pub(crate) fn write<T>(
         &self,
-        turn: TurnId,
-        reason: &str,
-        partial: Option<&Completion>,
-    ) -> Result<(), JournalError> {
-        soon()
+        act: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<T, JournalError> {
+        let mut conn = hold(&self.store.writer);
+        let run = || {
+            let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let outcome = act(&tx)?;
+            tx.commit()?;
+            Ok(outcome)
+        };
+        let outcome = run().map_err(|fault: Fault| fault.at(&self.store.path));
+        drop(conn);
+        if outcome.is_ok() {
+            self.store
+                .changed
+                .send_modify(|commits| *commits = commits.wrapping_add(1));
+        }
+        outcome
     }
-    pub fn recover(&self) -> Result<u64, JournalError> {
-        soon()
-    }
-    pub fn end_session(&self, s: &SessionId, reason: &str) -> Result<(), JournalError> {
-        soon()
-    }
-    pub fn idle_sessions(&self, before_ms: i64) -> Result<Vec<SessionId>, JournalError> {
-        soon()
-    }
-    pub fn forget_session(&self, s: &SessionId) -> Result<Forgotten, JournalError> {
-        soon()
-    }
-    pub fn turns_by_anchor(
+
+    /// Runs one question on one instant of the journal.
+    pub(crate) fn read<T>(
         &self,
-        anchor: &str,
-        limit: u32,
-    ) -> Result<Vec<TurnRecord>, JournalError> {
-        soon()
+        question: impl FnOnce(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, JournalError> {
+        let path = &self.store.path;
+        let Some(readers) = &self.store.readers else {
+            return ask(&hold(&self.store.writer), question).map_err(|fault| fault.at(path));
+        };
+        let idle = hold(readers).pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => open_reader(path).map_err(|fault| fault.at(path))?,
+        };
+        let answer = ask(&conn, question);
+        // A connection that met a fault of the database is not trusted with the next question.
+        if !matches!(answer, Err(Fault::Sql(_))) {
+            let mut readers = hold(readers);
+            if readers.len() < IDLE_READERS {
+                readers.push(conn);
+            }
+        }
+        answer.map_err(|fault| fault.at(path))
     }
-    pub fn turns_by_request(
-        &self,
-        request_digest: &str,
-        since_ms: i64,
-    ) -> Result<Vec<TurnRecord>, JournalError> {
-        soon()
+
+    /// The writing connection outside any transaction.
+    pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&Connection) -> T) -> T {
+        work(&hold(&self.store.writer))
     }
-    pub fn add_feedback(&self, f: &Feedback) -> Result<i64, JournalError> {
-        soon()
+}
+
+fn ask<T>(
+    conn: &Connection,
+    question: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let tx = conn.unchecked_transaction()?;
+    let answer = question(&tx)?;
+    tx.commit()?;
+    Ok(answer)
+}
+
+/// A panic elsewhere has rolled its transaction back; the connection is as good as before.
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open_writer(path: &Path) -> Result<Connection, Fault> {
+    let mut conn = Connection::open(path)?;
+    conn.busy_timeout(BUSY)?;
+    schema::migrate(&mut conn, path, schema::MIGRATIONS)?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(JournalError::Folder {
+            path: path.to_path_buf(),
+            source: std::io::Error::other(format!(
+                "SQLite cannot keep a write-ahead log there (mode {mode}); use a local disk"
+            )),
+        }
+        .into());
     }
-    pub fn ready_for_judging(&self, limit: u32) -> Result<Vec<TurnRecord>, JournalError> {
-        soon()
-    }
-    pub fn commit_judgement(
-        &self,
-        turn: impl Into<TurnSeen>,
-        verdicts: &[NewVerdict],
-        sample: Option<&NewSample>,
-        skipped: Option<&str>,
-        receipts: &[serde_json::Value],
-    ) -> Result<Option<SampleId>, JournalError> {
-        soon()
-    }
-    pub fn queued_samples(&self, limit: u32) -> Result<Vec<SampleRecord>, JournalError> {
-        soon()
-    }
-    pub fn queued_count(&self) -> Result<u64, JournalError> {
-        soon()
-    }
-    pub fn oldest_queued_ms(&self) -> Result<Option<i64>, JournalError> {
-        soon()
-    }
-    pub fn commit_step(&self, s: &NewStep) -> Result<StepId, JournalError> {
-        soon()
-    }
-    pub fn active_adapter(&self) -> Result<Option<AdapterRow>, JournalError> {
-        soon()
-    }
-    pub fn adapters(&self) -> Result<Vec<AdapterRow>, JournalError> {
-        soon()
-    }
-    pub fn meta(&self, key: &str) -> Result<Option<String>, JournalError> {
-        soon()
-    }
-    pub fn set_meta(&self, key: &str, value: &str) -> Result<(), JournalError> {
-        soon()
-    }
-    pub fn turn(&self, t: TurnId) -> Result<Option<TurnRecord>, JournalError> {
-        soon()
-    }
-    pub fn turns_of_response(&self, response_id: &str) -> Result<Vec<TurnRecord>, JournalError> {
-        soon()
-    }
-    pub fn session(&self, s: &SessionId) -> Result<Option<SessionRecord>, JournalError> {
-        soon()
-    }
-    pub fn sessions(&self, limit: u32) -> Result<Vec<SessionRecord>, JournalError> {
-        soon()
-    }
-    pub fn session_turns(&self, s: &SessionId) -> Result<Vec<TurnRecord>, JournalError> {
-        soon()
-    }
-    pub fn verdicts(&self, t: TurnId) -> Result<Vec<VerdictRecord>, JournalError> {
-        soon()
-    }
-    pub fn samples_of(&self, t: TurnId) -> Result<Vec<SampleRecord>, JournalError> {
-        soon()
-    }
-    pub fn steps(&self, limit: u32) -> Result<Vec<StepRecord>, JournalError> {
-        soon()
-    }
-    pub fn step(&self, s: StepId) -> Result<Option<StepRecord>, JournalError> {
-        soon()
-    }
-    pub fn counts(&self) -> Result<Counts, JournalError> {
-        soon()
-    }
-    pub fn export(&self, out: &mut dyn std::io::Write, what: Export) -> Result<u64, JournalError> {
-        soon()
-    }
+    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    settle(&conn)?;
+    Ok(conn)
+}
+
+fn open_reader(path: &Path) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(BUSY)?;
+    settle(&conn)?;
+    Ok(conn)
+}
+
+fn settle(conn: &Connection) -> Result<(), Fault> {
+    conn.pragma_update(None, "foreign_keys", true)?;
+    // What is forgotten is overwritten, not only unlinked.
+    conn.pragma_update(None, "secure_delete", true)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(())
 }

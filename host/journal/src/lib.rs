@@ -1,22 +1,55 @@
-//! The durable record of turns, verdicts, samples, steps and adapters.
+//! The journal: what has happened, so that it outlives every restart.
+//!
+//! The four loops (serving, collecting, judging, training) share it and nothing else but the model.
+//! A loop asks what is ready for it, does its work, and records the outcome in one transaction; a
+//! process that is killed at any instant starts again where the journal stands. So nothing that was
+//! received is lost, and nothing trains twice.
+//!
+//! The journal decides nothing: it does not know what a good reply is, which session a request
+//! belongs to, or when a batch is full. It refuses what cannot be true (a second reply to one turn, a
+//! judgement without evidence, a sample trained twice, numbers that are not finite), and it takes
+//! rows away in one recorded act only, [`Journal::forget_session`].
+//!
+//! States move forward:
+//!
+//! - a turn: `generating` → `complete`, `aborted` or `failed`;
+//! - its judging: `waiting` → `ready` → `done` or `skipped`, and back to `ready` only for a next state
+//!   or feedback that no judgement has seen;
+//! - a sample: `queued` → `trained` or `dropped`;
+//! - an adapter: `active` → `retired`.
 
 mod clock;
+mod codec;
+mod collecting;
 mod error;
 mod export;
+mod forgetting;
 mod ids;
 mod journal;
+mod judging;
+mod lock;
+pub mod measure;
+mod questions;
 mod records;
+mod rows;
+mod schema;
+mod training;
 mod words;
 
+#[cfg(test)]
+mod tests;
+
 pub use clock::now_ms;
+pub use collecting::{NO_NEXT_STATE, SERVER_STOPPED};
 pub use error::JournalError;
 pub use export::Export;
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
+pub use judging::REPLACED;
 pub use records::{
     AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, JudgingState, NewAdapter,
     NewSample, NewStep, NewTurn, NewVerdict, NextState, SampleRecord, SampleState, SessionRecord,
-    SessionUpsert, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnSeen, TurnState,
+    SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState,
     VerdictOutcome, VerdictRecord,
 };
 pub use words::UnknownWord;

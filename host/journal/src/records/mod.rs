@@ -13,5 +13,7 @@ pub use judgement::{
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
 pub use turn::{
     Arrival, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,
-    SessionUpsert, TurnKind, TurnRecord, TurnState,
+    SessionUpsert, TurnHit, TurnKind, TurnRecord, TurnState,
 };
+
+pub(crate) use judgement::Evidence;

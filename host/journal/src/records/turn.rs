@@ -207,6 +207,41 @@ pub struct TurnRecord {
     pub feedback_judged: u32,
 }
 
+/// A turn without its texts and tokens, for those who look for one among many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnHit {
+    /// Which turn.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionId,
+    /// Id of the HTTP response; shared by its choices.
+    pub response_id: String,
+    /// Index of the choice in its response, from 0.
+    pub choice: u32,
+    /// Replies to the same request share a group.
+    pub group: String,
+    /// Main, side or not known.
+    pub kind: TurnKind,
+    /// The turn whose reply this request continues.
+    pub parent: Option<TurnId>,
+    /// Name of the API key.
+    pub key: Option<String>,
+    /// Digest of the request.
+    pub request_digest: String,
+    /// When the request came, unix milliseconds.
+    pub received_ms: i64,
+    /// How far the reply has come.
+    pub state: TurnState,
+    /// Whether something followed the reply.
+    pub has_next: bool,
+    /// How far judging has come.
+    pub judging: JudgingState,
+    /// When the reply ended, unix milliseconds.
+    pub completed_ms: Option<i64>,
+    /// How the session and the parent were found.
+    pub matched: Value,
+}
+
 /// A session and how busy it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {

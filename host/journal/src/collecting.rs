@@ -1,0 +1,463 @@
+//! What comes in: requests, replies, the end of a session, what a user says of a reply.
+//!
+//! A turn is ready for judging when it is complete and has evidence (a next state, feedback) that
+//! no judgement has seen. [`refresh`] is the only place that decides it, so every act that adds
+//! evidence or completes a reply ends there.
+
+use rusqlite::{OptionalExtension, Transaction};
+use serde_json::{Map, Value, json};
+
+use crate::clock::now_ms;
+use crate::codec::{Json, encode_f32s, encode_json, encode_u32s, encode_u64, finite};
+use crate::error::{Fault, JournalError};
+use crate::ids::{SessionId, TurnId};
+use crate::journal::Journal;
+use crate::records::{
+    Arrival, Completion, Feedback, JudgingState, NewTurn, NextState, SessionUpsert, TurnState,
+};
+
+/// Why a turn was skipped whose session ended before anything followed it.
+pub const NO_NEXT_STATE: &str = "no-next-state";
+/// Why a turn was aborted that was being generated when the server stopped.
+pub const SERVER_STOPPED: &str = "server stopped";
+
+impl Journal {
+    /// Records one request: opens or reopens its session, writes the next state of the turns that it
+    /// answers, and makes its new turns, in state `generating`. All of it or nothing. Gives the ids
+    /// of the new turns in their order.
+    ///
+    /// A next state makes its turn a main turn, and ready for judging if its reply is complete, also
+    /// when the session had ended meanwhile; a turn that was aborted or failed keeps it but is
+    /// never judged. A turn has one next state: the first stays. A second, different one is a fork of
+    /// the conversation and is recorded in `matched` of the turns that came with it, as
+    /// `"fork_of": [turn, …]`; when no turn came with it, in `matched` of the older turn, as
+    /// `"forks": [{"ms", "messages"}, …]`. The same one again changes nothing.
+    ///
+    /// # Errors
+    /// [`JournalError::UnknownTurn`] for a next state of a turn that is gone, [`JournalError::Invalid`]
+    /// for numbers or nesting that could not be read back, and the faults of the database.
+    pub fn arrive(&self, arrival: &Arrival) -> Result<Vec<TurnId>, JournalError> {
+        self.write(|tx| {
+            upsert_session(tx, &arrival.session)?;
+            let mut forks = Vec::new();
+            for next in &arrival.next_state_of {
+                if record_next_state(tx, next)? == Followed::Otherwise {
+                    forks.push(next);
+                }
+            }
+            if arrival.turns.is_empty() {
+                for fork in forks {
+                    note_fork(tx, fork)?;
+                }
+                return Ok(Vec::new());
+            }
+            let fork_of: Vec<i64> = forks.iter().map(|fork| fork.turn.0).collect();
+            insert_turns(tx, &arrival.session.id, &arrival.turns, &fork_of)
+        })
+    }
+
+    /// Records the whole reply of a turn that is being generated.
+    ///
+    /// # Errors
+    /// [`JournalError::UnknownTurn`], [`JournalError::TurnEnded`] when a reply or a failure is recorded
+    /// already, [`JournalError::Invalid`] when there is not one log-prob of each kind per token.
+    pub fn complete(&self, turn: TurnId, completion: &Completion) -> Result<(), JournalError> {
+        self.write(|tx| {
+            leave_generating(tx, turn, TurnState::Complete, None)?;
+            insert_reply(tx, turn, completion)?;
+            refresh(tx, turn)?;
+            tx.prepare_cached(
+                "UPDATE turns SET judging = 'skipped', reason = ?2 WHERE id = ?1 AND judging = 'waiting'
+                 AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = session AND s.ended_ms IS NOT NULL)",
+            )?
+            .execute((turn.0, NO_NEXT_STATE))?;
+            Ok(())
+        })
+    }
+
+    /// Records that a turn came to nothing (`failed`) or, when `partial` is given, that it was cut
+    /// (`aborted`) and how far it had come. Such a turn is skipped by judging for ever.
+    ///
+    /// # Errors
+    /// As [`Journal::complete`].
+    pub fn fail(
+        &self,
+        turn: TurnId,
+        reason: &str,
+        partial: Option<&Completion>,
+    ) -> Result<(), JournalError> {
+        let state = if partial.is_some() {
+            TurnState::Aborted
+        } else {
+            TurnState::Failed
+        };
+        self.write(|tx| {
+            leave_generating(tx, turn, state, Some(reason))?;
+            match partial {
+                Some(completion) => insert_reply(tx, turn, completion),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// To be called once when a server starts: turns that were being generated when the last one
+    /// stopped become `aborted`. Gives their number.
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn recover(&self) -> Result<u64, JournalError> {
+        self.write(|tx| {
+            let cut = tx.execute(
+                "UPDATE turns SET state = 'aborted', judging = 'skipped', reason = ?1
+                 WHERE state = 'generating'",
+                [SERVER_STOPPED],
+            )?;
+            Ok(u64::try_from(cut).unwrap_or(u64::MAX))
+        })
+    }
+
+    /// Ends a session. Its turns that nothing followed are skipped with [`NO_NEXT_STATE`], and so will be
+    /// those still being generated; feedback, or a next state if the client comes back, opens them
+    /// again. Ending an ended session changes nothing.
+    ///
+    /// # Errors
+    /// [`JournalError::UnknownSession`].
+    pub fn end_session(&self, session: &SessionId, reason: &str) -> Result<(), JournalError> {
+        self.write(|tx| {
+            let ended = tx
+                .prepare_cached(
+                    "UPDATE sessions SET ended_ms = ?2, end_reason = ?3
+                     WHERE id = ?1 AND ended_ms IS NULL",
+                )?
+                .execute((session.as_str(), now_ms(), reason))?;
+            if ended == 0 {
+                return require_session(tx, session);
+            }
+            tx.prepare_cached(
+                "UPDATE turns SET judging = 'skipped', reason = ?2
+                 WHERE session = ?1 AND state = 'complete' AND judging = 'waiting'",
+            )?
+            .execute((session.as_str(), NO_NEXT_STATE))?;
+            Ok(())
+        })
+    }
+
+    /// Open sessions in which nothing was received or completed since `before_ms` and nothing is being
+    /// generated; longest idle first.
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn idle_sessions(&self, before_ms: i64) -> Result<Vec<SessionId>, JournalError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT id FROM sessions s WHERE ended_ms IS NULL AND last_ms < ?1
+                 AND NOT EXISTS (SELECT 1 FROM turns t
+                                 WHERE t.session = s.id AND t.state = 'generating')
+                 ORDER BY last_ms",
+            )?;
+            let ids = statement.query_map([before_ms], |row| Ok(SessionId(row.get(0)?)))?;
+            Ok(ids.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Records what a user said of a turn, and makes it ready for judging, also when it was judged
+    /// before. Gives the number of the feedback. For a turn that was aborted or failed it is kept,
+    /// and never judged.
+    ///
+    /// # Errors
+    /// [`JournalError::UnknownTurn`]; [`JournalError::Invalid`] when the score is not in −1…1 or there
+    /// is neither score nor text.
+    pub fn add_feedback(&self, feedback: &Feedback) -> Result<i64, JournalError> {
+        self.write(|tx| {
+            let score = match feedback.score {
+                Some(score) if !(-1.0..=1.0).contains(&score) => {
+                    return Err(Fault::invalid(format!(
+                        "the feedback score is {score}: give one from -1 to 1"
+                    )));
+                }
+                Some(score) => Some(finite(score, "the feedback score")?),
+                None if feedback
+                    .text
+                    .as_deref()
+                    .is_none_or(|text| text.trim().is_empty()) =>
+                {
+                    return Err(Fault::invalid("feedback needs a score or a text"));
+                }
+                None => None,
+            };
+            require_turn(tx, feedback.turn)?;
+            let id = tx
+                .prepare_cached(
+                    "INSERT INTO feedback (turn, score, text, ms) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .insert((
+                    feedback.turn.0,
+                    score,
+                    feedback.text.as_deref(),
+                    feedback.ms,
+                ))?;
+            refresh(tx, feedback.turn)?;
+            Ok(id)
+        })
+    }
+}
+
+/// Makes a complete turn ready if it has evidence that no judgement has seen.
+pub(crate) fn refresh(tx: &Transaction<'_>, turn: TurnId) -> Result<(), Fault> {
+    tx.prepare_cached(
+        "UPDATE turns SET judging = 'ready', reason = NULL
+         WHERE id = ?1 AND state = 'complete' AND judging <> 'ready'
+         AND ((next_judged = 0 AND EXISTS (SELECT 1 FROM next_states WHERE turn = ?1))
+              OR EXISTS (SELECT 1 FROM feedback WHERE turn = ?1 AND judged = 0))",
+    )?
+    .execute([turn.0])?;
+    Ok(())
+}
+
+/// How far a turn's reply and its judging have come.
+pub(crate) fn require_turn(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+) -> Result<(TurnState, JudgingState), Fault> {
+    tx.prepare_cached("SELECT state, judging FROM turns WHERE id = ?1")?
+        .query_row([turn.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?
+        .ok_or_else(|| JournalError::UnknownTurn { turn }.into())
+}
+
+pub(crate) fn require_session(tx: &Transaction<'_>, session: &SessionId) -> Result<(), Fault> {
+    tx.prepare_cached("SELECT 1 FROM sessions WHERE id = ?1")?
+        .query_row([session.as_str()], |_| Ok(()))
+        .optional()?
+        .ok_or_else(|| {
+            JournalError::UnknownSession {
+                session: session.clone(),
+            }
+            .into()
+        })
+}
+
+fn upsert_session(tx: &Transaction<'_>, session: &SessionUpsert) -> Result<(), Fault> {
+    tx.prepare_cached(
+        "INSERT INTO sessions (id, origin, key, user, started_ms, last_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+         ON CONFLICT (id) DO UPDATE SET
+            key = COALESCE(key, excluded.key), user = COALESCE(user, excluded.user),
+            last_ms = MAX(last_ms, excluded.last_ms), ended_ms = NULL, end_reason = NULL",
+    )?
+    .execute((
+        session.id.as_str(),
+        &session.origin,
+        session.key.as_deref(),
+        session.user.as_deref(),
+        session.ms,
+    ))?;
+    Ok(())
+}
+
+/// What became of a next state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    /// It is the turn's next state, now or before.
+    So,
+    /// The turn has another one, which stays.
+    Otherwise,
+}
+
+fn record_next_state(tx: &Transaction<'_>, next: &NextState) -> Result<Followed, Fault> {
+    require_turn(tx, next.turn)?;
+    let new = tx
+        .prepare_cached(
+            "INSERT INTO next_states (turn, ms, messages) VALUES (?1, ?2, ?3)
+             ON CONFLICT (turn) DO NOTHING",
+        )?
+        .execute((next.turn.0, next.ms, encode_json(&next.messages)?))?;
+    if new == 0 {
+        let Json(kept) = tx
+            .prepare_cached("SELECT messages FROM next_states WHERE turn = ?1")?
+            .query_row([next.turn.0], |row| row.get(0))?;
+        return Ok(if kept == next.messages {
+            Followed::So
+        } else {
+            Followed::Otherwise
+        });
+    }
+    tx.prepare_cached("UPDATE turns SET kind = 'main' WHERE id = ?1")?
+        .execute([next.turn.0])?;
+    refresh(tx, next.turn)?;
+    Ok(Followed::So)
+}
+
+/// Keeps a fork that brought no turn of its own with the turn that it forks from.
+fn note_fork(tx: &Transaction<'_>, fork: &NextState) -> Result<(), Fault> {
+    let Json(matched) = tx
+        .prepare_cached("SELECT matched FROM turns WHERE id = ?1")?
+        .query_row([fork.turn.0], |row| row.get(0))?;
+    let mut matched = as_object(matched);
+    let fork_entry = json!({ "ms": fork.ms, "messages": fork.messages });
+    match matched.get_mut("forks").and_then(Value::as_array_mut) {
+        Some(forks) => forks.push(fork_entry),
+        None => {
+            matched.insert("forks".to_owned(), json!([fork_entry]));
+        }
+    }
+    let text =
+        serde_json::to_string(&matched).map_err(|error| Fault::invalid(error.to_string()))?;
+    tx.prepare_cached("UPDATE turns SET matched = ?2 WHERE id = ?1")?
+        .execute((fork.turn.0, text))?;
+    Ok(())
+}
+
+fn as_object(matched: Value) -> Map<String, Value> {
+    match matched {
+        Value::Object(fields) => fields,
+        Value::Null => Map::new(),
+        other => Map::from_iter([("matched".to_owned(), other)]),
+    }
+}
+
+fn insert_turns(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    turns: &[NewTurn],
+    fork_of: &[i64],
+) -> Result<Vec<TurnId>, Fault> {
+    let first: u32 = tx
+        .prepare_cached("SELECT COALESCE(MAX(seq) + 1, 0) FROM turns WHERE session = ?1")?
+        .query_row([session.as_str()], |row| row.get(0))?;
+    let mut ids = Vec::with_capacity(turns.len());
+    let mut shared: Option<(&NewTurn, i64)> = None;
+    for (seq, turn) in (first..).zip(turns) {
+        let request = match shared {
+            Some((earlier, id)) if same_request(earlier, turn) => id,
+            _ => insert_request(tx, session, turn)?,
+        };
+        shared = Some((turn, request));
+        ids.push(insert_turn(tx, session, seq, request, turn, fork_of)?);
+    }
+    Ok(ids)
+}
+
+/// Choices of one response share their request: it is written once.
+fn same_request(a: &NewTurn, b: &NewTurn) -> bool {
+    a.request_digest == b.request_digest
+        && a.prompt_ids == b.prompt_ids
+        && a.messages == b.messages
+        && a.tools == b.tools
+}
+
+fn insert_request(tx: &Transaction<'_>, session: &SessionId, turn: &NewTurn) -> Result<i64, Fault> {
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO requests (session, digest, messages, tools, prompt_ids)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .insert((
+            session.as_str(),
+            &turn.request_digest,
+            encode_json(&turn.messages)?,
+            encode_json(&turn.tools)?,
+            encode_u32s(&turn.prompt_ids),
+        ))?;
+    Ok(id)
+}
+
+fn insert_turn(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    seq: u32,
+    request: i64,
+    turn: &NewTurn,
+    fork_of: &[i64],
+) -> Result<TurnId, Fault> {
+    let mut matched = turn.matched.clone();
+    if !fork_of.is_empty() {
+        let mut fields = as_object(matched);
+        fields.insert("fork_of".to_owned(), json!(fork_of));
+        matched = Value::Object(fields);
+    }
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO turns (session, seq, request, response_id, choice, grp, kind, parent,
+                received_ms, key, temperature, adapter_version, adapter_digest, model, state, judging,
+                sampling, matched)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+        )?
+        .insert(rusqlite::params![
+            session.as_str(),
+            seq,
+            request,
+            turn.response_id,
+            turn.choice,
+            turn.group,
+            turn.kind,
+            turn.parent.map(|parent| parent.0),
+            turn.received_ms,
+            turn.key,
+            finite(turn.temperature, "the temperature")?,
+            encode_u64(turn.adapter_version, "adapter version")?,
+            turn.adapter_digest,
+            turn.model,
+            TurnState::Generating,
+            JudgingState::Waiting,
+            encode_json(&turn.sampling)?,
+            encode_json(&matched)?,
+        ])?;
+    Ok(TurnId(id))
+}
+
+/// The one way out of `generating`. Anything but a complete reply is never judged.
+fn leave_generating(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    to: TurnState,
+    reason: Option<&str>,
+) -> Result<(), Fault> {
+    let judging = if to == TurnState::Complete {
+        JudgingState::Waiting
+    } else {
+        JudgingState::Skipped
+    };
+    let moved = tx
+        .prepare_cached(
+            "UPDATE turns SET state = ?2, judging = ?3, reason = ?4
+             WHERE id = ?1 AND state = 'generating'",
+        )?
+        .execute((turn.0, to, judging, reason))?;
+    if moved == 0 {
+        let (state, _) = require_turn(tx, turn)?;
+        return Err(JournalError::TurnEnded { turn, state }.into());
+    }
+    Ok(())
+}
+
+fn insert_reply(tx: &Transaction<'_>, turn: TurnId, reply: &Completion) -> Result<(), Fault> {
+    let tokens = reply.token_ids.len();
+    let (sampled, full) = (reply.logprobs.len(), reply.full_logprobs.len());
+    if tokens != sampled || tokens != full {
+        return Err(Fault::invalid(format!(
+            "turn {turn} has {tokens} tokens but {sampled} log-probs and {full} full log-probs: \
+             there must be one of each per token"
+        )));
+    }
+    tx.prepare_cached(
+        "INSERT INTO replies (turn, ms, finish, anchor, body, token_ids, logprobs, full_logprobs)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute((
+        turn.0,
+        reply.ms,
+        reply.finish,
+        reply.anchor.as_deref(),
+        encode_json(&reply.reply)?,
+        encode_u32s(&reply.token_ids),
+        encode_f32s(&reply.logprobs),
+        encode_f32s(&reply.full_logprobs),
+    ))?;
+    tx.prepare_cached(
+        "UPDATE sessions SET last_ms = MAX(last_ms, ?2)
+         WHERE id = (SELECT session FROM turns WHERE id = ?1)",
+    )?
+    .execute((turn.0, reply.ms))?;
+    Ok(())
+}

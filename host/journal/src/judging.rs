@@ -1,0 +1,177 @@
+//! Taking turns to judge and recording what was thought of them.
+
+use rusqlite::Transaction;
+use serde_json::Value;
+
+use crate::clock::now_ms;
+use crate::codec::{encode_json, finite};
+use crate::collecting::{refresh, require_turn};
+use crate::error::{Fault, JournalError};
+use crate::ids::{SampleId, TurnId};
+use crate::journal::Journal;
+use crate::records::{
+    Evidence, JudgingState, NewSample, NewVerdict, TurnRecord, TurnSeen, TurnState, VerdictOutcome,
+};
+use crate::rows;
+
+/// Why a queued sample was dropped when its turn was judged again.
+pub const REPLACED: &str = "replaced by a later judgement";
+
+impl Journal {
+    /// Complete turns with a next state or feedback that no judgement has seen, oldest first. Taking
+    /// them changes nothing: they stay ready until [`Journal::commit_judgement`].
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn ready_for_judging(&self, limit: u32) -> Result<Vec<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            rows::turns(
+                conn,
+                "WHERE t.judging = 'ready' ORDER BY t.id LIMIT ?1",
+                [limit],
+            )
+        })
+    }
+
+    /// Records a judgement in one transaction: verdicts, receipts, and either the sample (`done`), or
+    /// why there is none (`skipped`), or neither (`done`, nothing to train). Gives the sample's id.
+    ///
+    /// Hand in the [`TurnRecord`] that the judges saw: evidence that arrived since then keeps the turn
+    /// ready. With a bare [`TurnId`] everything recorded until now counts as seen. When a turn is judged
+    /// again, its earlier sample is dropped if it is still queued ([`REPLACED`]); one that was trained
+    /// stays, and the new one is about the new evidence.
+    ///
+    /// # Errors
+    /// [`JournalError::AlreadyJudged`] when an earlier judgement saw all the evidence,
+    /// [`JournalError::NotReady`] when there is none, [`JournalError::UnknownTurn`], and
+    /// [`JournalError::Invalid`] for numbers that are not finite, a sample of another turn, or a sample
+    /// together with a reason to skip.
+    pub fn commit_judgement(
+        &self,
+        turn: impl Into<TurnSeen>,
+        verdicts: &[NewVerdict],
+        sample: Option<&NewSample>,
+        skipped: Option<&str>,
+        receipts: &[Value],
+    ) -> Result<Option<SampleId>, JournalError> {
+        let TurnSeen { turn, evidence } = turn.into();
+        self.write(|tx| {
+            if sample.is_some_and(|sample| sample.turn != turn) {
+                return Err(Fault::invalid(format!(
+                    "the sample is of another turn than {turn}"
+                )));
+            }
+            if sample.is_some() && skipped.is_some() {
+                return Err(Fault::invalid(format!(
+                    "turn {turn} cannot both give a sample and be skipped"
+                )));
+            }
+            let (state, judging) = require_turn(tx, turn)?;
+            let fresh = see(tx, turn, evidence)?;
+            if judging != JudgingState::Ready || !fresh {
+                return Err(refusal(turn, state, judging).into());
+            }
+            for verdict in verdicts {
+                insert_verdict(tx, turn, verdict)?;
+            }
+            for receipt in receipts {
+                tx.prepare_cached("INSERT INTO receipts (turn, body, ms) VALUES (?1, ?2, ?3)")?
+                    .execute((turn.0, encode_json(receipt)?, now_ms()))?;
+            }
+            tx.prepare_cached(
+                "UPDATE samples SET state = 'dropped', reason = ?2
+                 WHERE turn = ?1 AND state = 'queued'",
+            )?
+            .execute((turn.0, REPLACED))?;
+            let sample = sample.map(|sample| insert_sample(tx, sample)).transpose()?;
+            let judging = if skipped.is_some() {
+                JudgingState::Skipped
+            } else {
+                JudgingState::Done
+            };
+            tx.prepare_cached("UPDATE turns SET judging = ?2, reason = ?3 WHERE id = ?1")?
+                .execute((turn.0, judging, skipped))?;
+            refresh(tx, turn)?;
+            Ok(sample)
+        })
+    }
+}
+
+/// Marks the evidence as judged; false when all of it was before.
+fn see(tx: &Transaction<'_>, turn: TurnId, evidence: Option<Evidence>) -> Result<bool, Fault> {
+    let (next_state, feedback) = match evidence {
+        Some(seen) => (
+            seen.next_state,
+            i64::try_from(seen.feedback).unwrap_or(i64::MAX),
+        ),
+        None => (true, i64::MAX),
+    };
+    let mut fresh = 0;
+    if next_state {
+        fresh += tx
+            .prepare_cached(
+                "UPDATE turns SET next_judged = 1 WHERE id = ?1 AND next_judged = 0
+                 AND EXISTS (SELECT 1 FROM next_states WHERE turn = ?1)",
+            )?
+            .execute([turn.0])?;
+    }
+    fresh += tx
+        .prepare_cached(
+            "UPDATE feedback SET judged = 1 WHERE judged = 0 AND id IN
+                (SELECT id FROM feedback WHERE turn = ?1 ORDER BY id LIMIT ?2)",
+        )?
+        .execute((turn.0, feedback))?;
+    Ok(fresh > 0)
+}
+
+fn refusal(turn: TurnId, state: TurnState, judging: JudgingState) -> JournalError {
+    match (state, judging) {
+        (TurnState::Complete, JudgingState::Waiting) | (TurnState::Generating, _) => {
+            JournalError::NotReady { turn, state }
+        }
+        (TurnState::Aborted | TurnState::Failed, _) => JournalError::NotReady { turn, state },
+        _ => JournalError::AlreadyJudged { turn, judging },
+    }
+}
+
+fn insert_verdict(tx: &Transaction<'_>, turn: TurnId, verdict: &NewVerdict) -> Result<(), Fault> {
+    let (reward, accept, reason) = match &verdict.outcome {
+        VerdictOutcome::Verdict { reward, accept } => {
+            (Some(finite(*reward, "the reward")?), Some(*accept), None)
+        }
+        VerdictOutcome::None { reason } => (None, None, Some(reason)),
+    };
+    tx.prepare_cached(
+        "INSERT INTO verdicts (turn, source, digest, reward, accept, reason, votes, rationale, metrics, ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?
+    .execute((
+        turn.0,
+        &verdict.source,
+        verdict.digest.as_deref(),
+        reward,
+        accept,
+        reason,
+        encode_json(&verdict.votes)?,
+        &verdict.rationale,
+        encode_json(&verdict.metrics)?,
+        verdict.ms,
+    ))?;
+    Ok(())
+}
+
+fn insert_sample(tx: &Transaction<'_>, sample: &NewSample) -> Result<SampleId, Fault> {
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO samples (turn, reward, baseline_key, state, created_ms, provenance)
+             VALUES (?1, ?2, ?3, 'queued', ?4, ?5)",
+        )?
+        .insert((
+            sample.turn.0,
+            finite(sample.reward, "the reward")?,
+            &sample.baseline_key,
+            now_ms(),
+            encode_json(&sample.provenance)?,
+        ))?;
+    Ok(SampleId(id))
+}

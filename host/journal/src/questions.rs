@@ -1,0 +1,253 @@
+//! Questions about what is recorded. None of them changes anything.
+
+use std::collections::BTreeMap;
+
+use rusqlite::Connection;
+use rusqlite::types::FromSql;
+use serde_json::Value;
+
+use crate::codec::{Json, Natural};
+use crate::error::{Fault, JournalError};
+use crate::ids::{SessionId, StepId, TurnId};
+use crate::journal::Journal;
+use crate::records::{
+    Counts, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord, VerdictRecord,
+};
+use crate::rows;
+
+/// All questions fail with the faults of the database only.
+impl Journal {
+    /// One turn, or none when it was forgotten or never was.
+    pub fn turn(&self, turn: TurnId) -> Result<Option<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            Ok(rows::turns(conn, "WHERE t.id = ?1", [turn.0])?
+                .into_iter()
+                .next())
+        })
+    }
+
+    /// The turn at a position (from 0) of a session.
+    pub fn turn_at(
+        &self,
+        session: &SessionId,
+        seq: u32,
+    ) -> Result<Option<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            let clause = "WHERE t.session = ?1 AND t.seq = ?2";
+            Ok(rows::turns(conn, clause, (session.as_str(), seq))?
+                .into_iter()
+                .next())
+        })
+    }
+
+    /// The turns of one HTTP response, by choice.
+    pub fn turns_of_response(&self, response_id: &str) -> Result<Vec<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            rows::turns(
+                conn,
+                "WHERE t.response_id = ?1 ORDER BY t.choice, t.id",
+                [response_id],
+            )
+        })
+    }
+
+    /// The siblings of one group, oldest first.
+    pub fn group_turns(&self, group: &str) -> Result<Vec<TurnRecord>, JournalError> {
+        self.read(|conn| rows::turns(conn, "WHERE t.grp = ?1 ORDER BY t.id", [group]))
+    }
+
+    /// The turns of a session, in order.
+    pub fn session_turns(&self, session: &SessionId) -> Result<Vec<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            rows::turns(
+                conn,
+                "WHERE t.session = ?1 ORDER BY t.seq",
+                [session.as_str()],
+            )
+        })
+    }
+
+    /// Turns whose reply has this anchor, newest first. [`Journal::anchor_hits`] reads less.
+    pub fn turns_by_anchor(
+        &self,
+        anchor: &str,
+        limit: u32,
+    ) -> Result<Vec<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            rows::turns(
+                conn,
+                "WHERE p.anchor = ?1 ORDER BY t.id DESC LIMIT ?2",
+                (anchor, limit),
+            )
+        })
+    }
+
+    /// Turns of requests with this digest, received at or after `since_ms`, newest first.
+    /// [`Journal::request_hits`] reads less.
+    pub fn turns_by_request(
+        &self,
+        request_digest: &str,
+        since_ms: i64,
+    ) -> Result<Vec<TurnRecord>, JournalError> {
+        self.read(|conn| {
+            rows::turns(
+                conn,
+                "WHERE r.digest = ?1 AND t.received_ms >= ?2 ORDER BY t.id DESC",
+                (request_digest, since_ms),
+            )
+        })
+    }
+
+    /// Turns whose reply has this anchor and whose key is `key` or none (any key when `key` is none):
+    /// those that nothing followed yet first, then newest first.
+    pub fn anchor_hits(
+        &self,
+        anchor: &str,
+        key: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TurnHit>, JournalError> {
+        self.read(|conn| {
+            rows::hits(
+                conn,
+                "WHERE p.anchor = ?1 AND (?2 IS NULL OR t.key IS NULL OR t.key = ?2)
+                 ORDER BY n.turn IS NOT NULL, t.id DESC LIMIT ?3",
+                (anchor, key, limit),
+            )
+        })
+    }
+
+    /// Turns of requests with this digest, received at or after `since_ms`, newest first.
+    pub fn request_hits(
+        &self,
+        request_digest: &str,
+        since_ms: i64,
+        limit: u32,
+    ) -> Result<Vec<TurnHit>, JournalError> {
+        self.read(|conn| {
+            rows::hits(
+                conn,
+                "WHERE r.digest = ?1 AND t.received_ms >= ?2 ORDER BY t.id DESC LIMIT ?3",
+                (request_digest, since_ms, limit),
+            )
+        })
+    }
+
+    /// The last turns of a session, newest first.
+    pub fn last_turns(
+        &self,
+        session: &SessionId,
+        limit: u32,
+    ) -> Result<Vec<TurnHit>, JournalError> {
+        self.read(|conn| {
+            let clause = "WHERE t.session = ?1 ORDER BY t.seq DESC LIMIT ?2";
+            rows::hits(conn, clause, (session.as_str(), limit))
+        })
+    }
+
+    /// Turns that continue a turn, newest first.
+    pub fn children(&self, turn: TurnId, limit: u32) -> Result<Vec<TurnHit>, JournalError> {
+        self.read(|conn| {
+            rows::hits(
+                conn,
+                "WHERE t.parent = ?1 ORDER BY t.id DESC LIMIT ?2",
+                (turn.0, limit),
+            )
+        })
+    }
+
+    /// One session.
+    pub fn session(&self, session: &SessionId) -> Result<Option<SessionRecord>, JournalError> {
+        self.read(|conn| {
+            Ok(rows::sessions(conn, "WHERE s.id = ?1", [session.as_str()])?
+                .into_iter()
+                .next())
+        })
+    }
+
+    /// Sessions, the latest active first.
+    pub fn sessions(&self, limit: u32) -> Result<Vec<SessionRecord>, JournalError> {
+        self.read(|conn| rows::sessions(conn, "ORDER BY s.last_ms DESC, s.id LIMIT ?1", [limit]))
+    }
+
+    /// The verdicts on a turn, oldest first.
+    pub fn verdicts(&self, turn: TurnId) -> Result<Vec<VerdictRecord>, JournalError> {
+        self.read(|conn| rows::verdicts(conn, "WHERE turn = ?1 ORDER BY id", [turn.0]))
+    }
+
+    /// The receipts of the calls that judged a turn, oldest first.
+    pub fn receipts(&self, turn: TurnId) -> Result<Vec<Value>, JournalError> {
+        self.read(|conn| {
+            let mut statement =
+                conn.prepare_cached("SELECT body FROM receipts WHERE turn = ?1 ORDER BY id")?;
+            let bodies = statement.query_map([turn.0], |row| row.get::<_, Json>(0))?;
+            let bodies: Vec<Json> = bodies.collect::<Result<_, _>>()?;
+            Ok(bodies.into_iter().map(|Json(body)| body).collect())
+        })
+    }
+
+    /// The samples made of a turn, oldest first.
+    pub fn samples_of(&self, turn: TurnId) -> Result<Vec<SampleRecord>, JournalError> {
+        self.read(|conn| rows::samples(conn, "WHERE s.turn = ?1 ORDER BY s.id", [turn.0]))
+    }
+
+    /// Steps, newest first.
+    pub fn steps(&self, limit: u32) -> Result<Vec<StepRecord>, JournalError> {
+        self.read(|conn| steps(conn, "ORDER BY id DESC LIMIT ?1", i64::from(limit)))
+    }
+
+    /// One step.
+    pub fn step(&self, step: StepId) -> Result<Option<StepRecord>, JournalError> {
+        self.read(|conn| Ok(steps(conn, "WHERE id = ?1", step.0)?.into_iter().next()))
+    }
+
+    /// How many of everything, at one instant.
+    pub fn counts(&self) -> Result<Counts, JournalError> {
+        self.read(|conn| {
+            Ok(Counts {
+                sessions: total(conn, "SELECT COUNT(*) FROM sessions")?,
+                turns: tally(conn, "SELECT state, COUNT(*) FROM turns GROUP BY state")?,
+                judging: tally(conn, "SELECT judging, COUNT(*) FROM turns GROUP BY judging")?,
+                skipped: tally(
+                    conn,
+                    "SELECT COALESCE(reason, ''), COUNT(*) FROM turns
+                     WHERE judging = 'skipped' GROUP BY reason",
+                )?,
+                verdicts: total(conn, "SELECT COUNT(*) FROM verdicts WHERE reason IS NULL")?,
+                no_verdict: tally(
+                    conn,
+                    "SELECT reason, COUNT(*) FROM verdicts WHERE reason IS NOT NULL GROUP BY reason",
+                )?,
+                feedback: total(conn, "SELECT COUNT(*) FROM feedback")?,
+                samples: tally(conn, "SELECT state, COUNT(*) FROM samples GROUP BY state")?,
+                dropped: tally(
+                    conn,
+                    "SELECT COALESCE(reason, ''), COUNT(*) FROM samples
+                     WHERE state = 'dropped' GROUP BY reason",
+                )?,
+                steps: tally(conn, "SELECT outcome, COUNT(*) FROM steps GROUP BY outcome")?,
+                adapters: total(conn, "SELECT COUNT(*) FROM adapters")?,
+                forgotten: total(conn, "SELECT COUNT(*) FROM forgotten")?,
+            })
+        })
+    }
+}
+
+fn steps(conn: &Connection, clause: &str, param: i64) -> Result<Vec<StepRecord>, Fault> {
+    let mut found = Vec::new();
+    rows::each_step(conn, clause, [param], |step| {
+        found.push(step);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn total(conn: &Connection, sql: &str) -> Result<u64, Fault> {
+    let Natural(count) = conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+    Ok(count)
+}
+
+fn tally<K: FromSql + Ord>(conn: &Connection, sql: &str) -> Result<BTreeMap<K, u64>, Fault> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, Natural>(1)?.0)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,380 @@
+//! From rows to records. The only place that knows which column is which field.
+
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Params, Row};
+use serde_json::Value;
+
+use crate::codec::{Floats, Ids, Json, Natural, Single};
+use crate::error::Fault;
+use crate::ids::{SampleId, SessionId, StepId, TurnId};
+use crate::records::{
+    AdapterRow, Completion, Feedback, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
+    VerdictOutcome, VerdictRecord,
+};
+
+const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.prompt_ids,
+        p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs,
+        n.messages AS next_messages, n.ms AS next_ms
+    FROM turns t JOIN requests r ON r.id = t.request
+    LEFT JOIN replies p ON p.turn = t.id LEFT JOIN next_states n ON n.turn = t.id";
+
+const HIT: &str = "SELECT t.id, t.session, t.response_id, t.choice, t.grp, t.kind, t.parent, t.key,
+        t.received_ms, t.state, t.judging, t.matched, r.digest, p.ms AS reply_ms,
+        n.turn IS NOT NULL AS has_next
+    FROM turns t JOIN requests r ON r.id = t.request
+    LEFT JOIN replies p ON p.turn = t.id LEFT JOIN next_states n ON n.turn = t.id";
+
+const SAMPLE: &str = "SELECT s.*, t.session, t.grp, t.temperature, t.adapter_version, r.prompt_ids,
+        p.token_ids, p.logprobs, p.full_logprobs
+    FROM samples s JOIN turns t ON t.id = s.turn JOIN requests r ON r.id = t.request
+    JOIN replies p ON p.turn = t.id";
+
+const SESSION: &str = "SELECT s.*, (SELECT COUNT(*) FROM turns t WHERE t.session = s.id) AS turns
+    FROM sessions s";
+
+/// Turns by a clause over `t` (turns), `r` (requests), `p` (replies) and `n` (next states).
+pub(crate) fn turns(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+) -> Result<Vec<TurnRecord>, Fault> {
+    let mut found = Vec::new();
+    each_turn(conn, clause, params, |turn| {
+        found.push(turn);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The same, one after the other.
+pub(crate) fn each_turn(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+    mut visit: impl FnMut(TurnRecord) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached(&format!("{TURN} {clause}"))?;
+    let mut rows = statement.query(params)?;
+    while let Some(row) = rows.next()? {
+        let mut turn = turn(row)?;
+        add_feedback(conn, &mut turn)?;
+        visit(turn)?;
+    }
+    Ok(())
+}
+
+/// Turns without their texts and tokens, by a clause as for [`turns`].
+pub(crate) fn hits(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+) -> Result<Vec<TurnHit>, Fault> {
+    collect(conn, &format!("{HIT} {clause}"), params, hit)
+}
+
+/// Samples by a clause over `s` (samples) and `t` (turns).
+pub(crate) fn samples(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+) -> Result<Vec<SampleRecord>, Fault> {
+    collect(conn, &format!("{SAMPLE} {clause}"), params, sample)
+}
+
+/// The same, one after the other.
+pub(crate) fn each_sample(
+    conn: &Connection,
+    clause: &str,
+    mut visit: impl FnMut(SampleRecord) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached(&format!("{SAMPLE} {clause}"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        visit(sample(row)?)?;
+    }
+    Ok(())
+}
+
+/// Verdicts by a clause.
+pub(crate) fn verdicts(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+) -> Result<Vec<VerdictRecord>, Fault> {
+    collect(
+        conn,
+        &format!("SELECT * FROM verdicts {clause}"),
+        params,
+        verdict,
+    )
+}
+
+/// Sessions by a clause over `s`.
+pub(crate) fn sessions(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+) -> Result<Vec<SessionRecord>, Fault> {
+    collect(conn, &format!("{SESSION} {clause}"), params, session)
+}
+
+/// Adapters by a clause.
+pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow>, Fault> {
+    collect(
+        conn,
+        &format!("SELECT * FROM adapters {clause}"),
+        [],
+        adapter,
+    )
+}
+
+/// Steps by a clause, each with its samples and its adapter.
+pub(crate) fn each_step(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+    mut visit: impl FnMut(StepRecord) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached(&format!("SELECT * FROM steps {clause}"))?;
+    let mut rows = statement.query(params)?;
+    while let Some(row) = rows.next()? {
+        let mut step = step(row)?;
+        add_outcome(conn, &mut step)?;
+        visit(step)?;
+    }
+    Ok(())
+}
+
+fn collect<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    record: fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let rows = statement.query_map(params, record)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A column through one of the codec's wrappers.
+fn through<W: FromSql, T>(
+    row: &Row<'_>,
+    column: &str,
+    open: impl Fn(W) -> T,
+) -> rusqlite::Result<T> {
+    row.get::<_, W>(column).map(open)
+}
+
+fn json(row: &Row<'_>, column: &str) -> rusqlite::Result<Value> {
+    through(row, column, |Json(value)| value)
+}
+
+fn floats(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<f32>> {
+    through(row, column, |Floats(words)| words)
+}
+
+fn ids(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<u32>> {
+    through(row, column, |Ids(words)| words)
+}
+
+fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
+    let replied: Option<i64> = row.get("reply_ms")?;
+    Ok(TurnRecord {
+        id: TurnId(row.get("id")?),
+        session: SessionId(row.get("session")?),
+        seq: row.get("seq")?,
+        response_id: row.get("response_id")?,
+        choice: row.get("choice")?,
+        group: row.get("grp")?,
+        kind: row.get("kind")?,
+        parent: row.get::<_, Option<i64>>("parent")?.map(TurnId),
+        received_ms: row.get("received_ms")?,
+        key: row.get("key")?,
+        request_digest: row.get("digest")?,
+        messages: json(row, "messages")?,
+        tools: json(row, "tools")?,
+        prompt_ids: ids(row, "prompt_ids")?,
+        sampling: json(row, "sampling")?,
+        temperature: through(row, "temperature", |Single(number)| number)?,
+        adapter_version: through(row, "adapter_version", |Natural(number)| number)?,
+        adapter_digest: row.get("adapter_digest")?,
+        model: row.get("model")?,
+        matched: json(row, "matched")?,
+        state: row.get("state")?,
+        completion: replied.map(|ms| completion(row, ms)).transpose()?,
+        next_state: row
+            .get::<_, Option<Json>>("next_messages")?
+            .map(|Json(value)| value),
+        next_ms: row.get("next_ms")?,
+        next_judged: row.get("next_judged")?,
+        judging: row.get("judging")?,
+        reason: row.get("reason")?,
+        feedback: Vec::new(),
+        feedback_judged: 0,
+    })
+}
+
+fn completion(row: &Row<'_>, ms: i64) -> rusqlite::Result<Completion> {
+    Ok(Completion {
+        ms,
+        finish: row.get("finish")?,
+        reply: json(row, "body")?,
+        anchor: row.get("anchor")?,
+        token_ids: ids(row, "token_ids")?,
+        logprobs: floats(row, "logprobs")?,
+        full_logprobs: floats(row, "full_logprobs")?,
+    })
+}
+
+fn add_feedback(conn: &Connection, turn: &mut TurnRecord) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached(
+        "SELECT score, text, ms, judged FROM feedback WHERE turn = ?1 ORDER BY id",
+    )?;
+    let mut rows = statement.query([turn.id.0])?;
+    while let Some(row) = rows.next()? {
+        turn.feedback.push(Feedback {
+            turn: turn.id,
+            score: row
+                .get::<_, Option<Single>>("score")?
+                .map(|Single(number)| number),
+            text: row.get("text")?,
+            ms: row.get("ms")?,
+        });
+        turn.feedback_judged += u32::from(row.get::<_, bool>("judged")?);
+    }
+    Ok(())
+}
+
+fn hit(row: &Row<'_>) -> rusqlite::Result<TurnHit> {
+    Ok(TurnHit {
+        id: TurnId(row.get("id")?),
+        session: SessionId(row.get("session")?),
+        response_id: row.get("response_id")?,
+        choice: row.get("choice")?,
+        group: row.get("grp")?,
+        kind: row.get("kind")?,
+        parent: row.get::<_, Option<i64>>("parent")?.map(TurnId),
+        key: row.get("key")?,
+        request_digest: row.get("digest")?,
+        received_ms: row.get("received_ms")?,
+        state: row.get("state")?,
+        has_next: row.get("has_next")?,
+        judging: row.get("judging")?,
+        completed_ms: row.get("reply_ms")?,
+        matched: json(row, "matched")?,
+    })
+}
+
+fn sample(row: &Row<'_>) -> rusqlite::Result<SampleRecord> {
+    Ok(SampleRecord {
+        id: SampleId(row.get("id")?),
+        turn: TurnId(row.get("turn")?),
+        session: SessionId(row.get("session")?),
+        group: row.get("grp")?,
+        reward: through(row, "reward", |Single(number)| number)?,
+        baseline_key: row.get("baseline_key")?,
+        provenance: json(row, "provenance")?,
+        state: row.get("state")?,
+        reason: row.get("reason")?,
+        step: row.get::<_, Option<i64>>("step")?.map(StepId),
+        advantage: row
+            .get::<_, Option<Single>>("advantage")?
+            .map(|Single(number)| number),
+        created_ms: row.get("created_ms")?,
+        prompt_ids: ids(row, "prompt_ids")?,
+        token_ids: ids(row, "token_ids")?,
+        logprobs: floats(row, "logprobs")?,
+        full_logprobs: floats(row, "full_logprobs")?,
+        temperature: through(row, "temperature", |Single(number)| number)?,
+        adapter_version: through(row, "adapter_version", |Natural(number)| number)?,
+    })
+}
+
+/// A row of `verdicts`.
+pub(crate) fn verdict(row: &Row<'_>) -> rusqlite::Result<VerdictRecord> {
+    let reason: Option<String> = row.get("reason")?;
+    let outcome = match reason {
+        Some(reason) => VerdictOutcome::None { reason },
+        None => VerdictOutcome::Verdict {
+            reward: through(row, "reward", |Single(number)| number)?,
+            accept: row.get("accept")?,
+        },
+    };
+    Ok(VerdictRecord {
+        id: row.get("id")?,
+        turn: TurnId(row.get("turn")?),
+        source: row.get("source")?,
+        digest: row.get("digest")?,
+        outcome,
+        votes: json(row, "votes")?,
+        rationale: row.get("rationale")?,
+        metrics: json(row, "metrics")?,
+        ms: row.get("ms")?,
+    })
+}
+
+fn session(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
+    Ok(SessionRecord {
+        id: SessionId(row.get("id")?),
+        origin: row.get("origin")?,
+        key: row.get("key")?,
+        user: row.get("user")?,
+        started_ms: row.get("started_ms")?,
+        last_ms: row.get("last_ms")?,
+        ended_ms: row.get("ended_ms")?,
+        end_reason: row.get("end_reason")?,
+        turns: row.get("turns")?,
+    })
+}
+
+fn adapter(row: &Row<'_>) -> rusqlite::Result<AdapterRow> {
+    Ok(AdapterRow {
+        version: through(row, "version", |Natural(number)| number)?,
+        parent: through(row, "parent", |Natural(number)| number)?,
+        digest: row.get("digest")?,
+        path: row.get("path")?,
+        provenance: json(row, "provenance")?,
+        created_ms: row.get("created_ms")?,
+        state: row.get("state")?,
+        step: row.get::<_, Option<i64>>("step")?.map(StepId),
+    })
+}
+
+fn step(row: &Row<'_>) -> rusqlite::Result<StepRecord> {
+    Ok(StepRecord {
+        id: StepId(row.get("id")?),
+        started_ms: row.get("started_ms")?,
+        ended_ms: row.get("ended_ms")?,
+        outcome: row.get("outcome")?,
+        reason: row.get("reason")?,
+        metrics: json(row, "metrics")?,
+        trained: Vec::new(),
+        dropped: Vec::new(),
+        trained_count: through(row, "trained_count", |Natural(number)| number)?,
+        dropped_count: through(row, "dropped_count", |Natural(number)| number)?,
+        adapter: None,
+    })
+}
+
+fn add_outcome(conn: &Connection, step: &mut StepRecord) -> Result<(), Fault> {
+    let mut statement = conn
+        .prepare_cached("SELECT id, advantage, reason FROM samples WHERE step = ?1 ORDER BY id")?;
+    let mut rows = statement.query([step.id.0])?;
+    while let Some(row) = rows.next()? {
+        let id = SampleId(row.get("id")?);
+        match row.get::<_, Option<Single>>("advantage")? {
+            Some(Single(advantage)) => step.trained.push((id, advantage)),
+            None => step.dropped.push((
+                id,
+                row.get::<_, Option<String>>("reason")?.unwrap_or_default(),
+            )),
+        }
+    }
+    let mut statement =
+        conn.prepare_cached("SELECT version FROM adapters WHERE step = ?1 ORDER BY version")?;
+    let mut rows = statement.query([step.id.0])?;
+    if let Some(row) = rows.next()? {
+        step.adapter = Some(through(row, "version", |Natural(number)| number)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Which shape the database has, and how an older one is brought up to date.
+//!
+//! Migrations are numbered from 1 and never edited after a release. Each runs in one transaction
+//! together with the row that says it ran, so a kill in between leaves the older, whole shape. A
+//! shape that is newer than the program is refused: an old program must not guess.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::clock::now_ms;
+use crate::error::{Fault, JournalError};
+
+/// The migrations in order; number n is at place n − 1.
+pub(crate) const MIGRATIONS: &[&str] = &[include_str!("schema/0001.sql")];
+
+/// "claw" in ASCII: tells our databases from others.
+const APPLICATION_ID: i32 = 0x636c_6177;
+
+/// What a database turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Empty,
+    Foreign,
+    Journal(u32),
+}
+
+fn shape(conn: &Connection) -> Result<Shape, Fault> {
+    let id: i32 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if id == APPLICATION_ID {
+        let version = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
+        return Ok(Shape::Journal(
+            conn.query_row(version, [], |row| row.get(0))?,
+        ));
+    }
+    let objects: i64 =
+        conn.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok(if id == 0 && objects == 0 {
+        Shape::Empty
+    } else {
+        Shape::Foreign
+    })
+}
+
+fn count(migrations: &[&str]) -> u32 {
+    u32::try_from(migrations.len()).unwrap_or(u32::MAX)
+}
+
+/// Brings the database to the newest shape, or refuses it.
+pub(crate) fn migrate(
+    conn: &mut Connection,
+    path: &Path,
+    migrations: &[&str],
+) -> Result<(), Fault> {
+    let known = count(migrations);
+    let found = match shape(conn)? {
+        Shape::Empty => 0,
+        Shape::Journal(found) => found,
+        Shape::Foreign => {
+            return Err(JournalError::Foreign {
+                path: path.to_path_buf(),
+            }
+            .into());
+        }
+    };
+    if found > known {
+        return Err(JournalError::TooNew {
+            path: path.to_path_buf(),
+            found,
+            known,
+        }
+        .into());
+    }
+    for (number, sql) in (1u32..).zip(migrations).skip(found as usize) {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if number == 1 {
+            tx.execute_batch(
+                "CREATE TABLE schema_version (
+                    version     INTEGER PRIMARY KEY NOT NULL,
+                    applied_ms  INTEGER NOT NULL
+                ) STRICT",
+            )?;
+            tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        }
+        tx.execute_batch(sql)?;
+        tx.execute(
+            "INSERT INTO schema_version VALUES (?1, ?2)",
+            (number, now_ms()),
+        )?;
+        tx.commit()?;
+        tracing::info!(schema = number, journal = %path.display(), "journal migrated");
+    }
+    Ok(())
+}
+
+/// For a reader that may not migrate: the shape must be exactly the program's.
+pub(crate) fn require_current(conn: &Connection, path: &Path) -> Result<(), Fault> {
+    let (path, known) = (path.to_path_buf(), count(MIGRATIONS));
+    match shape(conn)? {
+        Shape::Journal(found) if found == known => Ok(()),
+        Shape::Journal(found) if found > known => {
+            Err(JournalError::TooNew { path, found, known }.into())
+        }
+        Shape::Journal(found) => Err(JournalError::TooOld { path, found, known }.into()),
+        Shape::Empty => Err(JournalError::TooOld {
+            path,
+            found: 0,
+            known,
+        }
+        .into()),
+        Shape::Foreign => Err(JournalError::Foreign { path }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> &'static Path {
+        Path::new("here.sqlite")
+    }
+
+    #[test]
+    fn migrations_run_once_and_keep_the_rows() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let first = "CREATE TABLE a (x INTEGER) STRICT";
+        let second = "ALTER TABLE a ADD COLUMN y TEXT NOT NULL DEFAULT 'old'";
+        migrate(&mut conn, here(), &[first]).unwrap();
+        conn.execute("INSERT INTO a VALUES (1)", []).unwrap();
+        migrate(&mut conn, here(), &[first, second]).unwrap();
+        migrate(&mut conn, here(), &[first, second]).unwrap();
+        let row: (i64, String) = conn
+            .query_row("SELECT x, y FROM a", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!(row, (1, "old".to_owned()));
+        let versions: i64 = conn
+            .query_row("SELECT COUNT(*) FROM schema_version", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(versions, 2);
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_shape_before_it() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let first = "CREATE TABLE a (x INTEGER) STRICT";
+        let broken = "CREATE TABLE b (x INTEGER) STRICT; CREATE TABLE a (x INTEGER) STRICT";
+        migrate(&mut conn, here(), &[first, broken]).unwrap_err();
+        assert_eq!(shape(&conn).unwrap(), Shape::Journal(1));
+        assert!(conn.prepare("SELECT * FROM b").is_err());
+    }
+
+    #[test]
+    fn a_newer_shape_is_refused_in_one_sentence() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        conn.execute("INSERT INTO schema_version VALUES (99, 0)", [])
+            .unwrap();
+        let error = migrate(&mut conn, here(), MIGRATIONS)
+            .unwrap_err()
+            .at(here());
+        assert!(
+            matches!(
+                error,
+                JournalError::TooNew {
+                    found: 99,
+                    known: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(error.to_string().contains("newer one"), "{error}");
+    }
+
+    #[test]
+    fn somebody_elses_database_is_left_alone() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE recipes (name TEXT)")
+            .unwrap();
+        let error = migrate(&mut conn, here(), MIGRATIONS)
+            .unwrap_err()
+            .at(here());
+        assert!(matches!(error, JournalError::Foreign { .. }), "{error}");
+        assert!(conn.prepare("SELECT * FROM sessions").is_err());
+    }
+}
