@@ -123,7 +123,7 @@ impl CallState {
 
 fn check_key(key: &str) -> Result<(), state::Error> {
     if key.is_empty() || key.len() > MAX_KEY {
-        return Err(state::Error::Unavailable(format!(
+        return Err(state::Error::Rejected(format!(
             "a key of {} bytes, 1 to {MAX_KEY} are allowed",
             key.len()
         )));

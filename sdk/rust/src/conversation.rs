@@ -1,0 +1,89 @@
+//! Reads and makes conversations.
+
+use crate::{Message, Part, Role, Trajectory, Turn};
+
+impl Message {
+    /// A message of one text part.
+    pub fn new(role: Role, text: impl Into<String>) -> Message {
+        Message {
+            role,
+            content: vec![Part::Text(text.into())],
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            name: None,
+        }
+    }
+
+    /// The visible text: all text parts, joined by newlines.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self
+            .content
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        texts.join("\n")
+    }
+}
+
+impl Turn {
+    /// A turn at index 0.
+    pub fn new(prompt: Vec<Message>, response: Message, next_state: Vec<Message>) -> Turn {
+        Turn {
+            index: 0,
+            prompt,
+            response,
+            next_state,
+            truncated: false,
+        }
+    }
+
+    /// What the user wrote after the reply, all messages joined by newlines.
+    pub fn user_text(&self) -> String {
+        join(&self.next_state, Role::User)
+    }
+
+    /// The last thing that the user wrote before the reply.
+    pub fn last_request(&self) -> String {
+        self.prompt
+            .iter()
+            .rev()
+            .find(|message| message.role == Role::User)
+            .map(Message::text)
+            .unwrap_or_default()
+    }
+
+    /// Texts of the tool results that followed the reply.
+    pub fn tool_results(&self) -> Vec<String> {
+        self.next_state
+            .iter()
+            .filter(|message| message.role == Role::Tool)
+            .map(Message::text)
+            .collect()
+    }
+}
+
+fn join(messages: &[Message], role: Role) -> String {
+    let texts: Vec<String> = messages
+        .iter()
+        .filter(|message| message.role == role)
+        .map(Message::text)
+        .collect();
+    texts.join("\n")
+}
+
+impl Trajectory {
+    /// A trajectory of one turn, as tests need it.
+    pub fn of(turn: Turn) -> Trajectory {
+        Trajectory {
+            session_id: "session".to_owned(),
+            task_id: None,
+            group_id: "group".to_owned(),
+            turns: vec![turn],
+            env_reward: None,
+            metadata: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The judge trait and its way into a component.
+
+use crate::{PluginError, Trajectory, Turn, Verdict};
+
+/// Scores turns of a policy.
+pub trait Judge {
+    /// Scores one turn of the trajectory. The reward must be finite and between -1 and 1 unless
+    /// the operator widened the range.
+    ///
+    /// # Errors
+    /// [`PluginError::Unsupported`] when there is nothing to judge: the turn then gets no verdict,
+    /// which is not the same as a reward of 0.
+    fn score_turn(trajectory: &Trajectory, turn: &Turn) -> Result<Verdict, PluginError>;
+}
+
+/// What the exported function does; called by [`export_judge!`](crate::export_judge).
+#[doc(hidden)]
+pub fn answer<J: Judge>(trajectory: &Trajectory, turn_index: u32) -> Result<Verdict, PluginError> {
+    #[cfg(target_arch = "wasm32")]
+    crate::log::report_panics();
+    let turn = trajectory.turns.get(turn_index as usize).ok_or_else(|| {
+        PluginError::InvalidInput(format!(
+            "turn {turn_index} of a trajectory with {} turns",
+            trajectory.turns.len()
+        ))
+    })?;
+    J::score_turn(trajectory, turn)
+}
+
+/// Makes a type that implements [`Judge`] the component's judge. Does nothing in native builds,
+/// where the type is tested directly.
+#[macro_export]
+macro_rules! export_judge {
+    ($judge:ty) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            struct Component;
+
+            impl $crate::bindings::exports::clawhost::plugin::judge::Guest for Component {
+                fn score_turn(
+                    trajectory: $crate::Trajectory,
+                    turn_index: u32,
+                ) -> ::core::result::Result<$crate::Verdict, $crate::PluginError> {
+                    $crate::answer::<$judge>(&trajectory, turn_index)
+                }
+            }
+
+            $crate::bindings::export_judge_world!(Component with_types_in $crate::bindings);
+        };
+        #[cfg(not(target_arch = "wasm32"))]
+        const _: fn(
+            &$crate::Trajectory,
+            u32,
+        ) -> ::core::result::Result<$crate::Verdict, $crate::PluginError> =
+            $crate::answer::<$judge>;
+    };
+}

@@ -1,0 +1,39 @@
+//! Log lines into the host's log, where they carry the plugin's name and the call.
+//!
+//! The host bounds their number and length. In native builds they go nowhere.
+
+/// Writes a line at level `debug`.
+pub fn debug(message: &str) {
+    write(Level::Debug, message);
+}
+
+/// Writes a line at level `info`.
+pub fn info(message: &str) {
+    write(Level::Info, message);
+}
+
+/// Writes a line at level `warn`.
+pub fn warn(message: &str) {
+    write(Level::Warn, message);
+}
+
+/// Writes a line at level `error`.
+pub fn error(message: &str) {
+    write(Level::Error, message);
+}
+
+use crate::bindings::clawhost::plugin::log::Level;
+
+#[cfg(target_arch = "wasm32")]
+fn write(level: Level, message: &str) {
+    crate::bindings::clawhost::plugin::log::write(level, message, &[]);
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn write(_level: Level, _message: &str) {}
+
+/// A panic becomes a trap, which has no words; so its words go to the log first.
+#[cfg(target_arch = "wasm32")]
+pub(crate) fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| error(&panic.to_string())));
+}

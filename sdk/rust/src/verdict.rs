@@ -1,0 +1,84 @@
+//! Makes verdicts.
+
+use crate::{Metric, Verdict, Vote};
+
+impl Vote {
+    /// One opinion.
+    pub fn new(score: f32, rationale: impl Into<String>) -> Vote {
+        Vote {
+            score,
+            rationale: rationale.into(),
+        }
+    }
+}
+
+impl Verdict {
+    /// An accepted verdict without votes.
+    pub fn new(reward: f32, rationale: impl Into<String>) -> Verdict {
+        Verdict {
+            reward,
+            accept: true,
+            votes: Vec::new(),
+            rationale: rationale.into(),
+            metrics: Vec::new(),
+        }
+    }
+
+    /// The majority of votes: 1 when more are positive than negative, -1 when fewer, else 0.
+    /// Votes of 0 do not count. The rationale is that of the votes on the winning side.
+    pub fn majority(votes: Vec<Vote>) -> Verdict {
+        let count = |sign: f32| votes.iter().filter(|vote| vote.score * sign > 0.0).count();
+        let (up, down) = (count(1.0), count(-1.0));
+        let reward = match up.cmp(&down) {
+            std::cmp::Ordering::Greater => 1.0,
+            std::cmp::Ordering::Less => -1.0,
+            std::cmp::Ordering::Equal => 0.0,
+        };
+        let reasons: Vec<&str> = votes
+            .iter()
+            .filter(|vote| vote.score * reward > 0.0 || (reward == 0.0 && up == 0))
+            .map(|vote| vote.rationale.as_str())
+            .collect();
+        let rationale = if reasons.is_empty() {
+            format!("{up} for, {down} against")
+        } else {
+            reasons.join("; ")
+        };
+        Verdict {
+            reward,
+            accept: true,
+            votes,
+            rationale,
+            metrics: Vec::new(),
+        }
+    }
+
+    /// Adds a number for the run's metrics.
+    #[must_use]
+    pub fn with_metric(mut self, name: impl Into<String>, value: f64) -> Verdict {
+        self.metrics.push(Metric {
+            name: name.into(),
+            value,
+        });
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_majority_wins_and_a_tie_is_neutral() {
+        let vote = |score| Vote::new(score, format!("said {score}"));
+        let reward = |scores: &[f32]| {
+            Verdict::majority(scores.iter().copied().map(vote).collect()).reward
+        };
+        assert_eq!(reward(&[1.0, 1.0, -1.0]), 1.0);
+        assert_eq!(reward(&[-1.0, 0.0, 0.0]), -1.0);
+        assert_eq!(reward(&[1.0, -1.0]), 0.0);
+        assert_eq!(reward(&[]), 0.0);
+        let won = Verdict::majority(vec![vote(1.0), vote(-1.0), vote(-1.0)]);
+        assert_eq!(won.rationale, "said -1; said -1");
+    }
+}
