@@ -1,9 +1,38 @@
 //! Advantages, losses, optimizer, checkpoints and release of adapters.
+//!
+//! [`Training`] turns the journal's queued samples into adapters while the engine serves;
+//! [`pretrain`] makes a base model from a corpus. Both differentiate the same forward pass that
+//! serves. Nothing here knows a judge, a session or an HTTP request.
 
+mod batch;
+mod checkpoint;
+mod error;
+mod lineage;
+mod metrics;
+mod optimizer_state;
+mod options;
+mod proof;
 mod real;
+mod serving;
+mod state;
+mod trainer;
+mod training;
+mod update;
 
 pub mod advantage;
 pub mod loss;
 pub mod optimizer;
 
+pub use error::TrainingError;
+pub use options::{
+    ImportanceKind, LossOptions, OptimizerOptions, OptionsError, ProofOptions, RatioFrom,
+    TrainingOptions,
+};
+pub use proof::Proof;
 pub use real::Real;
+pub use serving::{Active, Serving};
+pub use state::{TrainingSnapshot, TrainingState};
+pub use training::Training;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! Which queued samples a step takes, and with which advantage.
+//!
+//! Nothing is dropped silently: a sample that is too old, damaged or without a signal leaves the
+//! queue with its reason and does not take a place in the batch. It refuses to touch the model.
+
+use clawhost_journal::{SampleId, SampleRecord};
+
+use crate::advantage::{Baselines, Estimator, Relative, Rewarded};
+use crate::lineage::Lineage;
+
+/// What a sample must be like to train, and how many a step takes.
+pub(crate) struct Rules<'a> {
+    pub(crate) estimator: Estimator,
+    pub(crate) batch: usize,
+    pub(crate) max_staleness: u64,
+    pub(crate) max_tokens: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) active: u64,
+    pub(crate) lineage: &'a Lineage,
+    /// Groups whose newest sample is younger than this wait, when the estimator compares groups.
+    pub(crate) settled_ms: i64,
+}
+
+/// A sample that trains.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Chosen {
+    pub(crate) sample: SampleRecord,
+    pub(crate) advantage: f64,
+    /// Versions between the adapter that sampled it and the active one.
+    pub(crate) staleness: u64,
+}
+
+/// What a step starts from.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Batch {
+    pub(crate) chosen: Vec<Chosen>,
+    pub(crate) dropped: Vec<(SampleId, String)>,
+    /// The running means after this batch.
+    pub(crate) baselines: Baselines,
+    /// Samples that were dropped because they were too old.
+    pub(crate) stale: usize,
+    /// Samples without a signal.
+    pub(crate) without_signal: usize,
+}
+
+/// Takes samples from the queue, oldest first. None when every sample belongs to a group that may
+/// still grow.
+pub(crate) fn draw(
+    queue: Vec<SampleRecord>,
+    rules: &Rules<'_>,
+    baselines: &Baselines,
+) -> Option<Batch> {
+    let mut batch = Batch {
+        chosen: Vec::new(),
+        dropped: Vec::new(),
+        baselines: baselines.clone(),
+        stale: 0,
+        without_signal: 0,
+    };
+    let queue = if rules.estimator.needs_groups() {
+        settled(queue, rules.settled_ms)
+    } else {
+        queue
+    };
+    if queue.is_empty() {
+        return None;
+    }
+    let mut seen: Vec<(String, f64)> = Vec::new();
+    for candidates in portions(queue, rules) {
+        if batch.chosen.len() >= rules.batch {
+            break;
+        }
+        let mut usable = Vec::new();
+        for sample in candidates {
+            match fault(&sample, rules) {
+                Some(Fault::Stale(reason)) => {
+                    batch.stale += 1;
+                    batch.dropped.push((sample.id, reason));
+                }
+                Some(Fault::Unusable(reason)) => batch.dropped.push((sample.id, reason)),
+                None => usable.push(sample),
+            }
+        }
+        let rewarded: Vec<Rewarded<'_>> = usable
+            .iter()
+            .map(|sample| Rewarded {
+                reward: f64::from(sample.reward),
+                group: &sample.group,
+                baseline_key: &sample.baseline_key,
+            })
+            .collect();
+        let estimates = rules.estimator.estimate(&rewarded, baselines);
+        for (sample, estimate) in usable.into_iter().zip(estimates) {
+            seen.push((sample.baseline_key.clone(), f64::from(sample.reward)));
+            let reason = match estimate {
+                Relative::Value(advantage) => {
+                    let staleness = staleness(&sample, rules).unwrap_or(0);
+                    batch.chosen.push(Chosen {
+                        sample,
+                        advantage,
+                        staleness,
+                    });
+                    continue;
+                }
+                Relative::Alone => "no signal: the only sample of its group",
+                Relative::Level => "no signal: its reward is what was expected (advantage 0)",
+            };
+            batch.without_signal += 1;
+            batch.dropped.push((sample.id, reason.to_owned()));
+        }
+    }
+    batch.baselines = baselines.after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)));
+    Some(batch)
+}
+
+/// Samples that are looked at together: one by one, group by group, or all that fit a batch.
+fn portions(queue: Vec<SampleRecord>, rules: &Rules<'_>) -> Vec<Vec<SampleRecord>> {
+    match rules.estimator {
+        Estimator::Raw | Estimator::Baseline => queue.into_iter().map(|s| vec![s]).collect(),
+        Estimator::Batch => {
+            let mut all: Vec<SampleRecord> = queue;
+            all.truncate(rules.batch);
+            vec![all]
+        }
+        Estimator::Group | Estimator::GroupMean | Estimator::MaxRl | Estimator::Rloo => {
+            let mut portions: Vec<Vec<SampleRecord>> = Vec::new();
+            for sample in queue {
+                match portions
+                    .iter_mut()
+                    .find(|portion| portion.first().is_some_and(|s| s.group == sample.group))
+                {
+                    Some(portion) => portion.push(sample),
+                    None => portions.push(vec![sample]),
+                }
+            }
+            portions
+        }
+    }
+}
+
+/// The samples of groups that have stopped growing.
+fn settled(queue: Vec<SampleRecord>, settled_ms: i64) -> Vec<SampleRecord> {
+    let young: std::collections::BTreeSet<String> = queue
+        .iter()
+        .filter(|sample| sample.created_ms > settled_ms)
+        .map(|sample| sample.group.clone())
+        .collect();
+    queue
+        .into_iter()
+        .filter(|sample| !young.contains(&sample.group))
+        .collect()
+}
+
+enum Fault {
+    Stale(String),
+    Unusable(String),
+}
+
+fn staleness(sample: &SampleRecord, rules: &Rules<'_>) -> Option<u64> {
+    rules.lineage.distance(rules.active, sample.adapter_version)
+}
+
+/// Why a sample cannot train.
+fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
+    let unusable = |reason: String| Some(Fault::Unusable(format!("unusable: {reason}")));
+    let tokens = sample.token_ids.len();
+    if tokens == 0 || sample.prompt_ids.is_empty() {
+        return unusable("it has no prompt or no reply tokens".to_owned());
+    }
+    if sample.full_logprobs.len() != tokens {
+        return unusable(format!(
+            "{} log-probs for {tokens} tokens",
+            sample.full_logprobs.len()
+        ));
+    }
+    if !sample.full_logprobs.iter().all(|lp| lp.is_finite()) {
+        return unusable("a recorded log-prob is not finite".to_owned());
+    }
+    if !sample.reward.is_finite() {
+        return unusable("its reward is not finite".to_owned());
+    }
+    if !(sample.temperature.is_finite() && sample.temperature >= 0.0) {
+        return unusable(format!("temperature {}", sample.temperature));
+    }
+    let total = sample.prompt_ids.len() + tokens;
+    if total > rules.max_tokens {
+        return unusable(format!(
+            "{total} tokens; training.max_sample_tokens allows {}",
+            rules.max_tokens
+        ));
+    }
+    let foreign = sample
+        .prompt_ids
+        .iter()
+        .chain(&sample.token_ids)
+        .find(|&&id| usize::try_from(id).is_ok_and(|id| id >= rules.vocabulary));
+    if let Some(id) = foreign {
+        return unusable(format!(
+            "token {id} is outside of the model's vocabulary of {}",
+            rules.vocabulary
+        ));
+    }
+    match staleness(sample, rules) {
+        None => Some(Fault::Stale(format!(
+            "stale: sampled by adapter version {}, which the journal does not know",
+            sample.adapter_version
+        ))),
+        Some(distance) if distance > rules.max_staleness => Some(Fault::Stale(format!(
+            "stale: sampled {distance} versions away from the active one; training.max_staleness is {}",
+            rules.max_staleness
+        ))),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::sample;
+
+    fn rules(lineage: &Lineage, estimator: Estimator) -> Rules<'_> {
+        Rules {
+            estimator,
+            batch: 2,
+            max_staleness: 4,
+            max_tokens: 64,
+            vocabulary: 100,
+            active: 0,
+            lineage,
+            settled_ms: 1_000,
+        }
+    }
+
+    fn ids(batch: &Batch) -> (Vec<i64>, Vec<i64>) {
+        (
+            batch.chosen.iter().map(|c| c.sample.id.0).collect(),
+            batch.dropped.iter().map(|(id, _)| id.0).collect(),
+        )
+    }
+
+    #[test]
+    fn a_batch_is_filled_past_samples_without_signal() {
+        let lineage = Lineage::default();
+        let queue = vec![
+            sample(1, 0.0),
+            sample(2, 1.0),
+            sample(3, 0.0),
+            sample(4, -1.0),
+            sample(5, 1.0),
+        ];
+        let batch = draw(
+            queue,
+            &rules(&lineage, Estimator::Raw),
+            &Baselines::new(0.5, 0.0),
+        )
+        .unwrap();
+        assert_eq!(ids(&batch), (vec![2, 4], vec![1, 3]));
+        assert_eq!(batch.without_signal, 2);
+    }
+
+    #[test]
+    fn the_baseline_moves_with_every_sample_that_was_looked_at() {
+        let lineage = Lineage::default();
+        let queue = vec![
+            sample(1, 0.0),
+            sample(2, 1.0),
+            sample(3, 1.0),
+            sample(4, -1.0),
+        ];
+        let before = Baselines::new(0.5, 0.0).after([("default", 0.0)]);
+        let batch = draw(queue, &rules(&lineage, Estimator::Baseline), &before).unwrap();
+        assert_eq!(ids(&batch), (vec![2, 3], vec![1]));
+        let mean = batch.baselines.of("default");
+        assert!((mean - 1.0 / 3.0).abs() < 1e-12, "{mean}");
+    }
+
+    #[test]
+    fn unusable_samples_say_why() {
+        let lineage = Lineage::default();
+        let mut bad = vec![
+            sample(1, 1.0),
+            sample(2, 1.0),
+            sample(3, f32::NAN),
+            sample(4, 1.0),
+            sample(5, 1.0),
+            sample(6, 1.0),
+        ];
+        bad[0].token_ids.clear();
+        bad[1].full_logprobs.pop();
+        bad[3].token_ids[0] = 100;
+        bad[4].prompt_ids = vec![1; 64];
+        bad[5].adapter_version = 7;
+        let batch = draw(
+            bad,
+            &rules(&lineage, Estimator::Raw),
+            &Baselines::new(0.5, 0.0),
+        )
+        .unwrap();
+        assert!(batch.chosen.is_empty());
+        let said: Vec<&str> = batch.dropped.iter().map(|(_, r)| r.as_str()).collect();
+        for (i, part) in [
+            "no prompt or no reply",
+            "1 log-probs for 2 tokens",
+            "reward is not finite",
+            "outside of the model's vocabulary of 100",
+            "max_sample_tokens allows 64",
+            "the journal does not know",
+        ]
+        .iter()
+        .enumerate()
+        {
+            assert!(said[i].contains(part), "{said:?}");
+        }
+        assert_eq!(batch.stale, 1);
+    }
+
+    #[test]
+    fn groups_are_taken_whole_and_only_once_they_have_settled() {
+        let lineage = Lineage::default();
+        let grouped = |id, reward, group: &str, created_ms| {
+            let mut s = sample(id, reward);
+            s.group = group.to_owned();
+            s.created_ms = created_ms;
+            s
+        };
+        let queue = vec![
+            grouped(1, 1.0, "young", 0),
+            grouped(2, 1.0, "a", 0),
+            grouped(3, 0.5, "level", 0),
+            grouped(4, -1.0, "a", 5),
+            grouped(5, 0.5, "level", 5),
+            grouped(6, 0.0, "a", 6),
+            grouped(7, -1.0, "young", 2_000),
+            grouped(8, 1.0, "alone", 7),
+        ];
+        let rules = rules(&lineage, Estimator::Group);
+        let batch = draw(queue.clone(), &rules, &Baselines::new(0.5, 0.0)).unwrap();
+        assert_eq!(ids(&batch), (vec![2, 4], vec![6]));
+        let young = vec![queue[0].clone(), queue[6].clone()];
+        assert!(draw(young, &rules, &Baselines::new(0.5, 0.0)).is_none());
+    }
+}

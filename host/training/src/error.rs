@@ -1,0 +1,65 @@
+//! What can keep training from going on. A bad batch is no error: it is a step with an outcome.
+
+use std::path::PathBuf;
+
+use clawhost_journal::JournalError;
+use clawhost_policy::LoadError;
+
+use crate::advantage::BaselineError;
+use crate::options::OptionsError;
+
+/// Why training cannot start, or why a step could not be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainingError {
+    /// A configuration value that cannot work.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The journal could not be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The running means in the journal cannot be read.
+    #[error(transparent)]
+    Baselines(#[from] BaselineError),
+    /// An adapter could not be written or read.
+    #[error(transparent)]
+    Adapter(#[from] LoadError),
+    /// A file of a checkpoint could not be written or read.
+    #[error("cannot {act} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        act: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A checkpoint is not what the journal recorded.
+    #[error(
+        "checkpoint {} is not what the journal recorded: {reason}; restore the directory from a copy, or move the data directory away to start from the base model",
+        path.display()
+    )]
+    Damaged {
+        /// The checkpoint's directory.
+        path: PathBuf,
+        /// What differs.
+        reason: String,
+    },
+    /// The base model is another one than the adapter was trained on.
+    #[error(
+        "adapter version {version} was trained on base model {recorded}, this is {present}; start with the model of that time, or with another data directory"
+    )]
+    OtherBase {
+        /// The adapter's version.
+        version: u64,
+        /// Digest of the base that it was trained on.
+        recorded: String,
+        /// Digest of the base that is loaded.
+        present: String,
+    },
+    /// Training was told to stop in the middle of a step; nothing was recorded.
+    #[error("training was stopped in the middle of a step; its samples are still queued")]
+    Stopped,
+    /// The training thread ended without a result.
+    #[error("the training thread broke off: {0}")]
+    Thread(String),
+}

@@ -1,0 +1,118 @@
+//! The numbers of a step, as the journal keeps them and `status` shows them.
+
+use serde::Serialize;
+
+use crate::batch::Batch;
+use crate::loss::Mismatch;
+use crate::proof::Proof;
+use crate::update::Report;
+
+/// How far the trainer's log-probs were from the engine's.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Gap {
+    pub(crate) samples: usize,
+    pub(crate) tokens: usize,
+    /// Mean |trainer − engine|; in f32 and on the same engine expect less than 1e-4.
+    pub(crate) mean: f64,
+    pub(crate) max: f64,
+}
+
+impl Gap {
+    fn of(samples: usize, mismatch: &Mismatch) -> Self {
+        Self {
+            samples,
+            tokens: mismatch.tokens(),
+            mean: mismatch.mean(),
+            max: mismatch.max(),
+        }
+    }
+}
+
+/// The metrics of one step. Keys that a step did not reach are absent.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Metrics {
+    pub(crate) samples: usize,
+    pub(crate) dropped: usize,
+    pub(crate) dropped_stale: usize,
+    pub(crate) without_signal: usize,
+    pub(crate) reward_mean: f64,
+    pub(crate) advantage_mean: f64,
+    pub(crate) advantage_absolute: f64,
+    pub(crate) staleness_mean: f64,
+    pub(crate) staleness_max: u64,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    pub(crate) update: Option<UpdateMetrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) change_norm: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) proof: Option<Proof>,
+    pub(crate) seconds: f64,
+}
+
+/// The part that the update gives.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct UpdateMetrics {
+    updates: u64,
+    learning_rate: f64,
+    loss_first: f64,
+    loss_last: f64,
+    clip_fraction: f64,
+    kl_reference: f64,
+    kl_old: f64,
+    entropy: f64,
+    gradient_norm: f64,
+    /// Trainer against engine over all samples, older versions included.
+    mismatch: Gap,
+    /// Trainer against engine where both used the same adapter.
+    parity: Gap,
+    effective_sample_share: f64,
+    reply_tokens: usize,
+    all_tokens: usize,
+    reference_seconds: f64,
+    update_seconds: f64,
+    tokens_per_second: f64,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+impl Metrics {
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let count = batch.chosen.len().max(1) as f64;
+        let mean = |value: &dyn Fn(&crate::batch::Chosen) -> f64| {
+            batch.chosen.iter().map(value).sum::<f64>() / count
+        };
+        Self {
+            samples: batch.chosen.len(),
+            dropped: batch.dropped.len(),
+            dropped_stale: batch.stale,
+            without_signal: batch.without_signal,
+            reward_mean: mean(&|c| f64::from(c.sample.reward)),
+            advantage_mean: mean(&|c| c.advantage),
+            advantage_absolute: mean(&|c| c.advantage.abs()),
+            staleness_mean: mean(&|c| c.staleness as f64),
+            staleness_max: batch.chosen.iter().map(|c| c.staleness).max().unwrap_or(0),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn take(&mut self, report: &Report) {
+        self.update = Some(UpdateMetrics {
+            updates: report.updates,
+            learning_rate: report.learning_rate,
+            loss_first: report.first_loss,
+            loss_last: report.last_loss,
+            clip_fraction: report.clipped,
+            kl_reference: report.divergence,
+            kl_old: report.drift,
+            entropy: report.entropy,
+            gradient_norm: report.gradient_norm,
+            mismatch: Gap::of(self.samples, &report.mismatch),
+            parity: Gap::of(report.parity_samples, &report.parity),
+            effective_sample_share: report.mismatch.effective_share(),
+            reply_tokens: report.reply_tokens,
+            all_tokens: report.all_tokens,
+            reference_seconds: report.reference_seconds,
+            update_seconds: report.update_seconds,
+            tokens_per_second: report.all_tokens as f64 / report.update_seconds.max(1e-9),
+        });
+    }
+}

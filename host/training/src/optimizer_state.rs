@@ -1,0 +1,86 @@
+//! The optimizer's state as one safetensors file: `first/<tensor>` and `second/<tensor>` in f32,
+//! and the number of updates in the metadata. Read back bit for bit, or refused.
+
+use std::collections::HashMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+
+use crate::optimizer::Moments;
+
+const UPDATES: &str = "updates";
+
+/// The file's bytes; `names` are the tensors' names in the order of the moments.
+pub(crate) fn write(names: &[String], moments: &Moments<f32>) -> Result<Vec<u8>, String> {
+    let bytes =
+        |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    let parts: Vec<(String, Vec<u8>, usize)> =
+        [("first", &moments.first), ("second", &moments.second)]
+            .into_iter()
+            .flat_map(|(half, tensors)| {
+                names.iter().zip(tensors).map(move |(name, values)| {
+                    (format!("{half}/{name}"), bytes(values), values.len())
+                })
+            })
+            .collect();
+    let mut views = Vec::with_capacity(parts.len());
+    for (name, bytes, length) in &parts {
+        let view = TensorView::new(Dtype::F32, vec![*length], bytes).map_err(|e| e.to_string())?;
+        views.push((name.as_str(), view));
+    }
+    let metadata = HashMap::from([(UPDATES.to_owned(), moments.updates.to_string())]);
+    serialize(views, Some(metadata)).map_err(|e| e.to_string())
+}
+
+/// Reads what [`write`] wrote, for tensors of these names and lengths.
+pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<Moments<f32>, String> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
+    let updates = metadata
+        .metadata()
+        .as_ref()
+        .and_then(|data| data.get(UPDATES))
+        .and_then(|text| text.parse().ok())
+        .ok_or("it does not say how many updates were made")?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
+    let half = |half: &str| -> Result<Vec<Vec<f32>>, String> {
+        layout
+            .iter()
+            .map(|(name, length)| {
+                let name = format!("{half}/{name}");
+                let view = tensors.tensor(&name).map_err(|e| e.to_string())?;
+                if view.dtype() != Dtype::F32 || view.shape() != [*length] {
+                    return Err(format!("{name} does not have {length} f32 values"));
+                }
+                let (values, _) = view.data().as_chunks::<4>();
+                Ok(values.iter().map(|b| f32::from_le_bytes(*b)).collect())
+            })
+            .collect()
+    };
+    Ok(Moments {
+        updates,
+        first: half("first")?,
+        second: half("second")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_is_read_back_bit_for_bit_or_refused() {
+        let moments = Moments {
+            updates: 12_345_678_901,
+            first: vec![vec![0.1, -0.0], vec![f32::MIN_POSITIVE]],
+            second: vec![vec![1e-30, 3.0], vec![2.0]],
+        };
+        let names = ["a".to_owned(), "b".to_owned()];
+        let bytes = write(&names, &moments).unwrap();
+        let read_back = read(&bytes, &[("a", 2), ("b", 1)]).unwrap();
+        assert_eq!(read_back, moments);
+        assert_eq!(read_back.first[0][1].to_bits(), (-0.0f32).to_bits());
+        let error = read(&bytes, &[("a", 3), ("b", 1)]).unwrap_err();
+        assert!(error.contains("first/a does not have 3"), "{error}");
+        assert!(read(&bytes[..bytes.len() - 3], &[("a", 2), ("b", 1)]).is_err());
+        assert!(read(b"", &[]).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! Proof that a new adapter is what was trained, before anybody is served with it.
+//!
+//! The adapter is read back from the checkpoint that was written, so that the very bytes that will
+//! be served, and loaded after a restart, are scored against the trainer's own forward pass.
+
+use clawhost_policy::{Adapter, ForwardError, Model, Trained};
+use serde::Serialize;
+
+use crate::batch::Chosen;
+use crate::loss::Mismatch;
+use crate::update::{Laid, drift};
+
+/// What was measured on a few trained samples after the update.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Proof {
+    /// Samples that were scored.
+    pub samples: usize,
+    /// Their reply tokens.
+    pub tokens: usize,
+    /// Mean |served − trained| log-prob.
+    pub mean: f64,
+    /// Largest |served − trained| log-prob.
+    pub max: f64,
+    /// Mean change of the log-prob of tokens with a positive advantage; none when there were none.
+    pub raised: Option<f64>,
+    /// Mean change of the log-prob of tokens with a negative advantage; none when there were none.
+    pub lowered: Option<f64>,
+    /// Divergence per token of the new policy from the one before the update.
+    pub drift: f64,
+}
+
+/// Scores up to `count` samples under the adapter as trained and as served, taking turns between
+/// rewarded and punished ones. `before` are the log-probs before the update.
+pub(crate) fn prove(
+    model: &Model,
+    trained: &Adapter,
+    served: &Adapter,
+    chosen: &[Chosen],
+    before: &[Vec<f32>],
+    count: usize,
+) -> Result<Proof, ForwardError> {
+    let mut mismatch = Mismatch::default();
+    let mut up = Change::default();
+    let mut down = Change::default();
+    let mut proof = Proof::default();
+    for index in picks(chosen, count) {
+        let (Some(sample), Some(before)) = (chosen.get(index), before.get(index)) else {
+            continue;
+        };
+        let laid = Laid::of(sample);
+        let sequences = [laid.sequence()];
+        let pass = model.forward_train(Trained::Lora(trained), &sequences)?;
+        let scored = model.score(Some(served), &sequences)?;
+        for (trained, served) in pass.scored().iter().zip(&scored) {
+            mismatch.add(&served.logprobs, &trained.logprobs);
+            let change = if sample.advantage > 0.0 {
+                &mut up
+            } else {
+                &mut down
+            };
+            for (after, before) in trained.logprobs.iter().zip(before) {
+                change.add(f64::from(*after) - f64::from(*before));
+            }
+            proof.drift += drift(&trained.logprobs, before);
+        }
+        proof.samples += 1;
+    }
+    proof.tokens = mismatch.tokens();
+    proof.mean = mismatch.mean();
+    proof.max = mismatch.max();
+    proof.raised = up.mean();
+    proof.lowered = down.mean();
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^53"
+    )]
+    {
+        proof.drift /= proof.tokens.max(1) as f64;
+    }
+    Ok(proof)
+}
+
+/// Sum of changes.
+#[derive(Default)]
+struct Change {
+    sum: f64,
+    count: f64,
+}
+
+impl Change {
+    fn add(&mut self, change: f64) {
+        self.sum += change;
+        self.count += 1.0;
+    }
+
+    fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+}
+
+/// Indices of the samples to look at: the first rewarded, the first punished, the second …
+fn picks(chosen: &[Chosen], count: usize) -> Vec<usize> {
+    let of = |sign: f64| {
+        chosen
+            .iter()
+            .enumerate()
+            .filter(move |(_, c)| c.advantage * sign > 0.0)
+            .map(|(i, _)| i)
+    };
+    let (mut up, mut down) = (of(1.0), of(-1.0));
+    let mut picks = Vec::new();
+    loop {
+        let round = [up.next(), down.next()];
+        if round == [None, None] {
+            break;
+        }
+        picks.extend(round.into_iter().flatten());
+    }
+    picks.truncate(count);
+    picks
+}

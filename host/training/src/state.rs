@@ -1,0 +1,60 @@
+//! What training is doing, for `/healthz`, `status` and the demo.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// A shared view of training; cheap to clone, never blocks the loop.
+#[derive(Debug, Clone)]
+pub struct TrainingState {
+    cell: Arc<watch::Sender<TrainingSnapshot>>,
+}
+
+/// Training at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TrainingSnapshot {
+    /// Samples that wait for a step.
+    pub queued: u64,
+    /// Whether a step is being computed.
+    pub running: bool,
+    /// Steps recorded in the journal, of every outcome.
+    pub steps: u64,
+    /// Those that published an adapter.
+    pub published: u64,
+    /// Version that is trained from and served; 0 is the base.
+    pub version: u64,
+    /// Digest of that adapter; empty for the base.
+    pub digest: String,
+    /// Outcome of the last step since the start: `published`, `no_signal` or `failed`.
+    pub last_outcome: Option<String>,
+    /// Why the last step published nothing.
+    pub last_reason: Option<String>,
+    /// Metrics of the last step since the start.
+    pub last_metrics: Option<Value>,
+    /// What keeps a step from being recorded (a full disk, say); none when the last attempt worked.
+    pub last_error: Option<String>,
+}
+
+impl TrainingState {
+    pub(crate) fn new(first: TrainingSnapshot) -> Self {
+        Self {
+            cell: Arc::new(watch::Sender::new(first)),
+        }
+    }
+
+    /// Training as it is now.
+    pub fn snapshot(&self) -> TrainingSnapshot {
+        self.cell.borrow().clone()
+    }
+
+    /// Tells of every change.
+    pub fn watch(&self) -> watch::Receiver<TrainingSnapshot> {
+        self.cell.subscribe()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut TrainingSnapshot)) {
+        self.cell.send_modify(change);
+    }
+}

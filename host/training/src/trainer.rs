@@ -1,0 +1,559 @@
+//! One step from the queue to the published adapter, in an order that survives being killed.
+//!
+//! 1. draw a batch from the journal's queue, 2. update a copy of the active adapter, 3. write the
+//! checkpoint and prove that what was written is what was trained, 4. commit the step to the journal
+//! (samples, adapter and running means in one transaction), 5. publish. Killed before 4, the samples
+//! are still queued and the directory is removed at the next start; killed after 4, the next start
+//! publishes what the journal holds. So no sample is lost and none trains twice.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use clawhost_journal::{
+    AdapterRow, Journal, NewAdapter, NewStep, SampleId, StepId, StepOutcome, now_ms,
+};
+use clawhost_policy::Adapter;
+use serde_json::{Value, json};
+
+use crate::advantage::Baselines;
+use crate::batch::{Batch, Chosen, Rules, draw};
+use crate::checkpoint::{Checkpoints, Unfinished};
+use crate::error::TrainingError;
+use crate::lineage::Lineage;
+use crate::metrics::Metrics;
+use crate::optimizer::Moments;
+use crate::options::TrainingOptions;
+use crate::proof::prove;
+use crate::serving::Serving;
+use crate::update::{Broken, Task, Updated, update};
+
+/// Key of the running means in the journal's table of small values.
+const BASELINES: &str = "training.baselines";
+
+/// Samples read from the queue per step, in multiples of the batch: room for those that are dropped.
+const LOOK_AHEAD: usize = 8;
+
+/// The trainer's state between steps: a copy of what the journal says.
+pub(crate) struct Trainer {
+    journal: Journal,
+    engine: Arc<dyn Serving>,
+    checkpoints: Checkpoints,
+    options: TrainingOptions,
+    current: Current,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// The adapter that the next step starts from.
+#[derive(Clone)]
+struct Current {
+    version: u64,
+    /// Empty for the base.
+    digest: String,
+    adapter: Arc<Adapter>,
+    moments: Moments<f32>,
+    baselines: Baselines,
+}
+
+/// A step that is computed and written, but that the journal does not know yet.
+pub(crate) struct Prepared {
+    step: NewStep,
+    next: Option<Current>,
+}
+
+/// A step that is recorded.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) id: StepId,
+    pub(crate) outcome: StepOutcome,
+    pub(crate) reason: Option<String>,
+    pub(crate) metrics: Value,
+}
+
+/// When the next step may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    Now,
+    In(Duration),
+    /// When more samples have come.
+    Later,
+}
+
+impl Trainer {
+    /// Takes up where the journal stands and publishes its active adapter.
+    pub(crate) fn open(
+        journal: Journal,
+        engine: Arc<dyn Serving>,
+        data: PathBuf,
+        options: TrainingOptions,
+    ) -> Result<Self, TrainingError> {
+        options.validate()?;
+        let adapters = journal.adapters()?;
+        let checkpoints = Checkpoints::open(&data, &adapters)?;
+        let row = journal.active_adapter()?;
+        let current = take_up(
+            &journal,
+            &*engine,
+            &checkpoints,
+            &options,
+            row.as_ref(),
+            &adapters,
+        )?;
+        let trainer = Self {
+            journal,
+            engine,
+            checkpoints,
+            options,
+            current,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        trainer.publish_current();
+        Ok(trainer)
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// How long a group is left alone after its newest sample.
+    pub(crate) fn group_wait(&self) -> Duration {
+        self.options.group_wait().max(Duration::from_millis(10))
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.current.version
+    }
+
+    pub(crate) fn digest(&self) -> &str {
+        &self.current.digest
+    }
+
+    /// Whether the queue is full enough, or has waited long enough.
+    pub(crate) fn due(&self, now_ms: i64) -> Result<Due, TrainingError> {
+        let queued = usize::try_from(self.journal.queued_count()?).unwrap_or(usize::MAX);
+        if queued >= self.options.batch {
+            return Ok(Due::Now);
+        }
+        if queued < self.options.min_batch {
+            return Ok(Due::Later);
+        }
+        let Some(oldest) = self.journal.oldest_queued_ms()? else {
+            return Ok(Due::Later);
+        };
+        let waited = Duration::from_millis(u64::try_from(now_ms - oldest).unwrap_or(0));
+        Ok(match self.options.max_wait().checked_sub(waited) {
+            None | Some(Duration::ZERO) => Due::Now,
+            Some(rest) => Due::In(rest),
+        })
+    }
+
+    /// Makes one step of what is queued; none when all of it belongs to groups that may still grow.
+    pub(crate) fn step(&mut self, now_ms: i64) -> Result<Option<Recorded>, TrainingError> {
+        match self.prepare(now_ms)? {
+            Some(prepared) => self.record(prepared).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Everything up to, but not including, the commit.
+    pub(crate) fn prepare(&mut self, started_ms: i64) -> Result<Option<Prepared>, TrainingError> {
+        let started = Instant::now();
+        self.follow()?;
+        let adapters = self.journal.adapters()?;
+        let Some(batch) = self.draw(started_ms, &adapters)? else {
+            return Ok(None);
+        };
+        let mut metrics = Metrics::of(&batch);
+        let outcome = self.compute(&batch, &adapters, &mut metrics, started)?;
+        Ok(Some(
+            self.describe(batch, metrics, outcome, started_ms, started),
+        ))
+    }
+
+    /// Commits a step and publishes what it made.
+    pub(crate) fn record(&mut self, prepared: Prepared) -> Result<Recorded, TrainingError> {
+        let Prepared { step, next } = prepared;
+        let id = self.journal.commit_step(&step)?;
+        if let Some(next) = next {
+            self.current = next;
+        }
+        if step.outcome == StepOutcome::Published {
+            self.publish_current();
+            if let Err(error) = self
+                .journal
+                .adapters()
+                .map_err(TrainingError::from)
+                .and_then(|rows| {
+                    self.checkpoints
+                        .retain(&rows, self.options.keep_checkpoints)
+                })
+            {
+                tracing::warn!(%error, "old optimizer states were not removed");
+            }
+        }
+        Ok(Recorded {
+            id,
+            outcome: step.outcome,
+            reason: step.reason,
+            metrics: step.metrics,
+        })
+    }
+
+    /// Follows a change of the active adapter that was made elsewhere (a rollback, say).
+    fn follow(&mut self) -> Result<(), TrainingError> {
+        let row = self.journal.active_adapter()?;
+        if row.as_ref().map_or(0, |row| row.version) == self.current.version {
+            return Ok(());
+        }
+        let adapters = self.journal.adapters()?;
+        self.current = take_up(
+            &self.journal,
+            &*self.engine,
+            &self.checkpoints,
+            &self.options,
+            row.as_ref(),
+            &adapters,
+        )?;
+        self.publish_current();
+        Ok(())
+    }
+
+    fn publish_current(&self) {
+        if self.current.version == 0 {
+            return;
+        }
+        let served = self
+            .engine
+            .publish(self.current.version, Some(self.current.adapter.clone()));
+        if served.digest == self.current.digest {
+            tracing::info!(version = served.version, digest = %served.digest, "adapter published");
+        } else {
+            tracing::error!(
+                version = self.current.version,
+                expected = %self.current.digest,
+                served = %served.digest,
+                "the engine serves another adapter than the one that was published"
+            );
+        }
+    }
+
+    fn draw(&self, now_ms: i64, adapters: &[AdapterRow]) -> Result<Option<Batch>, TrainingError> {
+        let limit = self.options.batch.saturating_mul(LOOK_AHEAD);
+        let queue = self
+            .journal
+            .queued_samples(u32::try_from(limit).unwrap_or(u32::MAX))?;
+        let config = self.engine.model().config();
+        let context = config.max_position_embeddings;
+        let group_wait = i64::try_from(self.options.group_wait().as_millis()).unwrap_or(i64::MAX);
+        let rules = Rules {
+            estimator: self.options.estimator,
+            batch: self.options.batch,
+            max_staleness: self.options.max_staleness,
+            max_tokens: match self.options.max_sample_tokens {
+                0 => context,
+                limit => limit.min(context),
+            },
+            vocabulary: config.vocab_size,
+            active: self.current.version,
+            lineage: &Lineage::of(adapters),
+            settled_ms: now_ms.saturating_sub(group_wait),
+        };
+        Ok(draw(queue, &rules, &self.current.baselines))
+    }
+
+    /// Updates, writes and proves. `Err` means that nothing can be recorded now.
+    fn compute(
+        &self,
+        batch: &Batch,
+        adapters: &[AdapterRow],
+        metrics: &mut Metrics,
+        started: Instant,
+    ) -> Result<Computed, TrainingError> {
+        if batch.chosen.is_empty() {
+            return Ok(Computed::NoSignal(format!(
+                "none of the {} samples can teach anything",
+                batch.dropped.len()
+            )));
+        }
+        let version = adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1;
+        let task = Task {
+            model: self.engine.model(),
+            adapter: &self.current.adapter,
+            moments: &self.current.moments,
+            chosen: &batch.chosen,
+            active: self.current.version,
+            options: &self.options,
+            seed: self.options.seed ^ version.rotate_left(32),
+            stop: &self.stop,
+        };
+        let updated = match update(&task) {
+            Ok(updated) => updated,
+            Err(Broken::Stopped) => return Err(TrainingError::Stopped),
+            Err(broken) => return Ok(Computed::Failed(broken.to_string())),
+        };
+        metrics.take(&updated.report);
+        if updated.report.updates == 0 {
+            return Ok(Computed::NoSignal("the gradient is zero".to_owned()));
+        }
+        let change = updated.adapter.delta_norm(&self.current.adapter);
+        metrics.change_norm = Some(change);
+        if change == 0.0 {
+            return Ok(Computed::NoSignal(
+                "the adapter did not change: the update is below the precision of f32".to_owned(),
+            ));
+        }
+        if !change.is_finite() {
+            return Ok(Computed::Failed("the new adapter is not finite".to_owned()));
+        }
+        let digest = updated.adapter.digest();
+        if digest == self.current.digest {
+            return Ok(Computed::Failed(
+                "the new adapter has the digest of the old one".to_owned(),
+            ));
+        }
+        let base = self.engine.model().digest();
+        let unfinished = self.checkpoints.begin(
+            version,
+            &format!("sha256:{base}"),
+            &updated.adapter,
+            &updated.moments,
+        )?;
+        self.release(
+            unfinished, updated, version, digest, batch, metrics, started,
+        )
+    }
+
+    /// Proves the written adapter and moves its checkpoint to its place.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call from one place; a struct would only rename the arguments"
+    )]
+    fn release(
+        &self,
+        unfinished: Unfinished,
+        updated: Updated,
+        version: u64,
+        digest: String,
+        batch: &Batch,
+        metrics: &mut Metrics,
+        started: Instant,
+    ) -> Result<Computed, TrainingError> {
+        let model = self.engine.model();
+        let served = unfinished.read_back(model.config())?;
+        if served.digest() != digest {
+            return Ok(Computed::Failed(
+                "the written adapter does not read back as it was trained".to_owned(),
+            ));
+        }
+        let options = &self.options.proof;
+        let proof = match prove(
+            model,
+            &updated.adapter,
+            &served,
+            &batch.chosen,
+            &updated.before,
+            options.samples,
+        ) {
+            Ok(proof) => proof,
+            Err(error) => return Ok(Computed::Failed(error.to_string())),
+        };
+        let agrees = proof.mean <= options.mean && proof.max <= options.max;
+        let said = format!(
+            "served and trained log-probs differ by {:.2e} on average and {:.2e} at most; training.proof allows {:.0e} and {:.0e}",
+            proof.mean, proof.max, options.mean, options.max
+        );
+        metrics.proof = Some(proof);
+        if !agrees {
+            return Ok(Computed::Failed(said));
+        }
+        metrics.seconds = started.elapsed().as_secs_f64();
+        let provenance = unfinished.finish(json!({
+            "version": version,
+            "parent": self.current.version,
+            "parent_digest": self.current.digest,
+            "digest": digest,
+            "base_digest": model.digest(),
+            "samples": batch.chosen.iter().map(|c| c.sample.id).collect::<Vec<SampleId>>(),
+            "components": components(&batch.chosen),
+            "configuration": self.options,
+            "metrics": metrics,
+            "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
+            "created_ms": now_ms(),
+        }))?;
+        Ok(Computed::Adapter {
+            next: Box::new(Current {
+                version,
+                digest,
+                adapter: Arc::new(served),
+                moments: updated.moments,
+                baselines: batch.baselines.clone(),
+            }),
+            provenance,
+        })
+    }
+
+    /// Puts the outcome into the journal's words.
+    fn describe(
+        &self,
+        batch: Batch,
+        mut metrics: Metrics,
+        computed: Computed,
+        started_ms: i64,
+        started: Instant,
+    ) -> Prepared {
+        metrics.seconds = started.elapsed().as_secs_f64();
+        let parent = self.current.version;
+        let Batch {
+            chosen,
+            mut dropped,
+            baselines,
+            ..
+        } = batch;
+        let drop_all = |dropped: &mut Vec<(SampleId, String)>, reason: &str| {
+            dropped.extend(chosen.iter().map(|c| (c.sample.id, reason.to_owned())));
+        };
+        let mut trained = Vec::new();
+        let mut adapter = None;
+        // A failed step leaves the running means as they are: its samples taught nothing.
+        let mut next = None;
+        let (outcome, reason) = match computed {
+            Computed::Adapter {
+                next: made,
+                provenance,
+            } => {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    reason = "the journal keeps advantages in f32"
+                )]
+                trained.extend(chosen.iter().map(|c| (c.sample.id, c.advantage as f32)));
+                adapter = Some(NewAdapter {
+                    version: made.version,
+                    parent,
+                    digest: made.digest.clone(),
+                    path: Checkpoints::relative(made.version),
+                    provenance,
+                });
+                next = Some(*made);
+                (StepOutcome::Published, None)
+            }
+            Computed::NoSignal(reason) => {
+                drop_all(&mut dropped, &format!("no signal: {reason}"));
+                next = Some(Current {
+                    baselines,
+                    ..self.current.clone()
+                });
+                (StepOutcome::NoSignal, Some(reason))
+            }
+            Computed::Failed(reason) => {
+                drop_all(&mut dropped, &format!("step failed: {reason}"));
+                (StepOutcome::Failed, Some(reason))
+            }
+        };
+        let meta = next
+            .iter()
+            .map(|next| (BASELINES.to_owned(), next.baselines.to_json()))
+            .collect();
+        Prepared {
+            step: NewStep {
+                started_ms,
+                ended_ms: now_ms(),
+                outcome,
+                reason,
+                metrics: json!(metrics),
+                trained,
+                dropped,
+                adapter,
+                meta,
+            },
+            next,
+        }
+    }
+}
+
+/// What came of the computation.
+enum Computed {
+    Adapter {
+        next: Box<Current>,
+        provenance: Value,
+    },
+    NoSignal(String),
+    Failed(String),
+}
+
+/// Loads what the journal says is active, or starts anew from the base model.
+fn take_up(
+    journal: &Journal,
+    engine: &dyn Serving,
+    checkpoints: &Checkpoints,
+    options: &TrainingOptions,
+    row: Option<&AdapterRow>,
+    adapters: &[AdapterRow],
+) -> Result<Current, TrainingError> {
+    let model = engine.model();
+    let empty = Baselines::new(options.baseline_rate, options.baseline_start);
+    let baselines = match journal.meta(BASELINES)? {
+        Some(text) => empty.with_json(&text)?,
+        None => empty,
+    };
+    let zeros = |adapter: &Adapter| Moments::zeros(adapter.tensors().iter().map(|(_, v)| v.len()));
+    let Some(row) = row else {
+        // An adapter that the operator handed in is where training starts; else a fresh one.
+        let active = engine.active();
+        let adapter = match active.adapter {
+            Some(adapter) if active.version == 0 => adapter,
+            _ => Arc::new(Adapter::init(
+                model.config(),
+                options.lora.clone(),
+                options.seed,
+            )),
+        };
+        return Ok(Current {
+            version: 0,
+            digest: String::new(),
+            moments: zeros(&adapter),
+            adapter,
+            baselines,
+        });
+    };
+    let recorded = row
+        .provenance
+        .get("base_digest")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if recorded != model.digest() {
+        return Err(TrainingError::OtherBase {
+            version: row.version,
+            recorded: recorded.to_owned(),
+            present: model.digest().to_owned(),
+        });
+    }
+    let newer = adapters.iter().filter(|a| a.version > row.version).count();
+    let (adapter, moments) =
+        checkpoints.load(row, model.config(), newer < options.keep_checkpoints)?;
+    let moments = moments.unwrap_or_else(|| {
+        tracing::warn!(
+            version = row.version,
+            "the optimizer's state of this version is no longer kept; starting from zero moments"
+        );
+        zeros(&adapter)
+    });
+    Ok(Current {
+        version: row.version,
+        digest: row.digest.clone(),
+        adapter: Arc::new(adapter),
+        moments,
+        baselines,
+    })
+}
+
+/// Digests of the components that had a hand in the samples.
+fn components(chosen: &[Chosen]) -> BTreeSet<String> {
+    chosen
+        .iter()
+        .filter_map(|c| c.sample.provenance.get("components")?.as_array())
+        .flatten()
+        .filter_map(|digest| digest.as_str().map(str::to_owned))
+        .collect()
+}

@@ -1,0 +1,208 @@
+//! The training loop: waits until a batch is full or has waited long enough, steps on a thread of
+//! its own, and goes on whatever a step came to.
+//!
+//! The journal's notification makes it prompt; what it does is decided by what the journal holds.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clawhost_journal::{Journal, StepOutcome, now_ms};
+use tokio::sync::watch;
+
+use crate::error::TrainingError;
+use crate::options::TrainingOptions;
+use crate::serving::Serving;
+use crate::state::{TrainingSnapshot, TrainingState};
+use crate::trainer::{Due, Recorded, Trainer};
+
+/// First wait after a step that could not be recorded; doubles up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Training, ready to run.
+pub struct Training {
+    trainer: Trainer,
+    state: TrainingState,
+}
+
+impl Training {
+    /// Takes up where the journal stands: loads the active adapter and the optimizer's state from
+    /// `data`/adapters, removes what no step recorded, and publishes the adapter to the engine.
+    ///
+    /// # Errors
+    /// An option that cannot work, a checkpoint that is not what the journal recorded, or a data
+    /// directory or journal that cannot be read.
+    pub fn new(
+        journal: Journal,
+        engine: impl Serving,
+        data: PathBuf,
+        options: TrainingOptions,
+    ) -> Result<Self, TrainingError> {
+        let trainer = Trainer::open(journal, Arc::new(engine), data, options)?;
+        let counts = trainer.journal().counts()?;
+        let state = TrainingState::new(TrainingSnapshot {
+            queued: trainer.journal().queued_count()?,
+            steps: counts.steps.values().sum(),
+            published: counts
+                .steps
+                .get(&StepOutcome::Published)
+                .copied()
+                .unwrap_or(0),
+            version: trainer.version(),
+            digest: trainer.digest().to_owned(),
+            ..TrainingSnapshot::default()
+        });
+        Ok(Self { trainer, state })
+    }
+
+    /// A handle that shows what training is doing.
+    pub fn state(&self) -> TrainingState {
+        self.state.clone()
+    }
+
+    /// Trains until `stop` turns true or its sender is gone. A step in progress is given up between
+    /// two passes; nothing of it is recorded.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let Self { trainer, state } = self;
+        let mut changes = trainer.journal().watch();
+        let mut slot = Some(trainer);
+        let mut pause = PAUSE;
+        while let Some(trainer) = slot.take() {
+            if *stop.borrow() {
+                break;
+            }
+            changes.mark_unchanged();
+            let attempt = match trainer.due(now_ms()) {
+                Ok(Due::Now) => {
+                    state.change(|s| s.running = true);
+                    let (back, result) = step(trainer, &mut stop).await;
+                    state.change(|s| s.running = false);
+                    match back {
+                        Some(trainer) => slot = Some(trainer),
+                        None => {
+                            let error = result.err().map(|e| e.to_string());
+                            tracing::error!(?error, "training has ended");
+                            state.change(|s| s.last_error = error);
+                            break;
+                        }
+                    }
+                    result
+                }
+                Ok(due) => {
+                    slot = Some(trainer);
+                    Ok(Attempt::Wait(match due {
+                        Due::In(time) => Some(time),
+                        Due::Now | Due::Later => None,
+                    }))
+                }
+                Err(error) => {
+                    slot = Some(trainer);
+                    Err(error)
+                }
+            };
+            if let Some(trainer) = &slot {
+                show(trainer, &state);
+            }
+            let wait = match attempt {
+                Ok(Attempt::Recorded(recorded)) => {
+                    pause = PAUSE;
+                    tell(&recorded, &state);
+                    continue;
+                }
+                Ok(Attempt::Wait(wait)) => wait,
+                Err(TrainingError::Stopped) => break,
+                Err(error) => {
+                    tracing::error!(%error, "no step could be recorded; trying again");
+                    state.change(|s| s.last_error = Some(error.to_string()));
+                    let wait = pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    // What keeps a step from being recorded is seldom mended by another sample.
+                    tokio::select! {
+                        _ = stopped(&mut stop) => break,
+                        () = tokio::time::sleep(wait) => continue,
+                    }
+                }
+            };
+            tokio::select! {
+                _ = stopped(&mut stop) => break,
+                changed = changes.changed() => if changed.is_err() { break },
+                () = sleep(wait) => {}
+            }
+        }
+    }
+}
+
+/// What one round of the loop came to.
+enum Attempt {
+    Recorded(Recorded),
+    Wait(Option<Duration>),
+}
+
+/// A step on a thread of its own, given up when `stop` turns true. The trainer comes back, unless
+/// the thread broke off.
+async fn step(
+    trainer: Trainer,
+    stop: &mut watch::Receiver<bool>,
+) -> (Option<Trainer>, Result<Attempt, TrainingError>) {
+    let flag = trainer.stop.clone();
+    let mut thread = tokio::task::spawn_blocking(move || {
+        let mut trainer = trainer;
+        let result = trainer.step(now_ms());
+        (trainer, result)
+    });
+    let joined = tokio::select! {
+        joined = &mut thread => joined,
+        () = stopped(stop) => {
+            flag.store(true, Ordering::Relaxed);
+            thread.await
+        }
+    };
+    match joined {
+        Ok((trainer, Ok(Some(recorded)))) => (Some(trainer), Ok(Attempt::Recorded(recorded))),
+        // Every queued sample belongs to a group that may still grow: look again soon.
+        Ok((trainer, Ok(None))) => {
+            let wait = trainer.group_wait();
+            (Some(trainer), Ok(Attempt::Wait(Some(wait))))
+        }
+        Ok((trainer, Err(error))) => (Some(trainer), Err(error)),
+        Err(error) => (None, Err(TrainingError::Thread(error.to_string()))),
+    }
+}
+
+/// Ends when `stop` turns true or its sender is gone.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A closed channel ends the wait as well, which is what is wanted.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn sleep(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn show(trainer: &Trainer, state: &TrainingState) {
+    let queued = trainer.journal().queued_count();
+    state.change(|s| {
+        if let Ok(queued) = queued {
+            s.queued = queued;
+        }
+        s.version = trainer.version();
+        trainer.digest().clone_into(&mut s.digest);
+    });
+}
+
+fn tell(recorded: &Recorded, state: &TrainingState) {
+    tracing::info!(step = %recorded.id, outcome = %recorded.outcome, reason = recorded.reason.as_deref().unwrap_or(""), "training step");
+    state.change(|s| {
+        s.steps += 1;
+        s.published += u64::from(recorded.outcome == StepOutcome::Published);
+        s.last_outcome = Some(recorded.outcome.to_string());
+        s.last_reason.clone_from(&recorded.reason);
+        s.last_metrics = Some(recorded.metrics.clone());
+        s.last_error = None;
+    });
+}

@@ -1,0 +1,482 @@
+//! The numeric part of a step: from chosen samples to a changed adapter.
+//!
+//! Forward passes under the parameters as they are, losses on log-probs, hand-written backward,
+//! AdamW. Samples are packed into passes of bounded size; gradients add up over the passes of one
+//! update. It reads no queue, writes no file, and publishes nothing.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clawhost_policy::{
+    Adapter, ForwardError, Gradients, Model, Partials, Scored, Sequence, Trained,
+};
+
+use crate::batch::Chosen;
+use crate::loss::{Divergence, LossError, Mismatch, SequenceInputs, SequenceLoss};
+use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
+use crate::options::{RatioFrom, TrainingOptions};
+
+/// What an update starts from.
+pub(crate) struct Task<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) adapter: &'a Adapter,
+    pub(crate) moments: &'a Moments<f32>,
+    pub(crate) chosen: &'a [Chosen],
+    /// Version of the adapter that the update starts from.
+    pub(crate) active: u64,
+    pub(crate) options: &'a TrainingOptions,
+    /// Decides the order of samples when there are several minibatches.
+    pub(crate) seed: u64,
+    /// Set when the server is going down.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Updated {
+    pub(crate) adapter: Adapter,
+    pub(crate) moments: Moments<f32>,
+    /// Log-probs of each chosen sample before the update.
+    pub(crate) before: Vec<Vec<f32>>,
+    pub(crate) report: Report,
+}
+
+/// Numbers of the update. Means are per trained token of the last epoch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    /// Optimizer updates that were made; minibatches without a gradient make none.
+    pub(crate) updates: u64,
+    pub(crate) learning_rate: f64,
+    /// Loss of the first and of the last epoch.
+    pub(crate) first_loss: f64,
+    pub(crate) last_loss: f64,
+    pub(crate) clipped: f64,
+    pub(crate) divergence: f64,
+    pub(crate) drift: f64,
+    pub(crate) entropy: f64,
+    /// Largest gradient norm before clipping.
+    pub(crate) gradient_norm: f64,
+    /// Trainer against engine, all samples.
+    pub(crate) mismatch: Mismatch,
+    /// Trainer against engine, samples of the version that the update starts from.
+    pub(crate) parity: Mismatch,
+    pub(crate) parity_samples: usize,
+    pub(crate) reply_tokens: usize,
+    pub(crate) all_tokens: usize,
+    pub(crate) reference_seconds: f64,
+    pub(crate) update_seconds: f64,
+}
+
+/// Why there is no update.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("stopped")]
+    Stopped,
+    #[error("{what} is not finite")]
+    NotFinite { what: &'static str },
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    #[error(transparent)]
+    Loss(#[from] LossError),
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+}
+
+/// A chosen sample laid out for the model.
+pub(crate) struct Laid {
+    tokens: Vec<u32>,
+    start: usize,
+    temperature: f32,
+}
+
+impl Laid {
+    pub(crate) fn of(chosen: &Chosen) -> Self {
+        let sample = &chosen.sample;
+        let mut tokens = sample.prompt_ids.clone();
+        tokens.extend(&sample.token_ids);
+        Self {
+            start: sample.prompt_ids.len(),
+            tokens,
+            // Greedy replies are recorded with the log-probs of temperature 1.
+            temperature: if sample.temperature > 0.0 {
+                sample.temperature
+            } else {
+                1.0
+            },
+        }
+    }
+
+    pub(crate) fn sequence(&self) -> Sequence<'_> {
+        Sequence {
+            tokens: &self.tokens,
+            start: self.start,
+            temperature: self.temperature,
+        }
+    }
+}
+
+/// Makes the updates of one step.
+pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
+    let laid: Vec<Laid> = task.chosen.iter().map(Laid::of).collect();
+    let started = Instant::now();
+    let reference = task.score(None, &laid)?;
+    let reference_seconds = started.elapsed().as_secs_f64();
+
+    let started = Instant::now();
+    let minibatches = task.options.minibatches.min(laid.len()).max(1);
+    // With several updates per epoch, only a pass before the first one shows the old log-probs.
+    let mut before = if minibatches > 1 {
+        task.score(Some(task.adapter), &laid)?
+    } else {
+        vec![Vec::new(); laid.len()]
+    };
+    let mut run = Run {
+        task,
+        laid: &laid,
+        reference: &reference,
+        adapter: task.adapter.clone(),
+        moments: task.moments.clone(),
+        gradients: Gradients::for_adapter(task.adapter),
+        report: Report {
+            reference_seconds,
+            ..Report::default()
+        },
+    };
+    for epoch in 0..task.options.epochs {
+        let order = order(laid.len(), minibatches, task.seed, epoch);
+        let mut totals = Totals::default();
+        for part in portions(laid.len(), minibatches) {
+            let members = order.get(part).unwrap_or_default();
+            run.minibatch(
+                members,
+                epoch == 0 && minibatches == 1,
+                &mut before,
+                &mut totals,
+            )?;
+        }
+        run.report.take(&totals, epoch, minibatches);
+    }
+    let mut report = run.report;
+    for (chosen, recomputed) in task.chosen.iter().zip(&before) {
+        let sample = &chosen.sample;
+        report.mismatch.add(recomputed, &sample.full_logprobs);
+        if sample.adapter_version == task.active {
+            report.parity_samples += 1;
+            report.parity.add(recomputed, &sample.full_logprobs);
+        }
+    }
+    report.reply_tokens = task.chosen.iter().map(|c| c.sample.token_ids.len()).sum();
+    report.all_tokens = laid.iter().map(|l| l.tokens.len()).sum();
+    report.update_seconds = started.elapsed().as_secs_f64();
+    Ok(Updated {
+        adapter: run.adapter,
+        moments: run.moments,
+        before,
+        report,
+    })
+}
+
+impl Task<'_> {
+    fn check_stop(&self) -> Result<(), Broken> {
+        if self.stop.load(Ordering::Relaxed) {
+            Err(Broken::Stopped)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Log-probs of all samples under an adapter (none = the reference).
+    fn score(&self, adapter: Option<&Adapter>, laid: &[Laid]) -> Result<Vec<Vec<f32>>, Broken> {
+        let members: Vec<usize> = (0..laid.len()).collect();
+        let mut logprobs = Vec::with_capacity(laid.len());
+        for pass in passes(&members, laid, self.options.pass_tokens) {
+            self.check_stop()?;
+            let sequences: Vec<Sequence<'_>> = sequences(&pass, laid);
+            let scored = self.model.score(adapter, &sequences)?;
+            logprobs.extend(scored.into_iter().map(|s| s.logprobs));
+        }
+        Ok(logprobs)
+    }
+}
+
+/// The state of an update in progress.
+struct Run<'a> {
+    task: &'a Task<'a>,
+    laid: &'a [Laid],
+    reference: &'a [Vec<f32>],
+    adapter: Adapter,
+    moments: Moments<f32>,
+    gradients: Gradients,
+    report: Report,
+}
+
+/// Sums over one epoch.
+#[derive(Default)]
+struct Totals {
+    loss: f64,
+    tokens: usize,
+    clipped: usize,
+    divergence: f64,
+    drift: f64,
+    entropy: f64,
+}
+
+impl Run<'_> {
+    /// Forward, backward and one optimizer update over some samples.
+    fn minibatch(
+        &mut self,
+        members: &[usize],
+        keep_before: bool,
+        before: &mut [Vec<f32>],
+        totals: &mut Totals,
+    ) -> Result<(), Broken> {
+        let options = self.task.options;
+        let lengths: Vec<usize> = members
+            .iter()
+            .filter_map(|&i| self.task.chosen.get(i))
+            .map(|chosen| chosen.sample.token_ids.len())
+            .collect();
+        let coefficients = options.loss.aggregation.coefficients(&lengths);
+        self.gradients.clear();
+        let mut done = 0;
+        for pass in passes(members, self.laid, options.pass_tokens) {
+            self.task.check_stop()?;
+            let sequences = sequences(&pass, self.laid);
+            let forward = self
+                .task
+                .model
+                .forward_train(Trained::Lora(&self.adapter), &sequences)?;
+            let mut partials = Vec::with_capacity(pass.len());
+            for ((&member, scored), &coefficient) in pass
+                .iter()
+                .zip(forward.scored())
+                .zip(coefficients.get(done..).unwrap_or_default())
+            {
+                if keep_before && let Some(slot) = before.get_mut(member) {
+                    slot.clone_from(&scored.logprobs);
+                }
+                let old = before.get(member).map_or(&[][..], Vec::as_slice);
+                let Some(chosen) = self.task.chosen.get(member) else {
+                    continue;
+                };
+                let reference = self.reference.get(member).map_or(&[][..], Vec::as_slice);
+                let loss = self.loss(chosen, scored, old, reference, coefficient)?;
+                totals.add(&loss);
+                partials.push(Partials {
+                    d_logprob: loss.d_logprob,
+                    d_entropy: loss.d_entropy,
+                });
+            }
+            done += pass.len();
+            forward.backward(&partials, &mut self.gradients)?;
+        }
+        let norm = global_norm(&self.gradients.tensors);
+        if !norm.is_finite() {
+            return Err(Broken::NotFinite {
+                what: "the gradient",
+            });
+        }
+        self.report.gradient_norm = self.report.gradient_norm.max(norm);
+        if norm == 0.0 {
+            // Weight decay alone would change the adapter without anything having been learned.
+            return Ok(());
+        }
+        let rate = options.optimizer.schedule().rate(self.moments.updates + 1);
+        let mut tensors = self.adapter.tensors_mut();
+        let mut parameters: Vec<&mut [f32]> = tensors.iter_mut().map(|(_, v)| &mut **v).collect();
+        options.optimizer.adamw().update(
+            rate,
+            clip_factor(norm, options.optimizer.clip_norm),
+            &mut self.moments,
+            &mut parameters,
+            &self.gradients.tensors,
+            threads(),
+        )?;
+        self.report.updates += 1;
+        self.report.learning_rate = rate;
+        Ok(())
+    }
+
+    fn loss(
+        &self,
+        chosen: &Chosen,
+        scored: &Scored,
+        recomputed: &[f32],
+        reference: &[f32],
+        coefficient: f64,
+    ) -> Result<SequenceLoss<f32>, Broken> {
+        let options = &self.task.options.loss;
+        let recorded = &chosen.sample.full_logprobs;
+        let old = match options.ratio {
+            RatioFrom::Recorded => recorded.as_slice(),
+            RatioFrom::Recomputed => recomputed,
+        };
+        let weights = options
+            .importance()
+            .map(|importance| importance.weights(recomputed, recorded))
+            .unwrap_or_default();
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "losses are computed in f32, as the parameters are"
+        )]
+        let advantages = vec![chosen.advantage as f32; scored.logprobs.len()];
+        let loss = options.objective().evaluate(
+            &SequenceInputs {
+                logprobs: &scored.logprobs,
+                entropies: &scored.entropies,
+                old,
+                reference,
+                weights: &weights,
+                advantages: &advantages,
+                mask: &[],
+            },
+            coefficient,
+        )?;
+        let partials_finite = loss
+            .d_logprob
+            .iter()
+            .chain(&loss.d_entropy)
+            .all(|d| d.is_finite());
+        if !(loss.loss.is_finite() && partials_finite) {
+            return Err(Broken::NotFinite { what: "the loss" });
+        }
+        Ok(loss)
+    }
+}
+
+impl Totals {
+    fn add(&mut self, loss: &SequenceLoss<f32>) {
+        self.loss += loss.loss;
+        self.tokens += loss.tokens;
+        self.clipped += loss.clipped;
+        self.divergence += loss.divergence;
+        self.drift += loss.drift;
+        self.entropy += loss.entropy;
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+impl Report {
+    fn take(&mut self, totals: &Totals, epoch: usize, minibatches: usize) {
+        let tokens = totals.tokens.max(1) as f64;
+        let loss = totals.loss / minibatches as f64;
+        if epoch == 0 {
+            self.first_loss = loss;
+        }
+        self.last_loss = loss;
+        self.clipped = totals.clipped as f64 / tokens;
+        self.divergence = totals.divergence / tokens;
+        self.drift = totals.drift / tokens;
+        self.entropy = totals.entropy / tokens;
+    }
+}
+
+/// Threads of this machine, for element-wise work.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn sequences<'a>(pass: &[usize], laid: &'a [Laid]) -> Vec<Sequence<'a>> {
+    pass.iter()
+        .filter_map(|&i| laid.get(i))
+        .map(Laid::sequence)
+        .collect()
+}
+
+/// Splits samples, in order, into passes of at most `budget` tokens; one that is longer goes alone.
+fn passes(members: &[usize], laid: &[Laid], budget: usize) -> Vec<Vec<usize>> {
+    let mut passes: Vec<Vec<usize>> = Vec::new();
+    let mut room = 0;
+    for &member in members {
+        let length = laid.get(member).map_or(0, |l| l.tokens.len());
+        match passes.last_mut() {
+            Some(pass) if length <= room => pass.push(member),
+            _ => {
+                passes.push(vec![member]);
+                room = budget;
+            }
+        }
+        room = room.saturating_sub(length);
+    }
+    passes
+}
+
+/// Splits `count` samples into `parts` that differ by at most one.
+fn portions(count: usize, parts: usize) -> Vec<Range<usize>> {
+    (0..parts)
+        .map(|part| (count * part / parts)..(count * (part + 1) / parts))
+        .collect()
+}
+
+/// The order of samples in an epoch: as they came for one minibatch, else shuffled by the seed.
+fn order(count: usize, minibatches: usize, seed: u64, epoch: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    if minibatches > 1 {
+        let mut random = SplitMix(seed ^ (epoch as u64).wrapping_mul(0xA076_1D64_78BD_642F));
+        for i in (1..count).rev() {
+            let j = usize::try_from(random.next() % (i as u64 + 1)).unwrap_or(0);
+            order.swap(i, j);
+        }
+    }
+    order
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): enough to shuffle a batch, and nothing to persist.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// KL from one policy to another over the same tokens, by k3, per token.
+pub(crate) fn drift(now: &[f32], then: &[f32]) -> f64 {
+    now.iter()
+        .zip(then)
+        .map(|(&now, &then)| f64::from(Divergence::K3.token(then, now).value))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_a_permutation_that_the_seed_decides() {
+        let mut sorted = order(10, 2, 7, 0);
+        assert_eq!(order(10, 2, 7, 0), sorted);
+        assert_ne!(order(10, 2, 7, 1), sorted);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..10).collect::<Vec<_>>());
+        assert_eq!(order(4, 1, 7, 3), vec![0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn portions_cover_everything_once() {
+        assert_eq!(portions(5, 2), vec![0..2, 2..5]);
+        assert_eq!(portions(3, 3), vec![0..1, 1..2, 2..3]);
+    }
+
+    #[test]
+    fn passes_respect_the_budget_unless_one_sample_exceeds_it() {
+        let laid: Vec<Laid> = [3, 4, 9, 1, 2]
+            .iter()
+            .map(|&n| Laid {
+                tokens: vec![0; n],
+                start: 1,
+                temperature: 1.0,
+            })
+            .collect();
+        let got = passes(&[0, 1, 2, 3, 4], &laid, 7);
+        assert_eq!(got, vec![vec![0, 1], vec![2], vec![3, 4]]);
+    }
+}
