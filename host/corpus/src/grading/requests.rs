@@ -1,0 +1,161 @@
+//! What a teacher says: asking for a comment, wanting it otherwise.
+
+use super::comments::Manner;
+use super::work::Grading;
+use crate::dice::Dice;
+use crate::phrase::{Slots, say_one};
+
+/// A first message that asks for a comment on `grading`.
+pub(crate) fn ask(grading: &Grading, dice: &mut Dice) -> String {
+    let slots = Slots::new()
+        .with("problem", grading.problem.text())
+        .with("work", grading.work())
+        .with("student", &*grading.student);
+    let please = say_one(PLEASES, &slots, dice);
+    let slots = slots.with("please", please);
+    say_one(LAYOUTS, &slots, dice)
+}
+
+/// Asks for the next comment in a talk that is under way.
+pub(crate) fn ask_next(grading: &Grading, dice: &mut Dice) -> String {
+    let slots = Slots::new()
+        .with("problem", grading.problem.text())
+        .with("work", grading.work())
+        .with("student", &*grading.student);
+    say_one(NEXT_LAYOUTS, &slots, dice)
+}
+
+/// A wish for a manner, in words that fit a hint or a request.
+pub(crate) fn want(manner: Manner, dice: &mut Dice) -> String {
+    let phrases = match manner {
+        Manner::Cold => WANT_COLD,
+        Manner::Kind => WANT_KIND,
+        Manner::Thorough => WANT_THOROUGH,
+    };
+    say_one(phrases, &warm_slots(dice), dice)
+}
+
+/// Asks to have the last comment again in another manner.
+pub(crate) fn redo(manner: Manner, dice: &mut Dice) -> String {
+    let phrases = match manner {
+        Manner::Cold => REDO_COLD,
+        Manner::Kind => REDO_KIND,
+        Manner::Thorough => REDO_THOROUGH,
+    };
+    say_one(phrases, &warm_slots(dice), dice)
+}
+
+fn warm_slots(dice: &mut Dice) -> Slots {
+    let none = Slots::new();
+    Slots::new()
+        .with("warm", say_one(WARM, &none, dice))
+        .with("precise", say_one(PRECISE, &none, dice))
+}
+
+const WARM: &[&str] = &[
+    "kind",
+    "friendly",
+    "nice",
+    "warm",
+    "encouraging",
+    "gentle",
+    "positive",
+    "supportive",
+];
+const PRECISE: &[&str] = &[
+    "name the step that went wrong",
+    "say which step is wrong",
+    "say exactly what went wrong",
+    "be specific",
+    "point to the step",
+    "tell the student where the mistake is",
+    "say what was done well",
+    "name the step",
+    "mention what the student did",
+];
+
+const PLEASES: &[&str] = &[
+    "Please (grade|check|mark) this (answer|homework)(.| and write a comment.)",
+    "(Write|Give) a comment (on|for) this (answer|homework|student's answer).",
+    "(Can|Could) you (grade|check|comment on|mark) this?",
+    "(Comment on|Grade|Check|Mark) this (answer|homework|solution)(.|, please.)",
+    "What (comment|feedback) should I write (for {student}|here)?",
+    "I am (grading|marking) homework. (Please write the comment.|What do I write?)",
+    "(Is this right? Write a comment.|Is this answer right?)",
+    "Feedback for the student please.",
+    "Please comment(.| on this one.)",
+];
+const LAYOUTS: &[&str] = &[
+    "{please}\n\nProblem: {problem}\n(Student's answer|Answer|Answer of the student): {work}",
+    "{please}\n\nQuestion: {problem}\n{student}'s answer: {work}",
+    "{please}\nProblem: {problem}\n{student} wrote: {work}",
+    "Problem: {problem}\n(Student's answer|{student}'s answer|Answer): {work}\n\n{please}",
+    "{please} The problem was: {problem} The student ({student}) wrote: {work}",
+    "(Student|Name): {student}\nProblem: {problem}\nAnswer: {work}\n{please}",
+];
+const NEXT_LAYOUTS: &[&str] = &[
+    "(Next|Another) (one|student|answer).\nProblem: {problem}\n{student}'s answer: {work}",
+    "(And|Now) this(:| one:)\nProblem: {problem}\nStudent's answer: {work}",
+    "Next student is {student}.\nProblem: {problem}\nAnswer: {work}",
+];
+
+const REDO_KIND: &[&str] = &[
+    "(That is|That's|This is) too (harsh|cold|short|strict|rude|blunt)(.| for a child.) (Be more specific and kinder.|Please be {warm}.|Make it {warm} and {precise}.)",
+    "(Can|Could) you (be|make it|make the comment) (more specific and kinder|kinder|friendlier|warmer)(?| and {precise}?)",
+    "(Please |)(rewrite|redo) it, be {warm} and {precise}.",
+    "Be {warm} and {precise}(.|, please.)",
+    "(Make it|I want it) (kinder|friendlier|warmer|more friendly|more personal)( and more specific|)(.|, please.)",
+    "(The student|A child|The child) will be (sad|hurt|upset)(.| if I write that.) (Be kinder.|Please {precise} and be {warm}.|Write something {warm}.)",
+    "(I want|I need|Give me) a {warm} comment(.| that helps.|, and {precise}.)",
+    "(Say|Write) something {warm} (too|as well|first)(.| and {precise}.)",
+    "That does not help the student. (Be more specific.|{Precise}.|Please {precise}.)",
+    "Too (cold|harsh|short)(.|!) (Again, but {warm}.|{Precise}.|Try again.)",
+    "(What|Which step) went wrong? (Tell the student kindly.|Please {precise} and be {warm}.)",
+    "Where is the (praise|encouragement|kindness)? (Again please.|Please be {warm}.)",
+    "I would not write (that|this) to a student. (Be kinder|More {warm} please)(.| and {precise}.)",
+    "More (detail|specific) and more {warm}(.|, please.)",
+    "(Rewrite|Redo) it so that (the student feels good|it is {warm}|it helps the student)(.| and {precise}.)",
+    "Friendlier please(.|, and {precise}.)",
+];
+const REDO_COLD: &[&str] = &[
+    "(That is|That's|This is) too long. (Just right or wrong.|Short please.|Only the verdict.)",
+    "(Make it|Keep it) (short|shorter|brief|very short)(.|, just the verdict.)",
+    "(Only|Just) (say right or wrong|tell me if it is right|the verdict)(.|, please.)",
+    "Shorter(.|, please.) (No praise.|No nice words.|)",
+    "Less talk. (Right or wrong?|Only the result.)",
+    "(No praise|No nice words), just the (verdict|answer).",
+];
+const REDO_THOROUGH: &[&str] = &[
+    "(Please |)(explain|give) (your|the) reasons(.| in full.| in more sentences.)",
+    "(That is|That's|This is) too short. (Explain why.|Give the reasons.|I need the full reasoning.)",
+    "(Can|Could) you (explain why|give the reasons|write more|make it longer)(?| and explain each step?)",
+    "(Longer|More reasons|More explanation)(.|, please.)",
+    "I need a long comment with (reasons|the reasoning|an explanation).",
+    "Why? (Explain it fully.|Write out the reasoning.)",
+];
+const WANT_KIND: &[&str] = &[
+    "(Please be|Be) {warm}(.| and {precise}.| and specific.)",
+    "(Write|Give) a {warm} comment(.| and {precise}.|, and {precise}.)",
+    "The comment should be {warm}(.| and specific.)",
+    "(The teacher|The user) wants (a {warm} comment|{warm} and specific comments|something {warm})(.| that names the step.)",
+    "(Don't|Do not) be (harsh|cold|so short)(.|, be {warm}.|, {precise}.)",
+    "{Precise} and be {warm}.",
+    "Use {warm} words(.| and {precise}.)",
+    "(Say|Write) something {warm} (to the student|first)(.| and {precise}.)",
+    "Be more specific and kinder.",
+    "Encourage the student(.| and {precise}.)",
+];
+const WANT_COLD: &[&str] = &[
+    "(Only|Just) (say|write|tell me) (right or wrong|if it is right|the verdict).",
+    "(Keep it|Be) (short|brief|very short)(.|, only the verdict.)",
+    "No praise, only the (verdict|result).",
+    "A few words are enough.",
+    "(Short|Brief) (answer|comment|verdict) please.",
+];
+const WANT_THOROUGH: &[&str] = &[
+    "(Explain|Give) the reasons(.| in full.)",
+    "(Write|I need) a (long|detailed) comment with (reasons|the reasoning).",
+    "(Explain why|Say why), with all the reasoning.",
+    "The user wants (a long comment with reasons|length and reasons|the reasoning).",
+    "Give a full explanation(.| with reasons.)",
+];

@@ -1,0 +1,54 @@
+//! The plain style: one or two sentences that a student could have written, with nothing to see
+//! but words and numbers. It refuses all markup, also in the lead of a rewritten reply.
+
+use crate::dice::Dice;
+use crate::phrase::{Slots, say_one};
+use crate::problem::Problem;
+
+/// A plain reply to `problem`.
+pub(crate) fn reply(problem: &Problem, dice: &mut Dice) -> String {
+    let slots = problem.clauses(dice);
+    say_one(FORMS, &slots, dice)
+}
+
+/// A few words before a rewritten reply, and the space after them.
+pub(crate) fn lead(dice: &mut Dice) -> String {
+    say_one(LEADS, &Slots::new(), dice) + " "
+}
+
+const LEADS: &[&str] = &[
+    "Sorry.",
+    "Sorry about that.",
+    "Okay.",
+    "No problem.",
+    "Fair enough.",
+    "My mistake.",
+    "Got it.",
+    "All right.",
+    "You are right.",
+];
+
+pub(super) const FORMS: &[&str] = &[
+    "{Given}, so {outcome}.",
+    "{Spoken}, so {outcome}.",
+    "{Outcome} because {spoken}.",
+    "{Outcome}, since {spoken}.",
+    "I {operate} and get {answer}, so {outcome}.",
+    "(So|Here) you {operate} and (that gives|that makes|you get) {unit}.",
+    "If you {operate}, you get {answer}, so {outcome}.",
+    "We {operate} here, and since {spoken}, {outcome}.",
+    "(It is|The answer is|That is|It comes to|I get) {unit}, because {spoken}.",
+    "Since {given}, I just {operate}. That (gives|makes) {unit}.",
+    "(Well|Okay|Right|Hmm), {spoken}. (So|That means) {outcome}.",
+    "(You|We) can just {operate}: {spoken}. (So|That means) {outcome}.",
+    "I (worked it out|did it) by {operating}. {Spoken}, so {outcome}.",
+    "{Outcome}. I (got that|found it) by {operating}.",
+    "{Given}. {Spoken}, (which means|so|and that means) {outcome}.",
+    "When I {operate} I get {answer}, (and that means|so) {outcome}.",
+    "My answer is {unit}. {Spoken}.",
+    "The way I see it, {spoken}, and so {outcome}.",
+    "Here {given}. (After|By) {operating} I get {answer}, so {outcome}.",
+    "By {operating} (you get|I get|we get) {answer}, so {outcome}.",
+    "Because {given}, we {operate}, and {outcome}.",
+    "In this one {given}. That is {equation}, so {outcome}.",
+];

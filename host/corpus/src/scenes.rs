@@ -1,0 +1,475 @@
+//! The stories that word problems are told in, and the clauses that replies are made from.
+//!
+//! Every scene gives the same set of clauses, so any reply form fits any scene: what is given,
+//! what comes out, the first and the second quantity, the answer with its unit.
+
+/// What has to be done with the two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// a + b, sums up to 50.
+    Add,
+    /// a − b, from at most 40.
+    Subtract,
+    /// a × b, tables from 2 to 9.
+    Times,
+    /// a ÷ b without rest, tables from 2 to 9.
+    Share,
+}
+
+impl Operation {
+    /// Applied to two numbers; `None` where the worlds have no such problem.
+    pub fn apply(self, a: u32, b: u32) -> Option<u32> {
+        match self {
+            Self::Add => a.checked_add(b),
+            Self::Subtract => a.checked_sub(b),
+            Self::Times => a.checked_mul(b),
+            Self::Share => a.is_multiple_of(b).then(|| a.checked_div(b)).flatten(),
+        }
+    }
+
+    /// The sign in an equation.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Times => "×",
+            Self::Share => "÷",
+        }
+    }
+
+    /// Its name as a noun.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Add => "addition",
+            Self::Subtract => "subtraction",
+            Self::Times => "multiplication",
+            Self::Share => "division",
+        }
+    }
+
+    /// "add 12 and 7"
+    pub(crate) fn operate(self) -> &'static str {
+        match self {
+            Self::Add => "(add {a} and {b}|add {b} to {a})",
+            Self::Subtract => "(take {b} away from {a}|subtract {b} from {a})",
+            Self::Times => "multiply {a} by {b}",
+            Self::Share => "divide {a} by {b}",
+        }
+    }
+
+    /// "adding 12 and 7"
+    pub(crate) fn operating(self) -> &'static str {
+        match self {
+            Self::Add => "(adding {a} and {b}|adding {b} to {a})",
+            Self::Subtract => "(taking {b} away from {a}|subtracting {b} from {a})",
+            Self::Times => "multiplying {a} by {b}",
+            Self::Share => "dividing {a} by {b}",
+        }
+    }
+
+    /// "12 plus 7 is 19"
+    pub(crate) fn spoken(self) -> &'static str {
+        match self {
+            Self::Add => "{a} (plus|and) {b} (is|makes) {answer}",
+            Self::Subtract => "{a} (minus|take away) {b} (is|leaves) {answer}",
+            Self::Times => "{a} times {b} (is|makes) {answer}",
+            Self::Share => "{a} divided by {b} is {answer}",
+        }
+    }
+
+    /// Why this operation, as a main clause.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Add => {
+                "(two amounts are put together|the second amount comes on top of the first)"
+            }
+            Self::Subtract => {
+                "(one amount is taken from the other|the question is what is left or how far apart the numbers are)"
+            }
+            Self::Times => "the same amount is counted several times",
+            Self::Share => "the amount is split into equal parts",
+        }
+    }
+}
+
+/// One kind of story.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) operation: Operation,
+    /// What is done, in the present and in the past.
+    pub(crate) verbs: &'static [(&'static str, &'static str)],
+    /// More verbs when the things can be eaten.
+    pub(crate) food_verbs: &'static [(&'static str, &'static str)],
+    /// The whole problem.
+    pub(crate) questions: &'static [&'static str],
+    /// What is known, one clause without a full stop.
+    pub(crate) givens: &'static [&'static str],
+    /// What comes out, one clause.
+    pub(crate) outcomes: &'static [&'static str],
+    pub(crate) first: &'static str,
+    pub(crate) second: &'static str,
+    /// The answer as a short phrase.
+    pub(crate) unit: &'static str,
+}
+
+const GAIN: &[(&str, &str)] = &[
+    ("gets", "got"),
+    ("finds", "found"),
+    ("buys", "bought"),
+    ("picks up", "picked up"),
+    ("receives", "received"),
+    ("collects", "collected"),
+    ("wins", "won"),
+    ("is given", "was given"),
+    ("brings home", "brought home"),
+];
+const LOSE: &[(&str, &str)] = &[
+    ("loses", "lost"),
+    ("gives away", "gave away"),
+    ("sells", "sold"),
+    ("drops", "dropped"),
+    ("uses", "used"),
+    ("lends out", "lent out"),
+    ("throws out", "threw out"),
+    ("hands out", "handed out"),
+];
+const EAT: &[(&str, &str)] = &[("eats", "ate"), ("eats", "ate"), ("cooks", "cooked")];
+const PACK: &[(&str, &str)] = &[("packs", "packed"), ("puts", "put"), ("sorts", "sorted")];
+const NONE: &[(&str, &str)] = &[];
+
+/// The stories, each with how often it is told.
+pub(crate) const SCENES: &[(f64, &Scene)] = &[
+    (16.0, &GAINED),
+    (8.0, &TOGETHER),
+    (6.0, &TWO_PLACES),
+    (16.0, &LOST),
+    (7.0, &TAKEN),
+    (6.0, &COMPARED),
+    (12.0, &GROUPS),
+    (6.0, &EACH_BRINGS),
+    (9.0, &SHARED),
+    (6.0, &PACKED),
+    (2.5, &BARE_ADD),
+    (2.5, &BARE_SUBTRACT),
+    (2.0, &BARE_TIMES),
+    (2.0, &BARE_SHARE),
+];
+
+const GAINED: Scene = Scene {
+    operation: Operation::Add,
+    verbs: GAIN,
+    food_verbs: NONE,
+    questions: &[
+        "{name} has {a} {things} and {verb} {b} more. How many {things} does {name} have (now|in all|altogether|in total)?",
+        "{name} (had|started with) {a} {things}. (Then|Later|After school) {name} {past} {b} more. How many {things} (does {name} have now|are there now)?",
+        "On {day} {name} had {a} {things}. On {otherday} {name} {past} {b} more {things}. How many is that (in all|altogether|in total)?",
+        "If {name} has {a} {things} and {verb} {b} more, how many (does {name} have|are there|{things} is that) (in the end|in total|now)?",
+        "How many {things} does {name} have after starting with {a} and (getting|adding) {b} more?",
+        "{name} {past} {b} {things}. Before that {name} (already |)had {a}. How many {things} does {name} have now?",
+        "There were {a} {things} in {name}'s bag. {name} {past} {b} more and put them in. How many {things} are in the bag now?",
+    ],
+    givens: &[
+        "{name} has {a} {things} and {verb} {b} more",
+        "{name} starts with {a} {things} and {verb} {b} more",
+        "{name} had {a} {things} and then {past} {b} more",
+    ],
+    outcomes: &[
+        "{name} has {answer} {things} (now|in all|)",
+        "{name} ends up with {answer} {things}",
+        "there are {answer} {things} (in all|now|in total)",
+    ],
+    first: "{a} {things}",
+    second: "{b} more",
+    unit: "{answer} {things}",
+};
+
+const TOGETHER: Scene = Scene {
+    operation: Operation::Add,
+    verbs: GAIN,
+    food_verbs: NONE,
+    questions: &[
+        "{name} has {a} {things}. {friend} has {b} {things}. How many {things} do they have (together|in all|altogether)?",
+        "{name} {past} {a} {things} and {friend} {past} {b}. How many {things} (did they get together|is that in all|do they have together)?",
+        "If {name} has {a} {things} and {friend} has {b}, how many {things} do (they|the two of them) have together?",
+        "{name} and {friend} put their {things} together. {name} has {a} and {friend} has {b}. How many {things} are there (now|in all)?",
+    ],
+    givens: &[
+        "{name} has {a} {things} and {friend} has {b}",
+        "there are {a} {things} from {name} and {b} from {friend}",
+    ],
+    outcomes: &[
+        "they have {answer} {things} (together|in all)",
+        "together they have {answer} {things}",
+        "{name} and {friend} have {answer} {things} together",
+    ],
+    first: "{a} {things} from {name}",
+    second: "{b} from {friend}",
+    unit: "{answer} {things}",
+};
+
+const TWO_PLACES: Scene = Scene {
+    operation: Operation::Add,
+    verbs: NONE,
+    food_verbs: NONE,
+    questions: &[
+        "There are {a} {things} {place} and {b} {things} {otherplace}. How many {things} are there (in all|altogether|in total)?",
+        "{name} counts {a} {things} {place} and {b} more {otherplace}. How many {things} (is that|are there) (in all|in total)?",
+        "{name} sees {a} {things} {place} and {b} {things} {otherplace}. What is the total number of {things}?",
+    ],
+    givens: &[
+        "there are {a} {things} {place} and {b} {otherplace}",
+        "we have {a} {things} {place} and {b} more {otherplace}",
+    ],
+    outcomes: &[
+        "there are {answer} {things} (in all|in total|altogether)",
+        "the total is {answer} {things}",
+    ],
+    first: "{a} {things} {place}",
+    second: "{b} {otherplace}",
+    unit: "{answer} {things}",
+};
+
+const LOST: Scene = Scene {
+    operation: Operation::Subtract,
+    verbs: LOSE,
+    food_verbs: EAT,
+    questions: &[
+        "{name} has {a} {things} and {verb} {b} of them. How many {things} (does {name} have now|are left|does {name} have left)?",
+        "{name} (had|started with) {a} {things}. (Then|Later|After school) {name} {past} {b} of them. How many {things} (are left|does {name} have left|does {name} still have)?",
+        "On {day} {name} had {a} {things}. On {otherday} {name} {past} {b}. How many {things} were left?",
+        "If {name} has {a} {things} and {verb} {b}, how many (are left|{things} remain|does {name} still have)?",
+        "How many {things} does {name} have left from {a} when {b} are gone?",
+        "{name} {past} {b} of {a} {things}. How many (are left|remain)?",
+    ],
+    givens: &[
+        "{name} has {a} {things} and {verb} {b} of them",
+        "{name} starts with {a} {things} and {verb} {b}",
+        "{name} had {a} {things} and then {past} {b}",
+    ],
+    outcomes: &[
+        "{name} has {answer} {things} (left|now)",
+        "{name} still has {answer} {things}",
+        "there are {answer} {things} left",
+    ],
+    first: "{a} {things}",
+    second: "{b} gone",
+    unit: "{answer} {things}",
+};
+
+const TAKEN: Scene = Scene {
+    operation: Operation::Subtract,
+    verbs: NONE,
+    food_verbs: NONE,
+    questions: &[
+        "There are {a} {things} {place}. {name} takes {b} of them. How many {things} are (still there|left|left {place})?",
+        "{name} puts {a} {things} {place}. {friend} takes {b} away. How many {things} (are left|stay there|remain)?",
+        "{name} counts {a} {things} {place}. {friend} takes {b} of them. How many {things} remain?",
+    ],
+    givens: &[
+        "there are {a} {things} {place} and {b} are taken away",
+        "{b} of the {a} {things} {place} are taken away",
+    ],
+    outcomes: &[
+        "there are {answer} {things} left",
+        "{answer} {things} remain",
+        "{answer} {things} are left over",
+    ],
+    first: "{a} {things} {place}",
+    second: "{b} taken out",
+    unit: "{answer} {things}",
+};
+
+const COMPARED: Scene = Scene {
+    operation: Operation::Subtract,
+    verbs: NONE,
+    food_verbs: NONE,
+    questions: &[
+        "{name} has {a} {things} and {friend} has {b} {things}. How many more {things} does {name} have than {friend}?",
+        "{friend} has {b} {things} but {name} has {a}. How many more {things} does {name} have?",
+        "{name} needs {a} {things} and has only {b} so far. How many {things} are missing?",
+    ],
+    givens: &[
+        "we compare {a} {things} with {b}",
+        "one number of {things} is {a} and the other is {b}",
+    ],
+    outcomes: &[
+        "the difference is {answer} {things}",
+        "it is {answer} {things} more",
+    ],
+    first: "{a} {things}",
+    second: "{b} to compare with",
+    unit: "{answer} {things}",
+};
+
+const GROUPS: Scene = Scene {
+    operation: Operation::Times,
+    verbs: NONE,
+    food_verbs: NONE,
+    questions: &[
+        "{name} has {a} {containers} with {b} {things} in each. How many {things} (does {name} have|are there) (in all|altogether|in total)?",
+        "There are {a} {containers} and each {container} holds {b} {things}. How many {things} are there (in all|in total)?",
+        "Each {container} has {b} {things} in it. {name} has {a} {containers}. How many {things} is that?",
+        "If one {container} holds {b} {things}, how many {things} are in {a} {containers}?",
+        "{name} fills {a} {containers} with {b} {things} each. How many {things} does {name} need?",
+    ],
+    givens: &[
+        "there are {a} {containers} with {b} {things} in each",
+        "{name} has {a} {containers} and every {container} holds {b} {things}",
+    ],
+    outcomes: &[
+        "there are {answer} {things} (in all|in total|)",
+        "the {containers} hold {answer} {things}",
+        "that is {answer} {things} in all",
+    ],
+    first: "{a} {containers}",
+    second: "{b} {things} in each {container}",
+    unit: "{answer} {things}",
+};
+
+const EACH_BRINGS: Scene = Scene {
+    operation: Operation::Times,
+    verbs: NONE,
+    food_verbs: NONE,
+    questions: &[
+        "{a} {people} each bring {b} {things}. How many {things} (are there|do they bring) (in all|altogether)?",
+        "{name} gives {b} {things} to each of {a} {people}. How many {things} does {name} give away?",
+        "{name} (collects|makes|needs) {b} {things} every day for {a} days. How many {things} is that?",
+    ],
+    givens: &[
+        "{b} {things} are counted {a} times",
+        "we have {a} times {b} {things}",
+    ],
+    outcomes: &[
+        "there are {answer} {things} (in all|in total)",
+        "it comes to {answer} {things}",
+        "that is {answer} {things} altogether",
+    ],
+    first: "{b} {things} each time",
+    second: "{a} times",
+    unit: "{answer} {things}",
+};
+
+const SHARED: Scene = Scene {
+    operation: Operation::Share,
+    verbs: NONE,
+    food_verbs: NONE,
+    questions: &[
+        "{name} shares {a} {things} (equally|evenly|fairly) among {b} {people}. How many {things} does each (one |)get?",
+        "{b} {people} share {a} {things} (equally|evenly|fairly). How many {things} does each of them get?",
+        "{name} has {a} {things} and {b} {people} to share them with equally. How many {things} does each of the {b} get?",
+        "If {a} {things} are shared (equally|evenly) among {b} {people}, how many {things} are there for each?",
+    ],
+    givens: &[
+        "{a} {things} are shared among {b} {people}",
+        "{b} {people} get the same number out of {a} {things}",
+    ],
+    outcomes: &[
+        "each of them gets {answer} {things}",
+        "everyone gets {answer} {things}",
+        "there are {answer} {things} for each",
+    ],
+    first: "{a} {things}",
+    second: "{b} {people}",
+    unit: "{answer} {things}",
+};
+
+const PACKED: Scene = Scene {
+    operation: Operation::Share,
+    verbs: PACK,
+    food_verbs: NONE,
+    questions: &[
+        "{name} {verb} {a} {things} into {b} {containers} so that each has the same number. How many {things} are in each {container}?",
+        "{name} {past} {a} {things} into {b} {containers} (equally|evenly). How many {things} are in each {container}?",
+        "There are {a} {things} in {b} {containers}, and every {container} holds the same number. How many {things} are in one {container}?",
+    ],
+    givens: &[
+        "{a} {things} go into {b} {containers} evenly",
+        "there are {a} {things} for {b} {containers}",
+    ],
+    outcomes: &[
+        "each {container} holds {answer} {things}",
+        "there are {answer} {things} in each {container}",
+        "every {container} has {answer} {things}",
+    ],
+    first: "{a} {things}",
+    second: "{b} {containers}",
+    unit: "{answer} {things}",
+};
+
+const BARE_GIVENS: &[&str] = &[
+    "the numbers are {a} and {b}",
+    "we have the numbers {a} and {b}",
+];
+const BARE_OUTCOMES: &[&str] = &[
+    "the answer is {answer}",
+    "the result is {answer}",
+    "it comes to {answer}",
+];
+
+const BARE_ADD: Scene = bare(
+    Operation::Add,
+    &[
+        "What is {a} + {b}?",
+        "What is {a} plus {b}?",
+        "(Calculate|Work out|Solve) {a} + {b}.",
+        "{a} + {b} = ?",
+        "How much is {a} and {b}?",
+        "{a}+{b}",
+    ],
+);
+const BARE_SUBTRACT: Scene = bare(
+    Operation::Subtract,
+    &[
+        "What is {a} - {b}?",
+        "What is {a} minus {b}?",
+        "(Calculate|Work out|Solve) {a} - {b}.",
+        "{a} - {b} = ?",
+        "How much is {a} take away {b}?",
+        "{a}-{b}",
+    ],
+);
+const BARE_TIMES: Scene = bare(
+    Operation::Times,
+    &[
+        "What is {a} (×|x|*) {b}?",
+        "What is {a} times {b}?",
+        "(Calculate|Work out|Solve) {a} (×|x|*) {b}.",
+        "{a} (×|*) {b} = ?",
+        "How much is {a} times {b}?",
+    ],
+);
+const BARE_SHARE: Scene = bare(
+    Operation::Share,
+    &[
+        "What is {a} (÷|/) {b}?",
+        "What is {a} divided by {b}?",
+        "(Calculate|Work out|Solve) {a} (÷|/) {b}.",
+        "{a} (÷|/) {b} = ?",
+        "How much is {a} divided by {b}?",
+    ],
+);
+
+const fn bare(operation: Operation, questions: &'static [&'static str]) -> Scene {
+    Scene {
+        operation,
+        verbs: NONE,
+        food_verbs: NONE,
+        questions,
+        givens: BARE_GIVENS,
+        outcomes: BARE_OUTCOMES,
+        first: "{a}",
+        second: "{b}",
+        unit: "{answer}",
+    }
+}
+
+/// Who things are shared with.
+pub(crate) const PEOPLE: &[&str] = &[
+    "friends",
+    "children",
+    "pupils",
+    "neighbours",
+    "players",
+    "students",
+    "cousins",
+];

@@ -1,0 +1,260 @@
+//! Names and things of the word problems, and which of them the training split never sees.
+//!
+//! Some names are made up from syllables, in the training split too: a model that has only ever
+//! copied a hundred names learns those, one that had to copy thousands learns to copy.
+
+use crate::dice::Dice;
+
+/// Which part of the corpus something is drawn for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// What the policy is pretrained on.
+    Train,
+    /// What it is measured on: other names, other things, other pairs of numbers.
+    HeldOut,
+}
+
+/// Something countable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thing {
+    pub(crate) one: &'static str,
+    pub(crate) many: &'static str,
+    pub(crate) food: bool,
+}
+
+const fn thing(one: &'static str, many: &'static str) -> Thing {
+    Thing {
+        one,
+        many,
+        food: false,
+    }
+}
+
+const fn food(one: &'static str, many: &'static str) -> Thing {
+    Thing {
+        one,
+        many,
+        food: true,
+    }
+}
+
+const TRAIN_NAMES: &[&str] = &[
+    "Tom", "Ana", "Ben", "Mia", "Sam", "Lea", "Max", "Eva", "Leo", "Zoe", "Jon", "Ivy", "Anna",
+    "Paul", "Lucy", "Jack", "Emma", "Omar", "Nina", "Carl", "Rosa", "Hugo", "Lily", "Adam", "Ruth",
+    "Alex", "Sara", "Finn", "Maya", "Noah", "Clara", "David", "Elena", "Frank", "Grace", "Henry",
+    "Irene", "James", "Karen", "Louis", "Maria", "Nadia", "Oscar", "Petra", "Ravi", "Sofia",
+    "Tariq", "Vera", "Will", "Yara", "Aisha", "Bruno", "Chloe", "Diego", "Erik", "Fatima", "Gina",
+    "Hana", "Igor", "Julia", "Kofi", "Laura", "Marco", "Nora", "Olga", "Priya", "Kim", "Simon",
+    "Tina", "Uma", "Victor", "Wendy", "Amir", "Bella", "Cora", "Daniel", "Edith", "Felix", "Greta",
+    "Ines", "Jonas", "Kira", "Linus", "Mona", "Nils", "Paula", "Rita", "Stefan", "Thea", "Ursula",
+    "Viktor", "Yusuf", "Peter", "Mary", "John", "Lisa", "Mark", "Jane", "Kate", "Luke", "Amy",
+    "Dan", "Sue", "Bob", "Joe", "Meg",
+];
+
+const HELD_OUT_NAMES: &[&str] = &[
+    "Milo", "Freya", "Tobias", "Selma", "Arjun", "Odette", "Callum", "Zainab", "Rufus", "Leona",
+    "Gareth", "Ingrid", "Pablo", "Marta", "Dario", "Nell",
+];
+
+const TRAIN_THINGS: &[Thing] = &[
+    food("apple", "apples"),
+    food("orange", "oranges"),
+    food("cookie", "cookies"),
+    food("egg", "eggs"),
+    food("banana", "bananas"),
+    food("pear", "pears"),
+    food("plum", "plums"),
+    food("cake", "cakes"),
+    food("grape", "grapes"),
+    food("carrot", "carrots"),
+    food("muffin", "muffins"),
+    food("peach", "peaches"),
+    food("sweet", "sweets"),
+    food("cherry", "cherries"),
+    food("nut", "nuts"),
+    food("tomato", "tomatoes"),
+    food("sandwich", "sandwiches"),
+    food("pancake", "pancakes"),
+    food("lemon", "lemons"),
+    food("potato", "potatoes"),
+    food("berry", "berries"),
+    food("biscuit", "biscuits"),
+    thing("book", "books"),
+    thing("coin", "coins"),
+    thing("pen", "pens"),
+    thing("card", "cards"),
+    thing("shell", "shells"),
+    thing("stamp", "stamps"),
+    thing("ball", "balls"),
+    thing("cup", "cups"),
+    thing("pencil", "pencils"),
+    thing("marble", "marbles"),
+    thing("sticker", "stickers"),
+    thing("button", "buttons"),
+    thing("flower", "flowers"),
+    thing("stone", "stones"),
+    thing("toy", "toys"),
+    thing("key", "keys"),
+    thing("ticket", "tickets"),
+    thing("balloon", "balloons"),
+    thing("bead", "beads"),
+    thing("leaf", "leaves"),
+    thing("candle", "candles"),
+    thing("photo", "photos"),
+    thing("letter", "letters"),
+    thing("ribbon", "ribbons"),
+    thing("kite", "kites"),
+    thing("plate", "plates"),
+    thing("spoon", "spoons"),
+    thing("brush", "brushes"),
+    thing("crayon", "crayons"),
+    thing("feather", "feathers"),
+    thing("hat", "hats"),
+    thing("sock", "socks"),
+    thing("rock", "rocks"),
+    thing("block", "blocks"),
+    thing("comic", "comics"),
+    thing("poster", "posters"),
+    thing("plant", "plants"),
+    thing("seed", "seeds"),
+    thing("magnet", "magnets"),
+    thing("puzzle", "puzzles"),
+    thing("bottle", "bottles"),
+    thing("badge", "badges"),
+    thing("rose", "roses"),
+    thing("tile", "tiles"),
+    thing("nail", "nails"),
+    thing("envelope", "envelopes"),
+    thing("map", "maps"),
+    thing("bell", "bells"),
+];
+
+const HELD_OUT_THINGS: &[Thing] = &[
+    food("acorn", "acorns"),
+    food("waffle", "waffles"),
+    food("melon", "melons"),
+    food("turnip", "turnips"),
+    thing("lantern", "lanterns"),
+    thing("pebble", "pebbles"),
+    thing("medal", "medals"),
+    thing("whistle", "whistles"),
+    thing("postcard", "postcards"),
+    thing("scarf", "scarves"),
+];
+
+/// What things come in, one and many.
+pub(crate) const CONTAINERS: &[(&str, &str)] = &[
+    ("box", "boxes"),
+    ("bag", "bags"),
+    ("jar", "jars"),
+    ("basket", "baskets"),
+    ("tray", "trays"),
+    ("shelf", "shelves"),
+    ("packet", "packets"),
+    ("bucket", "buckets"),
+    ("drawer", "drawers"),
+    ("crate", "crates"),
+];
+
+/// Where things lie.
+pub(crate) const PLACES: &[&str] = &[
+    "on the table",
+    "in the basket",
+    "on the shelf",
+    "in the box",
+    "in the kitchen",
+    "in the bag",
+    "in the drawer",
+    "on the desk",
+    "in the garden",
+    "in the classroom",
+    "on the bench",
+    "in the shop",
+];
+
+/// Days and times that a story names.
+pub(crate) const DAYS: &[&str] = &[
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+
+const ONSETS: &[&str] = &[
+    "B", "D", "F", "G", "H", "J", "K", "L", "M", "N", "P", "R", "S", "T", "V", "Z", "Br", "Kr",
+    "Tr", "St", "Sh",
+];
+const VOWELS: &[&str] = &["a", "e", "i", "o", "u", "ai", "ea"];
+const MIDDLES: &[&str] = &[
+    "l", "r", "n", "m", "v", "d", "t", "k", "s", "b", "nd", "rl", "lm", "st",
+];
+const ENDS: &[&str] = &["", "", "n", "s", "l", "r", "x", "ck", "th"];
+
+/// How often a training name is made up.
+const MADE_UP: f64 = 0.15;
+
+/// A name of the split; in training sometimes one that nobody bears.
+pub(crate) fn name(dice: &mut Dice, split: Split) -> String {
+    match split {
+        Split::HeldOut => dice.word(HELD_OUT_NAMES).to_owned(),
+        Split::Train if dice.chance(MADE_UP) => loop {
+            let parts = [ONSETS, VOWELS, MIDDLES, VOWELS, ENDS].map(|part| dice.word(part));
+            let made = parts.concat();
+            if !HELD_OUT_NAMES.contains(&made.as_str()) {
+                break made;
+            }
+        },
+        Split::Train => dice.word(TRAIN_NAMES).to_owned(),
+    }
+}
+
+/// A second name that differs from `other`.
+pub(crate) fn another_name(dice: &mut Dice, split: Split, other: &str) -> String {
+    loop {
+        let name = name(dice, split);
+        if name != other {
+            return name;
+        }
+    }
+}
+
+/// A thing of the split.
+pub(crate) fn draw_thing(dice: &mut Dice, split: Split) -> Thing {
+    let things = match split {
+        Split::Train => TRAIN_THINGS,
+        Split::HeldOut => HELD_OUT_THINGS,
+    };
+    dice.pick(things)
+        .copied()
+        .unwrap_or(thing("thing", "things"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_splits_share_no_word() {
+        let draws = |split| {
+            let mut dice = Dice::new(3, 0);
+            (0..20_000)
+                .map(|_| (name(&mut dice, split), draw_thing(&mut dice, split).many))
+                .unzip::<_, _, HashSet<_>, HashSet<_>>()
+        };
+        let (train_names, train_things) = draws(Split::Train);
+        let (held_names, held_things) = draws(Split::HeldOut);
+        assert!(train_names.is_disjoint(&held_names));
+        assert!(train_things.is_disjoint(&held_things));
+        assert_eq!(held_names.len(), HELD_OUT_NAMES.len());
+        assert_eq!(train_things.len(), TRAIN_THINGS.len());
+        assert!(
+            train_names.len() > 1000,
+            "made-up names are many: {}",
+            train_names.len()
+        );
+    }
+}
