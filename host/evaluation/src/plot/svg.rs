@@ -1,0 +1,259 @@
+//! Plots for a page: inline SVG that follows the colours of the page it stands in.
+
+use std::fmt::Write;
+
+use super::Series;
+
+/// Size and texts of an SVG plot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SvgOptions {
+    /// Width of the view box in pixels; the drawing scales to its place. Default: 720.
+    pub width: u32,
+    /// Height of the view box in pixels. Default: 300.
+    pub height: u32,
+    /// What the plot shows, for the title that a screen reader reads.
+    pub title: String,
+    /// Label of the horizontal axis.
+    pub x_label: String,
+    /// Label of the vertical axis.
+    pub y_label: String,
+}
+
+impl Default for SvgOptions {
+    fn default() -> Self {
+        SvgOptions {
+            width: 720,
+            height: 300,
+            title: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+        }
+    }
+}
+
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 44.0;
+
+/// Draws a line for each series and a dot for each of `points` (same order as the series, may be
+/// shorter). Colours come from the classes `s0`, `s1`, … of the surrounding page, with
+/// `currentColor` for axes and text, so that light and dark pages both read well.
+pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String {
+    let frame = Frame {
+        width: f64::from(options.width.max(200)),
+        height: f64::from(options.height.max(120)),
+        count: series
+            .iter()
+            .chain(points)
+            .map(|s| s.values.len())
+            .max()
+            .unwrap_or(0),
+    };
+    let mut out = String::new();
+    let title = escape(&options.title);
+    // Writing to a string cannot fail, so the results below carry nothing.
+    let _ = write!(
+        out,
+        "<svg class=\"plot\" role=\"img\" viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\"><title>{title}</title>",
+        frame.width, frame.height
+    );
+    axes(&mut out, &frame, options);
+    for (at, dots) in points.iter().enumerate() {
+        for (x, y) in frame.spots(dots) {
+            let _ = write!(
+                out,
+                "<circle class=\"s{at}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"currentColor\" fill-opacity=\"0.35\"/>"
+            );
+        }
+    }
+    for (at, line) in series.iter().enumerate() {
+        let path: Vec<String> = frame
+            .spots(line)
+            .into_iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
+        let dash = if line.dotted {
+            " stroke-dasharray=\"5 4\""
+        } else {
+            ""
+        };
+        let _ = write!(
+            out,
+            "<polyline class=\"s{at}\" points=\"{}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/>",
+            path.join(" ")
+        );
+    }
+    legend(&mut out, series);
+    out.push_str("</svg>");
+    out
+}
+
+struct Frame {
+    width: f64,
+    height: f64,
+    count: usize,
+}
+
+impl Frame {
+    fn x(&self, at: usize) -> f64 {
+        let steps = self.count.saturating_sub(1).max(1) as f64;
+        LEFT + at as f64 / steps * (self.width - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let value = if value.is_finite() {
+            value.clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
+        TOP + (1.0 - value) * (self.height - TOP - BOTTOM)
+    }
+
+    fn spots(&self, series: &Series) -> Vec<(f64, f64)> {
+        series
+            .values
+            .iter()
+            .enumerate()
+            .map(|(at, value)| (self.x(at), self.y(*value)))
+            .collect()
+    }
+}
+
+fn axes(out: &mut String, frame: &Frame, options: &SvgOptions) {
+    let right = frame.width - RIGHT;
+    for tick in 0..=4 {
+        let value = f64::from(tick) / 4.0;
+        let y = frame.y(value);
+        let _ = write!(
+            out,
+            "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"currentColor\" stroke-opacity=\"{}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"currentColor\">{value:.2}</text>",
+            if tick == 0 { "0.8" } else { "0.15" },
+            LEFT - 6.0,
+            y + 4.0
+        );
+    }
+    let floor = frame.y(0.0);
+    for number in ticks(frame.count) {
+        let _ = write!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"currentColor\">{number}</text>",
+            frame.x(number - 1),
+            floor + 16.0
+        );
+    }
+    let _ = write!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"currentColor\">{}</text>",
+        (LEFT + right) / 2.0,
+        frame.height - 8.0,
+        escape(&options.x_label)
+    );
+    let middle = frame.y(0.5);
+    let _ = write!(
+        out,
+        "<text transform=\"translate(14 {middle:.1}) rotate(-90)\" text-anchor=\"middle\" fill=\"currentColor\">{}</text>",
+        escape(&options.y_label)
+    );
+}
+
+/// Numbers below the axis: 1, the last, and round ones between them that do not touch the last.
+fn ticks(count: usize) -> Vec<usize> {
+    let every = match count {
+        0..=12 => 1,
+        13..=30 => 5,
+        31..=120 => 10,
+        _ => (count / 10).max(1),
+    };
+    (1..=count)
+        .filter(|n| *n == 1 || *n == count || (n % every == 0 && n + every / 2 <= count))
+        .collect()
+}
+
+fn legend(out: &mut String, series: &[Series]) {
+    let mut x = LEFT;
+    for (at, line) in series.iter().enumerate() {
+        let dash = if line.dotted {
+            " stroke-dasharray=\"5 4\""
+        } else {
+            ""
+        };
+        let _ = write!(
+            out,
+            "<g class=\"s{at}\"><line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"16\" y2=\"16\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/></g><text x=\"{:.1}\" y=\"20\" fill=\"currentColor\">{}</text>",
+            x + 24.0,
+            x + 30.0,
+            escape(&line.name)
+        );
+        x += 48.0 + 7.0 * line.name.chars().count() as f64;
+    }
+}
+
+/// Text that stands for itself in HTML and SVG, also inside an attribute.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Control characters other than white space have no meaning on a page.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{FFFD}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn svg_golden() {
+        let line = |name: &str, values: &[f64], dotted| Series {
+            name: name.into(),
+            values: values.to_vec(),
+            dotted,
+        };
+        let got = svg(
+            &[
+                line("trained", &[0.0, 0.5, 1.0], false),
+                line("control <frozen>", &[0.25, 0.25, 0.25], true),
+            ],
+            &[line("", &[0.0, 1.0, 1.0], false)],
+            &SvgOptions {
+                title: "Score & conversation".into(),
+                x_label: "conversation".into(),
+                y_label: "score".into(),
+                ..SvgOptions::default()
+            },
+        );
+        assert_eq!(
+            got,
+            include_str!("../../goldens/plot.svg").trim_end(),
+            "\n{got}"
+        );
+    }
+
+    #[test]
+    fn nothing_in_a_name_becomes_markup() {
+        let evil = Series {
+            name: "</svg><script>x</script>\u{7}".into(),
+            values: vec![0.5],
+            dotted: false,
+        };
+        let got = svg(&[evil], &[], &SvgOptions::default());
+        assert!(!got.contains("<script") && !got.contains('\u{7}'));
+        assert_eq!(got.matches("</svg>").count(), 1);
+    }
+
+    #[test]
+    fn tick_numbers_do_not_crowd() {
+        assert_eq!(ticks(0), Vec::<usize>::new());
+        assert_eq!(ticks(60), vec![1, 10, 20, 30, 40, 50, 60]);
+        assert_eq!(ticks(63), vec![1, 10, 20, 30, 40, 50, 63]);
+    }
+}

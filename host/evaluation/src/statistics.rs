@@ -1,0 +1,188 @@
+//! Plain statistics of a series of scores, in the order in which they were measured.
+//!
+//! Everything is a function of its arguments: the bootstrap takes its seed, so a report can be
+//! recomputed from the records beside it.
+
+use serde::Serialize;
+
+use crate::seeds::{Purpose, derive, generator};
+
+/// How many resamples the bootstrap draws: enough that the ends of a 95 % interval move by less
+/// than the second decimal from seed to seed.
+const RESAMPLES: usize = 2_000;
+
+/// A mean with its 95 % bootstrap interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// How many values went into it.
+    pub count: usize,
+}
+
+/// The arithmetic mean, or `None` of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    Some(values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The middle value (mean of the two middle ones of an even count), or `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The `q`-quantile by linear interpolation between order statistics; `q` is clamped to [0, 1].
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted_quantile(&sorted, q)
+}
+
+fn sorted_quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let at = q.clamp(0.0, 1.0) * last as f64;
+    let below = *sorted.get(at.floor() as usize)?;
+    let above = *sorted.get(at.ceil() as usize)?;
+    Some(below + (above - below) * at.fract())
+}
+
+/// The mean of `values` with a 95 % percentile-bootstrap interval drawn from `seed`.
+pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
+    let centre = mean(values)?;
+    let mut rng = generator(derive(seed, 0, Purpose::Bootstrap, values.len() as u64));
+    let mut means: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let sum: f64 = (0..values.len())
+                .filter_map(|_| crate::seeds::choose(&mut rng, values))
+                .sum();
+            sum / values.len() as f64
+        })
+        .collect();
+    means.sort_by(f64::total_cmp);
+    Some(Estimate {
+        mean: centre,
+        low: sorted_quantile(&means, 0.025)?,
+        high: sorted_quantile(&means, 0.975)?,
+        count: values.len(),
+    })
+}
+
+/// The length of the windows "first" and "last": 12, or half the series when it is shorter than 24,
+/// so that they never overlap.
+pub fn window(conversations: usize) -> usize {
+    12.min((conversations / 2).max(1))
+}
+
+/// The first window of a series.
+pub fn first(values: &[f64]) -> &[f64] {
+    values.get(..window(values.len())).unwrap_or(values)
+}
+
+/// The last window of a series.
+pub fn last(values: &[f64]) -> &[f64] {
+    values
+        .len()
+        .checked_sub(window(values.len()))
+        .and_then(|from| values.get(from..))
+        .unwrap_or(values)
+}
+
+/// How many conversations it took until `run` in a row reached `threshold` (the count includes the
+/// run), or `None` when that never happened.
+pub fn until_in_a_row(values: &[f64], run: usize, threshold: f64) -> Option<usize> {
+    let mut streak = 0;
+    for (at, value) in values.iter().enumerate() {
+        streak = if *value >= threshold { streak + 1 } else { 0 };
+        if streak >= run.max(1) {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// The trailing mean over up to `width` values, one per input: the first ones average what there is.
+pub fn moving_average(values: &[f64], width: usize) -> Vec<f64> {
+    (0..values.len())
+        .filter_map(|at| {
+            let from = (at + 1).saturating_sub(width.max(1));
+            mean(values.get(from..=at)?)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn windows_never_overlap() {
+        let series: Vec<f64> = (0..60).map(f64::from).collect();
+        assert_eq!(first(&series).len(), 12);
+        assert_eq!(last(&series).first(), Some(&48.0));
+        for (count, expected) in [(0, 1), (1, 1), (2, 1), (7, 3), (23, 11), (24, 12), (90, 12)] {
+            assert_eq!(window(count), expected, "{count}");
+        }
+        assert_eq!(first(&series[..5]), &[0.0, 1.0]);
+        assert_eq!(last(&series[..5]), &[3.0, 4.0]);
+        assert!(first(&[]).is_empty() && last(&[]).is_empty());
+    }
+
+    #[test]
+    fn three_in_a_row() {
+        let cases: &[(&[f64], Option<usize>)] = &[
+            (&[1.0, 1.0, 1.0], Some(3)),
+            (&[1.0, 1.0, 0.0, 1.0, 1.0, 0.9], Some(6)),
+            (&[1.0, 0.0, 1.0, 1.0], None),
+            (&[], None),
+        ];
+        for (values, expected) in cases {
+            assert_eq!(until_in_a_row(values, 3, 0.8), *expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn moving_average_starts_with_what_there_is() {
+        assert_eq!(
+            moving_average(&[1.0, 0.0, 0.0, 4.0], 3),
+            vec![1.0, 0.5, 1.0 / 3.0, 4.0 / 3.0]
+        );
+    }
+
+    #[test]
+    fn the_interval_of_a_coin_is_the_one_that_theory_gives() {
+        let values: Vec<f64> = (0..200).map(|i| f64::from(i % 2)).collect();
+        let got = estimate(&values, 5).unwrap();
+        // Standard error of a fair coin over 200 throws is 0.03536; 1.96 of it on each side.
+        assert!((got.mean - 0.5).abs() < 1e-12);
+        assert!((got.low - 0.4307).abs() < 0.012, "{got:?}");
+        assert!((got.high - 0.5693).abs() < 0.012, "{got:?}");
+        assert_eq!(got, estimate(&values, 5).unwrap());
+        assert_eq!(estimate(&[], 5), None);
+    }
+
+    #[test]
+    fn quantiles_interpolate() {
+        assert_eq!(quantile(&[4.0, 1.0, 3.0, 2.0], 0.5), Some(2.5));
+        assert_eq!(quantile(&[4.0, 1.0], 1.5), Some(4.0));
+        assert_eq!(median(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn an_interval_holds_its_mean_and_stays_in_range(
+            values in proptest::collection::vec(0.0f64..=1.0, 1..40), seed: u64
+        ) {
+            let got = estimate(&values, seed).unwrap();
+            prop_assert!(got.low <= got.high);
+            prop_assert!(got.low >= -1e-9 && got.high <= 1.0 + 1e-9);
+            prop_assert!(got.low <= got.mean + 1e-9 || values.len() < 4);
+        }
+    }
+}
