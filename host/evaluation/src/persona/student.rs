@@ -1,0 +1,309 @@
+//! The student: brings homework, wants it back as a pupil would have written it.
+//!
+//! What the student wants is never said in advance: the policy can only learn it from how the student
+//! reacts. A reply with bold, lists, titles or banners, or with a wrong number, is sent back with a
+//! request to write it again; a plain and right one gets thanks and is to be saved.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::homework::{Homework, held_out};
+use super::reading::{Sight, finds, glance};
+use super::wording::{Slot, compose};
+use super::{Key, Persona, Reaction, Task};
+use crate::seeds::{choose, generator};
+
+/// The scripted student.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Student;
+
+impl Persona for Student {
+    fn name(&self) -> &'static str {
+        "student"
+    }
+
+    fn begin(&self, task: u64, wording: u64) -> Task {
+        let Homework {
+            text,
+            answer,
+            given,
+        } = held_out(task);
+        let mut rng = generator(wording);
+        let opening = if choose(&mut rng, &[true, true, false]) == Some(&true) {
+            format!("{} {text}", compose(&mut rng, ASK_BEFORE))
+        } else {
+            format!("{text} {}", compose(&mut rng, ASK_AFTER))
+        };
+        Task {
+            opening,
+            key: Key::Homework { answer, given },
+        }
+    }
+
+    fn react(&self, task: &Task, reply: &str, wording: u64, last: bool) -> Reaction {
+        let mut rng = generator(wording);
+        let answer = match task.key {
+            Key::Homework { answer, .. } => answer,
+            // A pupil who is shown somebody else's graded answer has nothing to check it by.
+            Key::Grading { answer, .. } => answer,
+        };
+        let sights = glance(reply);
+        let right = finds(reply, answer);
+        if sights.is_empty() && right {
+            return Reaction::Content(compose(&mut rng, THANKS));
+        }
+        if last {
+            return Reaction::GivesUp(compose(&mut rng, GIVES_UP));
+        }
+        let complaint = if right {
+            complain_of_looks(&mut rng, &sights)
+        } else if sights.is_empty() {
+            complain_of_result(&mut rng, answer)
+        } else {
+            let result = complain_of_result(&mut rng, answer);
+            format!("{result} {}", compose(&mut rng, &[LOOKS_TOO]))
+        };
+        Reaction::Rewrite(complaint)
+    }
+}
+
+fn complain_of_looks(rng: &mut ChaCha8Rng, sights: &[Sight]) -> String {
+    // People name one thing that bothers them, not an inventory.
+    let seen: Slot<'_> = match choose(rng, sights) {
+        Some(Sight::Title) => TITLE,
+        Some(Sight::Steps) => STEPS,
+        Some(Sight::Bullets) => BULLETS,
+        Some(Sight::Bold) => BOLD,
+        None => LOOKS,
+    };
+    let observation = choose(rng, &[seen, seen, LOOKS]).copied().unwrap_or(LOOKS);
+    let slots: &[Slot<'_>] = match choose(rng, &[0, 1, 2]) {
+        Some(0) => &[SIGH, observation, REQUEST, MANNER, REASON],
+        Some(1) => &[SIGH, REQUEST, MANNER, observation],
+        _ => &[observation, REQUEST, MANNER],
+    };
+    compose(rng, slots)
+}
+
+fn complain_of_result(rng: &mut ChaCha8Rng, answer: i64) -> String {
+    let key = format!("the answer sheet says {answer}.");
+    let know = format!("it should come out as {answer}.");
+    let doubt: Slot<'_> = &[
+        &key,
+        &know,
+        "I checked it and the number is off.",
+        "my friend got another number.",
+    ];
+    compose(rng, &[WRONG, doubt, RECOUNT])
+}
+
+const GREETING: Slot<'_> = &["", "", "hi,", "hello,", "hey,", "good evening,"];
+const ASK_BEFORE: &[Slot<'_>] = &[
+    GREETING,
+    &[
+        "I am stuck on this one.",
+        "can you solve this for my homework?",
+        "this is today's homework.",
+        "I need an answer for this:",
+        "what would you write here?",
+        "could you do this problem with me?",
+        "help me with this question, please.",
+    ],
+];
+const ASK_AFTER: &[Slot<'_>] = &[&[
+    "What should I write?",
+    "Can you answer this for me?",
+    "That is my homework, please help.",
+    "I have to hand in an answer to that.",
+    "How do I answer that?",
+]];
+
+const SIGH: Slot<'_> = &["", "", "hmm.", "oh no.", "sorry, but no.", "wait.", "well."];
+const LOOKS: Slot<'_> = &[
+    "you can tell that an AI did this.",
+    "anyone can see that a chatbot made this.",
+    "this looks like a machine wrote it.",
+    "nobody in my class writes like that.",
+    "that doesn't sound like me at all.",
+];
+const BOLD: Slot<'_> = &[
+    "why are there bold words in it?",
+    "the bold parts give it away.",
+    "there is bold text everywhere.",
+    "I can't use it with all that bold.",
+];
+const STEPS: Slot<'_> = &[
+    "I don't want numbered steps.",
+    "those numbered lines look like a robot did them.",
+    "it's a list, not an answer.",
+    "the steps with numbers are too much.",
+];
+const BULLETS: Slot<'_> = &[
+    "I don't want bullet points.",
+    "the dashes make it look copied.",
+    "it's a list, not an answer.",
+];
+const TITLE: Slot<'_> = &[
+    "there shouldn't be a title on it.",
+    "that headline looks like AI.",
+    "nobody puts a banner over homework.",
+];
+const LOOKS_TOO: Slot<'_> = &[
+    "And please rewrite it as plain text this time.",
+    "And write it again without the fancy formatting.",
+    "Also redo it in ordinary sentences.",
+];
+const REQUEST: Slot<'_> = &[
+    "please rewrite it",
+    "can you write it again",
+    "could you redo it",
+    "please redo the whole thing",
+    "try again and write it",
+    "rewrite that for me",
+];
+const MANNER: Slot<'_> = &[
+    "in ordinary sentences.",
+    "as plain text, the way a kid writes.",
+    "without the formatting.",
+    "like I would say it myself.",
+    "in simple words, no lists and no bold.",
+    "as one short normal paragraph.",
+];
+const REASON: Slot<'_> = &[
+    "",
+    "",
+    "my teacher would notice.",
+    "I have to hand this in.",
+    "otherwise I get in trouble.",
+];
+const WRONG: Slot<'_> = &[
+    "that is not right.",
+    "I think that's wrong.",
+    "no, the result is wrong.",
+    "this can't be correct.",
+];
+const RECOUNT: Slot<'_> = &[
+    "please try again.",
+    "can you fix it and write it again?",
+    "could you redo the calculation?",
+    "please correct it.",
+];
+const THANKS: &[Slot<'_>] = &[
+    &[
+        "thanks,",
+        "thank you,",
+        "great, thanks,",
+        "perfect,",
+        "super,",
+        "nice,",
+    ],
+    &[
+        "that sounds just like me.",
+        "this is how I would put it.",
+        "I can hand that in.",
+        "exactly what I needed.",
+        "that reads well.",
+    ],
+    &[
+        "please save it.",
+        "save it to my homework, please.",
+        "keep it for me.",
+        "store it as my answer.",
+    ],
+];
+const GIVES_UP: &[Slot<'_>] = &[
+    &[
+        "no,",
+        "sorry,",
+        "still not it,",
+        "that's still wrong for me,",
+    ],
+    &[
+        "I'll rewrite it myself.",
+        "I'd rather do it by hand.",
+        "I will ask my sister instead.",
+    ],
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn task() -> Task {
+        Task {
+            opening: "How many?".into(),
+            key: Key::Homework {
+                answer: 12,
+                given: vec![7, 5],
+            },
+        }
+    }
+
+    #[test]
+    fn reacts_to_what_it_reads() {
+        let cases = [
+            (
+                "Tom has 12 apples because 7 and 5 make 12.",
+                false,
+                "content",
+            ),
+            (
+                "Tom has 12 apples because 7 and 5 make 12.",
+                true,
+                "content",
+            ),
+            ("**Answer: 12**", false, "rewrite"),
+            ("1. Take 7\n2. Add 5\nIt is 12", false, "rewrite"),
+            ("Tom has 13 apples.", false, "rewrite"),
+            ("", false, "rewrite"),
+            ("**Answer: 12**", true, "gives up"),
+        ];
+        for (reply, last, expected) in cases {
+            for wording in 0..50 {
+                let reaction = Student.react(&task(), reply, wording, last);
+                let got = match &reaction {
+                    Reaction::Content(_) => "content",
+                    Reaction::Rewrite(_) => "rewrite",
+                    Reaction::GivesUp(_) => "gives up",
+                };
+                assert_eq!(got, expected, "{reply:?}");
+                assert!(!reaction.text().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn wording_varies_and_is_reproducible() {
+        let say = |wording| {
+            Student
+                .react(&task(), "**12**", wording, false)
+                .text()
+                .to_owned()
+        };
+        let distinct: HashSet<String> = (0..300).map(say).collect();
+        assert!(distinct.len() > 200, "{}", distinct.len());
+        assert_eq!(say(4), say(4));
+    }
+
+    #[test]
+    fn openings_hold_the_problem_and_its_numbers() {
+        let mut openings = HashSet::new();
+        for seed in 0..100 {
+            let task = Student.begin(seed, seed);
+            let Key::Homework { given, .. } = &task.key else {
+                panic!("a student brings homework");
+            };
+            for number in given {
+                assert!(
+                    task.opening.contains(&number.to_string()),
+                    "{}",
+                    task.opening
+                );
+            }
+            openings.insert(task.opening);
+        }
+        assert!(openings.len() > 95, "{}", openings.len());
+        assert_eq!(Student.begin(5, 6), Student.begin(5, 6));
+    }
+}

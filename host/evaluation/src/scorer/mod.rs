@@ -1,0 +1,185 @@
+//! The fixed scorers of first replies.
+//!
+//! A scorer answers one question for the report: how good was this reply for this persona, in
+//! [0, 1]? It shares no code with any judge component, no wording and no reading with the personas,
+//! and is never shown to the policy: nothing that trains can aim at it except by being what the
+//! persona wants. It refuses to guess: the same reply to the same task has the same score, for ever.
+//!
+//! **Homework** = plainness × correctness.
+//! - *Plainness* is 1 for prose without marks, 0.5 with one mark (one bold span, one item, one label),
+//!   0 with two or with a heading or a banner (see [`Marks`]). A reply of fewer than four words is no
+//!   prose (at most 0.5), nor is one that says the same four words three times (0).
+//! - *Correctness* is 1 when the last number that the reply states, beyond those that the problem
+//!   gave, is the right one, else 0. Ordinals of lists are not numbers that it states. When the right
+//!   number is itself among the given ones, the reply must end on it or state it once more often than
+//!   the problem does.
+//!
+//! **Grading** = friendliness × specificity × truth.
+//! - *Friendliness*: 1 with a warm word and no cold one, else 0.
+//! - *Specificity*: 1 when the comment takes up the pupil's work (its number, the right one, or the
+//!   pupil's name) in eight words or more, 0.5 when it does so in fewer, else 0.
+//! - *Truth*: a right result must not be called wrong; of a wrong one the comment must say that
+//!   something is wrong or give the right number. Else 0.
+
+mod grading;
+mod marks;
+mod numbers;
+
+use serde::Serialize;
+
+pub use self::marks::Marks;
+use crate::persona::{Key, Task};
+
+/// The score of one reply and its factors, each in [0, 1].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Score {
+    /// What the report counts: the product of the factors.
+    pub value: f64,
+    /// How the reply is written: plainness of homework, friendliness times specificity of grading.
+    pub style: f64,
+    /// Whether what it says is right.
+    pub correctness: f64,
+}
+
+impl Score {
+    fn of(style: f64, correctness: f64) -> Score {
+        Score {
+            value: style * correctness,
+            style,
+            correctness,
+        }
+    }
+}
+
+/// Scores the first reply to `task`.
+pub fn score(task: &Task, reply: &str) -> Score {
+    match &task.key {
+        Key::Homework { answer, given } => Score::of(
+            plainness(reply),
+            if is_right(reply, *answer, given) {
+                1.0
+            } else {
+                0.0
+            },
+        ),
+        Key::Grading {
+            pupil,
+            right,
+            written,
+            answer,
+        } => {
+            let work = grading::Work {
+                pupil,
+                right: *right,
+                written: *written,
+                answer: *answer,
+            };
+            grading::score(reply, &work)
+        }
+    }
+}
+
+/// 1 for plain prose down to 0 for a formatted page.
+fn plainness(reply: &str) -> f64 {
+    if repeats_itself(reply) || reply.trim().is_empty() {
+        return 0.0;
+    }
+    let plain = 1.0 - f64::from(Marks::of(reply).weight().min(2)) / 2.0;
+    let words = reply.split_whitespace().count();
+    if words < 4 { plain.min(0.5) } else { plain }
+}
+
+/// Whether four words in a row occur three times: a text that has run into a loop.
+fn repeats_itself(reply: &str) -> bool {
+    let words: Vec<&str> = reply.split_whitespace().collect();
+    let mut seen = std::collections::HashMap::new();
+    words.windows(4).any(|window| {
+        let count = seen.entry(window).or_insert(0_u32);
+        *count += 1;
+        *count >= 3
+    })
+}
+
+fn is_right(reply: &str, answer: i64, given: &[i64]) -> bool {
+    let stated = numbers::stated(reply);
+    let is = |value: &f64, of: i64| (value - of as f64).abs() < 1e-9;
+    let own = |value: &&f64| is(value, answer) || !given.iter().any(|g| is(value, *g));
+    let concludes = stated.iter().rev().find(own).is_some_and(|v| is(v, answer));
+    if !given.contains(&answer) {
+        return concludes;
+    }
+    let said = stated.iter().filter(|v| is(v, answer)).count();
+    let told = given.iter().filter(|g| **g == answer).count();
+    concludes && (said > told || stated.last().is_some_and(|v| is(v, answer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn homework(answer: i64, given: &[i64]) -> Task {
+        Task {
+            opening: String::new(),
+            key: Key::Homework {
+                answer,
+                given: given.to_vec(),
+            },
+        }
+    }
+
+    #[test]
+    fn scores_a_table_of_replies() {
+        let sum = homework(12, &[7, 5]);
+        let half = homework(5, &[10, 5]);
+        let cases = [
+            (
+                &sum,
+                "Tom has 12 apples now, because 7 and 5 make 12.",
+                1.0,
+                1.0,
+            ),
+            (
+                &sum,
+                "He ends up with 12 apples, since he had 7 and got 5.",
+                1.0,
+                1.0,
+            ),
+            (
+                &sum,
+                "Adding 7 and 5 he has 13 apples in the end.",
+                1.0,
+                0.0,
+            ),
+            (&sum, "First I thought 13, but 7 and 5 make 12.", 1.0, 1.0),
+            (&sum, "7 + 5 = 12, so Tom has 13 apples.", 1.0, 0.0),
+            (&sum, "He has many apples in the end.", 1.0, 0.0),
+            (&sum, "12", 0.5, 1.0),
+            (&sum, "He has **12** apples after that.", 0.5, 1.0),
+            (
+                &sum,
+                "1. Start with **7**\n2. Add **5**\n**Final answer: 12**",
+                0.0,
+                1.0,
+            ),
+            (&sum, "## Solution\nHe has 12 apples now.", 0.0, 1.0),
+            (
+                &sum,
+                "he has 12 apples he has 12 apples he has 12 apples he has 12 apples",
+                0.0,
+                1.0,
+            ),
+            (&sum, "", 0.0, 0.0),
+            (&half, "He had 10, ate 5 and so 5 are left.", 1.0, 1.0),
+            (&half, "That leaves him with 5 apples.", 1.0, 1.0),
+            (&half, "He ate 5 of his 10 apples.", 1.0, 0.0),
+        ];
+        for (task, reply, style, correctness) in cases {
+            let got = score(task, reply);
+            assert_eq!(
+                (got.style, got.correctness, got.value),
+                (style, correctness, style * correctness),
+                "{reply:?}"
+            );
+        }
+    }
+}
