@@ -1,1 +1,47 @@
-//! HTTP: the OpenAI dialect, feedback and operator pages
+//! HTTP: the OpenAI dialect, feedback and operator pages.
+//!
+//! The gateway turns requests into turns: it checks them, has the engine answer, and sees to it that the
+//! sessions room records what arrived before anything is sampled and what was replied before the client
+//! learns that the reply is complete. It knows nothing of judging and training; their state is handed in
+//! as a [`StatusSource`].
+//!
+//! It refuses to serve what it cannot record, to listen beyond this machine without a key
+//! ([`check_bind`]), and to ignore silently a field that would have changed the reply.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `gateway`, `serve` | which path goes where; accepting, and ending well |
+//! | `admission`, `auth`, `guard`, `limits` | the door: keys, foreign pages, rates, sizes |
+//! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; OpenAI's error shape |
+//! | `chat` | chat completions, whole and streamed |
+//! | `models`, `versions` | what is served, under which names |
+//! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
+//! | `health`, `metrics`, `page` | for load balancers, Prometheus, and people |
+
+mod adapters;
+mod admission;
+mod auth;
+mod body;
+mod chat;
+mod error;
+mod feedback;
+mod fields;
+mod gateway;
+mod guard;
+mod health;
+mod ids;
+mod limits;
+mod metrics;
+mod models;
+mod options;
+mod page;
+mod recorded;
+mod serve;
+mod sessions;
+mod versions;
+
+pub use auth::{ApiKey, KeyError, Scope, check_bind};
+pub use error::ApiError;
+pub use gateway::{Gateway, StatusSource};
+pub use limits::RateLimit;
+pub use options::GatewayOptions;

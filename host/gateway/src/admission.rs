@@ -1,0 +1,134 @@
+//! The door: everything that is decided about a request before its handler sees it.
+//!
+//! In this order: size of the head, foreign pages, key, rate, concurrency. A refusal here costs no
+//! reading of the body.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::auth::{self, Caller};
+use crate::error::ApiError;
+use crate::gateway::Shared;
+use crate::{guard, ids, limits};
+
+/// Paths that a load balancer or a person in trouble must always get an answer from.
+const ALWAYS_OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Paths that must answer under overload too.
+const UNCOUNTED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// The operator page, which a browser shows.
+const PAGE: &str = "/";
+
+/// A place among the requests in progress; whoever holds a clone keeps it. A stream keeps it to its end.
+#[derive(Clone)]
+pub(crate) struct Slot {
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// The middleware around all paths.
+pub(crate) async fn admit(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let id = ids::request_id(request.headers());
+    let method = request.method().clone();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("other", MatchedPath::as_str)
+        .to_owned();
+    let request_is_page = request.uri().path() == PAGE;
+    let mut response = match check(&shared, &request) {
+        Ok((caller, slot)) => {
+            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(slot);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    };
+    if response.status() == StatusCode::UNAUTHORIZED && request_is_page {
+        // Has a browser ask for the key.
+        response.headers_mut().insert(
+            header::WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"clawhost\""),
+        );
+    }
+    shared
+        .metrics
+        .request(&method, &route, response.status(), started.elapsed());
+    tracing::debug!(
+        %id, %method, route, status = response.status().as_u16(), ms = started.elapsed().as_millis() as u64,
+        "request"
+    );
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response
+            .headers_mut()
+            .insert(HeaderName::from_static("x-request-id"), id);
+    }
+    response.headers_mut().insert(
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiError> {
+    let options = &shared.options;
+    let path = request.uri().path();
+    limits::check_head(request.uri(), request.headers(), options.max_head)?;
+    if options.keys.is_empty() {
+        guard::check(request.headers(), request.uri(), &options.allowed_hosts)?;
+    }
+    let caller = if ALWAYS_OPEN.contains(&path) {
+        Caller::nobody()
+    } else {
+        auth::identify(&options.keys, request.headers(), path == PAGE)?
+    };
+    if UNCOUNTED.contains(&path) {
+        return Ok((caller, Slot { _permit: None }));
+    }
+    shared.limits.take(caller.key, Instant::now())?;
+    let permit = shared.slots.clone().try_acquire_owned().map_err(|_| {
+        ApiError::too_many(
+            "overloaded",
+            1,
+            format!(
+                "{} requests are in progress, which is the limit; try again in a second",
+                options.max_concurrent
+            ),
+        )
+    })?;
+    Ok((
+        caller,
+        Slot {
+            _permit: Some(Arc::new(permit)),
+        },
+    ))
+}
+
+/// 404 for a path that does not exist.
+pub(crate) async fn unknown_path(method: Method, uri: Uri) -> ApiError {
+    let shown: String = uri.path().chars().take(120).collect();
+    ApiError::not_found(
+        "unknown_path",
+        format!("there is no `{method} {shown}`; the API lives under `/v1`"),
+    )
+}
+
+/// 405 for a path that exists with other methods.
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let shown: String = uri.path().chars().take(120).collect();
+    ApiError::with_status(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("`{shown}` does not know the method `{method}`"),
+    )
+}

@@ -1,0 +1,397 @@
+//! Who is calling and what they may do: named keys with scopes.
+//!
+//! Only digests of the secrets are kept, and a presented secret is compared with every key in constant
+//! time, so that neither a memory dump nor a stopwatch gives one away. Without any key everybody on
+//! this machine is the operator; [`check_bind`] is what keeps that from reaching a network.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use axum::http::{HeaderMap, header};
+use sha2::{Digest, Sha256};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+use crate::error::ApiError;
+use crate::limits::RateLimit;
+
+/// What a key may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Talk to the model, list models, see and end the sessions that this key opened.
+    Chat,
+    /// Score replies through `/v1/feedback`.
+    Feedback,
+    /// See everything that was collected, forget sessions, read metrics and the operator page.
+    Operator,
+}
+
+impl Scope {
+    /// All scopes, for a key that may do everything.
+    pub const ALL: [Scope; 3] = [Scope::Chat, Scope::Feedback, Scope::Operator];
+
+    /// The name used in configuration files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scope::Chat => "chat",
+            Scope::Feedback => "feedback",
+            Scope::Operator => "operator",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Scope {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Scope::ALL
+            .into_iter()
+            .find(|scope| scope.as_str() == text)
+            .ok_or_else(|| KeyError::UnknownScope(text.to_owned()))
+    }
+}
+
+/// Why a key or an address was refused at start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// A key without a name could not be told apart in logs and sessions.
+    #[error("a key needs a name, so that logs and sessions can say whose request it was")]
+    EmptyName,
+    /// An empty secret would let everybody in.
+    #[error("the key `{0}` has an empty secret; give it at least 16 random characters")]
+    EmptySecret(String),
+    /// Not one of the scopes.
+    #[error("unknown scope `{0}`; the scopes are chat, feedback and operator")]
+    UnknownScope(String),
+    /// A public address without a key.
+    #[error(
+        "will not listen on {0} without a key, since anybody who reaches it could talk to and train the model; \
+         configure a key (CLAWHOST_API_KEY) or listen on 127.0.0.1"
+    )]
+    PublicBind(IpAddr),
+}
+
+/// One key: a name for logs and sessions, the digest of its secret, scopes and a rate limit.
+#[derive(Clone)]
+pub struct ApiKey {
+    name: String,
+    digest: [u8; 32],
+    scopes: Vec<Scope>,
+    rate: Option<RateLimit>,
+}
+
+impl ApiKey {
+    /// A key with these scopes and no rate limit. Leading and trailing white space of the secret is
+    /// dropped, because HTTP drops it too.
+    pub fn new(
+        name: impl Into<String>,
+        secret: &str,
+        scopes: impl IntoIterator<Item = Scope>,
+    ) -> Result<Self, KeyError> {
+        let name = name.into();
+        if name.trim().is_empty() {
+            return Err(KeyError::EmptyName);
+        }
+        if secret.trim().is_empty() {
+            return Err(KeyError::EmptySecret(name));
+        }
+        Ok(Self {
+            name,
+            digest: digest(secret.trim()),
+            scopes: scopes.into_iter().collect(),
+            rate: None,
+        })
+    }
+
+    /// The same key with a rate limit of its own. Default: none.
+    pub fn with_rate(mut self, rate: RateLimit) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// The name, which is what sessions and logs keep of the key.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn rate(&self) -> Option<RateLimit> {
+        self.rate
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiKey")
+            .field("name", &self.name)
+            .field("scopes", &self.scopes)
+            .field("rate", &self.rate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says whether a server with these keys may listen on this address: without a key only a loopback
+/// address may be used.
+pub fn check_bind(address: IpAddr, keys: &[ApiKey]) -> Result<(), KeyError> {
+    if keys.is_empty() && !address.to_canonical().is_loopback() {
+        return Err(KeyError::PublicBind(address));
+    }
+    Ok(())
+}
+
+/// Who sent a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Position of the key in the configuration; `None` when no keys are configured.
+    pub(crate) key: Option<usize>,
+    name: Option<String>,
+    scopes: Vec<Scope>,
+}
+
+impl Caller {
+    fn local() -> Self {
+        Self {
+            key: None,
+            name: None,
+            scopes: Scope::ALL.to_vec(),
+        }
+    }
+
+    /// Somebody who gave no key where none is needed; may do nothing else.
+    pub(crate) fn nobody() -> Self {
+        Self {
+            key: None,
+            name: None,
+            scopes: Vec::new(),
+        }
+    }
+
+    /// The name of the key, which is what the journal keeps.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(crate) fn may(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
+        if self.may(scope) {
+            return Ok(());
+        }
+        Err(ApiError::forbidden(
+            "missing_scope",
+            format!(
+                "the key `{}` lacks the scope `{scope}` that this path needs",
+                self.name().unwrap_or("-")
+            ),
+        ))
+    }
+
+    /// Whether the caller may see or end a session that this key opened.
+    pub(crate) fn may_see(&self, owner: Option<&str>) -> bool {
+        self.may(Scope::Operator)
+            || (self.may(Scope::Chat) && self.name.is_some() && self.name.as_deref() == owner)
+    }
+}
+
+/// Finds the caller of a request. `basic` also accepts HTTP Basic with the key as the password, which
+/// is the only way a browser can be asked for one; it is for pages that change nothing.
+pub(crate) fn identify(
+    keys: &[ApiKey],
+    headers: &HeaderMap,
+    basic: bool,
+) -> Result<Caller, ApiError> {
+    if keys.is_empty() {
+        return Ok(Caller::local());
+    }
+    let Some(secret) = presented_secret(headers, basic) else {
+        return Err(ApiError::unauthorized(
+            "no key given; send it as `Authorization: Bearer KEY`",
+        ));
+    };
+    let found = find(keys, &secret).and_then(|position| Some((position, keys.get(position)?)));
+    match found {
+        Some((position, key)) => Ok(Caller {
+            key: Some(position),
+            name: Some(key.name.clone()),
+            scopes: key.scopes.clone(),
+        }),
+        None => Err(ApiError::unauthorized(
+            "the key given is not one of the keys of this server",
+        )),
+    }
+}
+
+/// Position of the key with this secret. Looks at every key whatever it finds, so that the time taken
+/// says nothing.
+fn find(keys: &[ApiKey], secret: &str) -> Option<usize> {
+    let presented = digest(secret);
+    let mut position = u32::MAX;
+    for (index, key) in keys.iter().enumerate() {
+        let same = key.digest.ct_eq(&presented);
+        position.conditional_assign(&u32::try_from(index).unwrap_or(u32::MAX), same);
+    }
+    (position != u32::MAX).then_some(position as usize)
+}
+
+fn digest(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+fn presented_secret(headers: &HeaderMap, basic: bool) -> Option<String> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let text = value.to_str().ok()?.trim();
+        let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Some(rest.trim().to_owned());
+        }
+        if basic && scheme.eq_ignore_ascii_case("basic") {
+            let decoded = String::from_utf8(decode_base64(rest.trim())?).ok()?;
+            return decoded
+                .split_once(':')
+                .map(|(_, password)| password.trim().to_owned());
+        }
+        return None;
+    }
+    headers
+        .get("x-api-key")
+        .and_then(|value| value.to_str().ok())
+        .map(|text| text.trim().to_owned())
+}
+
+/// Standard base64 with or without padding; `None` for anything else.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    let mut bits = 0_u32;
+    let mut held = 0_u32;
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6) | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push(((bits >> held) & 0xff) as u8);
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{HeaderValue, StatusCode};
+
+    fn keys() -> Vec<ApiKey> {
+        vec![
+            ApiKey::new("app", "secret-of-app", [Scope::Chat]).unwrap(),
+            ApiKey::new("ops", "secret-of-ops", Scope::ALL).unwrap(),
+        ]
+    }
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).unwrap());
+        headers
+    }
+
+    #[test]
+    fn finds_the_key_by_its_secret() {
+        let caller = identify(
+            &keys(),
+            &headers("authorization", "bearer  secret-of-ops"),
+            false,
+        )
+        .unwrap();
+        assert_eq!((caller.key, caller.name()), (Some(1), Some("ops")));
+        let caller = identify(&keys(), &headers("x-api-key", "secret-of-app"), false).unwrap();
+        assert_eq!((caller.key, caller.name()), (Some(0), Some("app")));
+    }
+
+    #[test]
+    fn refuses_wrong_missing_and_malformed_keys() {
+        for value in [
+            "Bearer nope",
+            "Bearer",
+            "Bearer ",
+            "secret-of-app",
+            "Basic YTpzZWNyZXQtb2YtYXBw",
+            "Bearer secret-of-ap",
+        ] {
+            let error = identify(&keys(), &headers("authorization", value), false).unwrap_err();
+            assert_eq!(error.status(), StatusCode::UNAUTHORIZED, "{value}");
+        }
+        assert!(identify(&keys(), &HeaderMap::new(), false).is_err());
+    }
+
+    #[test]
+    fn a_browser_may_use_basic_where_nothing_changes() {
+        // "a:secret-of-app"
+        let headers = headers("authorization", "Basic YTpzZWNyZXQtb2YtYXBw");
+        assert_eq!(
+            identify(&keys(), &headers, true).unwrap().name(),
+            Some("app")
+        );
+    }
+
+    #[test]
+    fn without_keys_everybody_here_is_the_operator() {
+        let caller = identify(&[], &HeaderMap::new(), false).unwrap();
+        assert_eq!(caller.name(), None);
+        assert!(Scope::ALL.iter().all(|scope| caller.may(*scope)));
+    }
+
+    #[test]
+    fn scopes_are_enforced_and_owners_see_their_own() {
+        let caller = identify(&keys(), &headers("x-api-key", "secret-of-app"), false).unwrap();
+        assert!(caller.require(Scope::Chat).is_ok());
+        let error = caller.require(Scope::Operator).unwrap_err();
+        assert_eq!(error.status(), StatusCode::FORBIDDEN);
+        assert!(error.to_string().contains("operator"), "{error}");
+        assert!(caller.may_see(Some("app")));
+        assert!(!caller.may_see(Some("ops")));
+        assert!(!caller.may_see(None));
+    }
+
+    #[test]
+    fn a_public_address_needs_a_key() {
+        assert!(check_bind("127.0.0.1".parse().unwrap(), &[]).is_ok());
+        assert!(check_bind("::1".parse().unwrap(), &[]).is_ok());
+        assert!(check_bind("::ffff:127.0.0.1".parse().unwrap(), &[]).is_ok());
+        assert!(check_bind("0.0.0.0".parse().unwrap(), &[]).is_err());
+        assert!(check_bind("192.168.1.2".parse().unwrap(), &[]).is_err());
+        assert!(check_bind("0.0.0.0".parse().unwrap(), &keys()).is_ok());
+    }
+
+    #[test]
+    fn bad_keys_are_refused_when_configured_and_never_printed() {
+        assert_eq!(ApiKey::new(" ", "x", []).unwrap_err(), KeyError::EmptyName);
+        assert!(matches!(
+            ApiKey::new("a", " ", []).unwrap_err(),
+            KeyError::EmptySecret(_)
+        ));
+        assert!("admin".parse::<Scope>().is_err());
+        let shown = format!("{:?}", keys());
+        assert!(!shown.contains("secret-of-app"), "{shown}");
+    }
+
+    #[test]
+    fn base64_is_decoded_or_refused() {
+        assert_eq!(decode_base64("YTpi").unwrap(), b"a:b");
+        assert_eq!(decode_base64("YTpiYw==").unwrap(), b"a:bc");
+        assert_eq!(decode_base64("YTpiYw").unwrap(), b"a:bc");
+        assert!(decode_base64("Y!pi").is_none());
+    }
+}

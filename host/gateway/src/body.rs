@@ -1,0 +1,196 @@
+//! Reading a JSON body within a size and a time.
+//!
+//! A body that is too large is refused with 413. As far as it is only somewhat too large, the rest is
+//! read and thrown away, so that the client gets to see the answer and can use the connection again.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use futures_util::StreamExt;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::ApiError;
+
+/// How much of a refused body is read and thrown away, in bytes.
+const DISCARD: usize = 32 << 20;
+
+/// Reads the body of a request as one JSON value of at most `max` bytes that arrives within `patience`.
+pub(crate) async fn read_json(
+    request: Request,
+    max: usize,
+    patience: Duration,
+) -> Result<Value, ApiError> {
+    let (parts, body) = request.into_parts();
+    check_content_type(&parts.headers)?;
+    let deadline = Instant::now() + patience;
+    let announced = announced_length(&parts.headers);
+    if announced.is_some_and(|length| length > max.saturating_add(DISCARD))
+        || (announced.is_some_and(|length| length > max)
+            && parts.headers.contains_key(header::EXPECT))
+    {
+        // Not worth reading, or the client waits for permission to send it.
+        return Err(too_large(max));
+    }
+    let mut stream = body.into_data_stream();
+    let mut bytes = Vec::with_capacity(announced.unwrap_or(0).min(max).min(1 << 20));
+    loop {
+        match next_chunk(&mut stream, deadline).await? {
+            None => break,
+            Some(chunk) if bytes.len() + chunk.len() <= max => bytes.extend_from_slice(&chunk),
+            Some(chunk) => {
+                let mut seen = bytes.len() + chunk.len();
+                drop(bytes);
+                while let Ok(Some(chunk)) = next_chunk(&mut stream, deadline).await {
+                    seen += chunk.len();
+                    if seen > max.saturating_add(DISCARD) {
+                        break;
+                    }
+                }
+                return Err(too_large(max));
+            }
+        }
+    }
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(ApiError::bad_request(
+            "the body is empty; send one JSON object",
+        ));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| {
+        ApiError::bad_request(format!("the body is not valid JSON: {error}")).code("invalid_json")
+    })
+}
+
+async fn next_chunk<S>(stream: &mut S, deadline: Instant) -> Result<Option<Bytes>, ApiError>
+where
+    S: futures_util::Stream<Item = Result<Bytes, axum::Error>> + Unpin,
+{
+    match timeout_at(deadline, stream.next()).await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
+        Ok(Some(Err(error))) => Err(
+            ApiError::bad_request(format!("the body broke off: {error}")).code("incomplete_body"),
+        ),
+        Err(_) => Err(ApiError::with_status(
+            StatusCode::REQUEST_TIMEOUT,
+            "request_timeout",
+            "the body did not arrive in time",
+        )),
+    }
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    let essence = given
+        .split(';')
+        .next()
+        .unwrap_or("")
+        .trim()
+        .to_ascii_lowercase();
+    if essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+    {
+        return Ok(());
+    }
+    let shown: String = given.chars().take(80).collect();
+    Err(ApiError::with_status(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        format!("the body must be JSON with `Content-Type: application/json`, not `{shown}`"),
+    ))
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<usize> {
+    headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+}
+
+fn too_large(max: usize) -> ApiError {
+    ApiError::with_status(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "request_too_large",
+        format!("the body is larger than the limit of {max} bytes"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    async fn read(content_type: &str, body: impl Into<Body>) -> Result<Value, ApiError> {
+        let request = Request::builder()
+            .header("content-type", content_type)
+            .body(body.into())
+            .unwrap();
+        read_json(request, 64, Duration::from_secs(5)).await
+    }
+
+    #[tokio::test]
+    async fn json_is_read() {
+        let value = read("application/json; charset=utf-8", r#" {"a": [1]} "#)
+            .await
+            .unwrap();
+        assert_eq!(value["a"][0], 1);
+        assert!(read("application/vnd.api+json", "1").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_json_is_refused_with_the_place() {
+        let error = read("application/json", "{\"a\": }").await.unwrap_err();
+        assert_eq!(error.status(), StatusCode::BAD_REQUEST);
+        assert!(error.to_string().contains("line 1 column 7"), "{error}");
+        assert!(read("application/json", "").await.is_err());
+        assert!(
+            read("application/json", b"\xff\xfe".to_vec())
+                .await
+                .is_err()
+        );
+        let deep = "[".repeat(60);
+        assert!(read("application/json", deep).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn other_content_types_are_refused() {
+        for content_type in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "",
+            "json",
+        ] {
+            let error = read(content_type, "{}").await.unwrap_err();
+            assert_eq!(
+                error.status(),
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "{content_type}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_refused_whether_announced_or_not() {
+        let error = read("application/json", "1".repeat(65)).await.unwrap_err();
+        assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let chunks = (0..70).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"1")));
+        let body = Body::from_stream(futures_util::stream::iter(chunks));
+        let error = read("application/json", body).await.unwrap_err();
+        assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_comes_times_out() {
+        let body =
+            Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        let error = read("application/json", body).await.unwrap_err();
+        assert_eq!(error.status(), StatusCode::REQUEST_TIMEOUT);
+    }
+}

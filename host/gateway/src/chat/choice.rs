@@ -1,0 +1,336 @@
+//! One choice of a reply, from its first token to its record.
+//!
+//! A choice owes the journal an end. It pays when the reply is complete, when the engine failed, or,
+//! in `Drop`, when whoever was to read the reply has gone: then the generation is cancelled and what
+//! was said so far is recorded as aborted. There is no fourth way out.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use clawhost_journal::{Finish, TurnId};
+use clawhost_policy::{
+    Event, FinishReason, Generation, ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, SampledToken,
+};
+use serde_json::{Value, json};
+
+use super::prompt::Prompt;
+use super::request::ChatRequest;
+use crate::error::ApiError;
+use crate::gateway::Shared;
+use crate::recorded;
+
+/// Why the choices of one reply were given up, when it was not the client who left.
+#[derive(Default)]
+pub(super) struct Closing(OnceLock<&'static str>);
+
+impl Closing {
+    pub(super) fn because(&self, reason: &'static str) {
+        // The first reason is the cause; later ones are its consequences.
+        let _ = self.0.set(reason);
+    }
+}
+
+/// A change of the assistant's message, in the order in which it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Delta {
+    Content(String),
+    Reasoning(String),
+    Call {
+        index: usize,
+        id: String,
+        name: String,
+    },
+    Arguments {
+        index: usize,
+        json: String,
+    },
+}
+
+/// What happened since the last look.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// The message grew.
+    Deltas(Vec<Delta>),
+    /// The reply is complete and recorded; these are its last changes.
+    Ended(Vec<Delta>),
+}
+
+/// One choice being generated.
+pub(super) struct Choice {
+    shared: Arc<Shared>,
+    closing: Arc<Closing>,
+    pub(super) index: usize,
+    turn: TurnId,
+    /// `None` once the engine has nothing more to say.
+    generation: Option<Generation>,
+    parser: ReplyParser,
+    parsed: ParsedReply,
+    call_ids: Vec<String>,
+    parallel_calls: bool,
+    token_ids: Vec<u32>,
+    logprobs: Vec<f32>,
+    full_logprobs: Vec<f32>,
+    /// Tokens that the client wants to see and has not been shown yet.
+    fresh: Option<Vec<SampledToken>>,
+    thinking: bool,
+    pub(super) reasoning_tokens: usize,
+    pub(super) prompt_tokens: usize,
+    pub(super) cached_tokens: usize,
+    arrived: Instant,
+    ended: Option<Finish>,
+    /// Whether the journal has an end for this turn, or refused one.
+    closed: bool,
+}
+
+impl Choice {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "called once, with everything that a reply begins with"
+    )]
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        chat: &ChatRequest,
+        prompt: &Prompt,
+        index: usize,
+        turn: TurnId,
+        generation: Generation,
+        closing: &Arc<Closing>,
+        arrived: Instant,
+    ) -> Self {
+        let style = ReplyStyle {
+            in_reasoning: prompt.in_reasoning,
+            // Without tools in the prompt, what looks like a call is something the model talks about.
+            tools: !chat.tools.definitions.is_empty(),
+            ..ReplyStyle::default()
+        };
+        Self {
+            shared: shared.clone(),
+            closing: closing.clone(),
+            index,
+            turn,
+            generation: Some(generation),
+            parser: ReplyParser::new(style),
+            parsed: ParsedReply::default(),
+            call_ids: Vec::new(),
+            parallel_calls: chat.tools.parallel,
+            token_ids: Vec::new(),
+            logprobs: Vec::new(),
+            full_logprobs: Vec::new(),
+            fresh: (chat.logprobs || chat.return_token_ids).then(Vec::new),
+            thinking: prompt.in_reasoning,
+            reasoning_tokens: 0,
+            prompt_tokens: prompt.ids.len(),
+            cached_tokens: 0,
+            arrived,
+            ended: None,
+            closed: false,
+        }
+    }
+
+    /// Waits until the message grows or ends. The end is returned only after it was recorded. After an
+    /// end or an error there is nothing more to wait for.
+    pub(super) async fn next(&mut self) -> Result<Progress, ApiError> {
+        loop {
+            let event = match self.generation.as_mut() {
+                Some(generation) => generation.next().await,
+                None => None,
+            };
+            match event {
+                Some(Event::Token(token)) => {
+                    let deltas = self.take(token);
+                    if !self.parallel_calls && self.parser.has_calls() {
+                        return self.end(FinishReason::Stop, deltas);
+                    }
+                    if !deltas.is_empty() {
+                        return Ok(Progress::Deltas(deltas));
+                    }
+                }
+                Some(Event::Finished(finished)) => {
+                    self.prompt_tokens = finished.prompt_tokens;
+                    self.cached_tokens = finished.cached_tokens;
+                    let mut pieces = self.parser.push(&finished.text);
+                    pieces.extend(self.parser.finish());
+                    let deltas = self.write(pieces);
+                    return self.end(finished.reason, deltas);
+                }
+                Some(Event::Failed(reason)) => return Err(self.fail(&reason)),
+                None => return Err(self.fail("the engine stopped before the reply was complete")),
+            }
+        }
+    }
+
+    /// Tokens sampled since the last call, when the client wants to see them.
+    pub(super) fn take_fresh(&mut self) -> Vec<SampledToken> {
+        self.fresh.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How many tokens were sampled.
+    pub(super) fn completion_tokens(&self) -> usize {
+        self.token_ids.len()
+    }
+
+    /// Why the reply ended, in OpenAI's words; `None` while it has not.
+    pub(super) fn finish_reason(&self) -> Option<&'static str> {
+        self.ended.map(finish_word)
+    }
+
+    /// The assistant's message as far as it has come.
+    pub(super) fn message(&self) -> Value {
+        let mut message = serde_json::Map::new();
+        message.insert("role".into(), "assistant".into());
+        let content = &self.parsed.content;
+        let calls = &self.parsed.tool_calls;
+        message.insert(
+            "content".into(),
+            if content.is_empty() && !calls.is_empty() {
+                Value::Null
+            } else {
+                content.as_str().into()
+            },
+        );
+        if let Some(reasoning) = &self.parsed.reasoning {
+            message.insert("reasoning_content".into(), reasoning.as_str().into());
+        }
+        if !calls.is_empty() {
+            let calls: Vec<Value> = calls
+                .iter()
+                .zip(&self.call_ids)
+                .map(|(call, id)| {
+                    json!({
+                        "id": id,
+                        "type": "function",
+                        "function": {"name": call.name, "arguments": call.arguments},
+                    })
+                })
+                .collect();
+            message.insert("tool_calls".into(), calls.into());
+        }
+        message.into()
+    }
+
+    fn take(&mut self, token: SampledToken) -> Vec<Delta> {
+        if self.token_ids.is_empty() {
+            self.shared.metrics.first_token(self.arrived.elapsed());
+        }
+        self.token_ids.push(token.id);
+        self.logprobs.push(token.logprob);
+        self.full_logprobs.push(token.full_logprob);
+        let pieces = self.parser.push(&token.text);
+        let thought = pieces
+            .iter()
+            .any(|piece| matches!(piece, ReplyPiece::Reasoning(_)));
+        if let Some(last) = pieces.last() {
+            self.thinking = matches!(last, ReplyPiece::Reasoning(_));
+        }
+        if thought || self.thinking {
+            self.reasoning_tokens += 1;
+        }
+        if let Some(fresh) = &mut self.fresh {
+            fresh.push(token);
+        }
+        self.write(pieces)
+    }
+
+    fn write(&mut self, pieces: Vec<ReplyPiece>) -> Vec<Delta> {
+        pieces
+            .into_iter()
+            .map(|piece| {
+                self.parsed.add(&piece);
+                match piece {
+                    ReplyPiece::Content(text) => Delta::Content(text),
+                    ReplyPiece::Reasoning(text) => Delta::Reasoning(text),
+                    ReplyPiece::MalformedCall { text, .. } => Delta::Content(text),
+                    ReplyPiece::ToolCallStart { index, name } => {
+                        let id = format!("call_{:024x}", rand::random::<u128>() >> 32);
+                        self.call_ids.push(id.clone());
+                        Delta::Call { index, id, name }
+                    }
+                    ReplyPiece::ToolCallArguments { index, json } => {
+                        Delta::Arguments { index, json }
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// Records the reply. What could not be recorded is not handed out as complete.
+    fn end(&mut self, reason: FinishReason, deltas: Vec<Delta>) -> Result<Progress, ApiError> {
+        self.generation = None;
+        let finish = match reason {
+            FinishReason::Length => Finish::Length,
+            FinishReason::Stop if !self.parsed.tool_calls.is_empty() => Finish::ToolCalls,
+            FinishReason::Stop => Finish::Stop,
+        };
+        let reply = self.reply(finish);
+        self.closed = true;
+        if let Err(error) = self.shared.sessions.complete(self.turn, reply) {
+            // On a full disk this fails too; then the next start closes the turn.
+            let _ = self
+                .shared
+                .sessions
+                .abort(self.turn, "the reply could not be recorded", None);
+            self.shared.metrics.reply("unrecorded");
+            return Err(recorded::session_refusal(&error));
+        }
+        self.ended = Some(finish);
+        self.shared.metrics.reply(finish_word(finish));
+        self.shared.metrics.completion_tokens(self.token_ids.len());
+        Ok(Progress::Ended(deltas))
+    }
+
+    fn fail(&mut self, reason: &str) -> ApiError {
+        self.close(reason, "failed");
+        tracing::error!(turn = %self.turn, reason, "a generation failed");
+        ApiError::internal(
+            "generation_failed",
+            format!("the reply broke off: {reason}"),
+        )
+    }
+
+    /// Records what there is as aborted.
+    fn close(&mut self, reason: &str, word: &'static str) {
+        self.closed = true;
+        self.generation = None;
+        let pieces = self.parser.finish();
+        self.write(pieces);
+        let partial = (!self.token_ids.is_empty()).then(|| self.reply(Finish::Aborted));
+        if let Err(error) = self.shared.sessions.abort(self.turn, reason, partial) {
+            tracing::error!(turn = %self.turn, %error, "an aborted turn could not be recorded");
+        }
+        self.shared.metrics.reply(word);
+        self.shared.metrics.completion_tokens(self.token_ids.len());
+    }
+
+    fn reply(&self, finish: Finish) -> clawhost_sessions::Reply {
+        clawhost_sessions::Reply {
+            message: self.message(),
+            finish,
+            token_ids: self.token_ids.clone(),
+            logprobs: self.logprobs.clone(),
+            full_logprobs: self.full_logprobs.clone(),
+        }
+    }
+}
+
+impl Drop for Choice {
+    fn drop(&mut self) {
+        if self.closed {
+            return;
+        }
+        let reason = match self.closing.0.get() {
+            Some(reason) => reason,
+            None if self.shared.stopping() => "server stopped",
+            None => "client disconnected",
+        };
+        self.close(reason, "aborted");
+    }
+}
+
+fn finish_word(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+        Finish::ToolCalls => "tool_calls",
+        Finish::Aborted => "aborted",
+    }
+}

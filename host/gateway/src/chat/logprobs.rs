@@ -1,0 +1,45 @@
+//! Log-probs in OpenAI's shape: one entry per sampled token.
+//!
+//! The end-of-sequence token has its entry too, so that the entries, `token_ids` and what the journal
+//! recorded have the same length. The values are those of the full softmax at the sampling temperature,
+//! which the alternatives are taken from as well.
+
+use clawhost_policy::{SampledToken, Tokenizer};
+use serde_json::{Value, json};
+
+/// What JSON gets for minus infinity, as OpenAI does it.
+const IMPOSSIBLE: f32 = -9999.0;
+
+/// The `content` entries for these tokens, with `top` alternatives each.
+pub(super) fn entries(tokenizer: &Tokenizer, tokens: &[SampledToken], top: u8) -> Vec<Value> {
+    tokens
+        .iter()
+        .map(|token| {
+            let alternatives: Vec<Value> = token
+                .top
+                .iter()
+                .take(usize::from(top))
+                .map(|(id, logprob)| entry(tokenizer, *id, *logprob).into())
+                .collect();
+            let mut entry = entry(tokenizer, token.id, token.full_logprob);
+            entry.insert("top_logprobs".into(), alternatives.into());
+            entry.into()
+        })
+        .collect()
+}
+
+fn entry(tokenizer: &Tokenizer, id: u32, logprob: f32) -> serde_json::Map<String, Value> {
+    let bytes = tokenizer.token_bytes(id);
+    let mut entry = serde_json::Map::new();
+    entry.insert("token".into(), String::from_utf8_lossy(&bytes).into());
+    entry.insert(
+        "logprob".into(),
+        json!(if logprob.is_finite() {
+            logprob
+        } else {
+            IMPOSSIBLE
+        }),
+    );
+    entry.insert("bytes".into(), json!(bytes));
+    entry
+}

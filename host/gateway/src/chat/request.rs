@@ -1,0 +1,550 @@
+//! A chat completion request: what the client asked for, checked.
+//!
+//! A field that changes the reply is either done or refused; a field that does not (`store`, `metadata`,
+//! `service_tier`, …) is ignored, because clients send many of them.
+
+use axum::http::HeaderMap;
+use clawhost_policy::Sampling;
+use serde_json::{Map, Value, json};
+
+use crate::chat::messages;
+use crate::chat::tools::{self, Tools};
+use crate::error::ApiError;
+use crate::fields::{Fields, wrong_type};
+
+/// Stop strings in one request.
+const MAX_STOPS: usize = 16;
+/// Alternatives per token; OpenAI's own bound.
+const MAX_TOP_LOGPROBS: i64 = 20;
+/// Bytes of a session id.
+const MAX_SESSION_ID: usize = 256;
+
+/// A checked request.
+#[derive(Debug)]
+pub(crate) struct ChatRequest {
+    pub(crate) model: Option<String>,
+    pub(crate) messages: Vec<Value>,
+    pub(crate) tools: Tools,
+    pub(crate) sampling: Sampling,
+    pub(crate) n: u32,
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) logprobs: bool,
+    pub(crate) return_token_ids: bool,
+    /// Further variables for the chat template.
+    pub(crate) template: Map<String, Value>,
+    pub(crate) session_header: Option<String>,
+    pub(crate) session_body: Option<String>,
+    pub(crate) turn_type: Option<String>,
+    pub(crate) session_done: bool,
+    pub(crate) user: Option<String>,
+}
+
+impl ChatRequest {
+    /// Reads a body and the session headers. `defaults` are the model's own sampling settings.
+    pub(crate) fn read(
+        body: &Value,
+        headers: &HeaderMap,
+        defaults: &Sampling,
+        max_choices: u32,
+    ) -> Result<Self, ApiError> {
+        let fields = Fields::of(body, "")?;
+        refuse_unsupported(fields)?;
+        let listed = fields
+            .list("messages")?
+            .ok_or_else(|| fields.missing("messages"))?;
+        let (sampling, logprobs) = sampling(fields, defaults)?;
+        let include_usage = match fields.value("stream_options") {
+            None => false,
+            Some(value) => Fields::of(value, "stream_options")?
+                .flag("include_usage")?
+                .unwrap_or(false),
+        };
+        Ok(Self {
+            model: fields.text("model")?.map(str::to_owned),
+            messages: messages::normalise(listed)?,
+            tools: tools::read(fields)?,
+            sampling,
+            n: fields
+                .integer("n", 1, i64::from(max_choices))?
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or(1),
+            stream: fields.flag("stream")?.unwrap_or(false),
+            include_usage,
+            logprobs,
+            return_token_ids: fields.flag("return_token_ids")?.unwrap_or(false),
+            template: template_variables(fields)?,
+            session_header: header(headers, "x-session-id")?
+                .map(|id| session_id(&id, "X-Session-Id"))
+                .transpose()?,
+            session_body: fields
+                .text("session_id")?
+                .filter(|id| !id.trim().is_empty())
+                .map(|id| session_id(id, "session_id"))
+                .transpose()?,
+            turn_type: turn_type(fields, headers)?,
+            session_done: session_done(fields, headers)?,
+            user: fields.text("user")?.map(str::to_owned),
+        })
+    }
+
+    /// The sampling settings as the journal keeps them.
+    pub(crate) fn sampling_json(&self) -> Value {
+        let s = &self.sampling;
+        json!({
+            "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "min_p": s.min_p,
+            "seed": s.seed, "max_tokens": s.max_tokens, "stop": s.stop, "n": self.n,
+            "presence_penalty": s.presence_penalty, "frequency_penalty": s.frequency_penalty,
+            "repetition_penalty": s.repetition_penalty,
+        })
+    }
+}
+
+fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+    if let Some(format) = fields.value("response_format") {
+        let kind = Fields::of(format, "response_format")?.required_text("type")?;
+        if kind != "text" {
+            let shown: String = kind.chars().take(40).collect();
+            return Err(ApiError::unsupported(
+                "response_format",
+                format!(
+                    "`response_format` of the type `{shown}` is not supported yet, because it needs constrained \
+                     decoding; leave it out and ask for JSON in the prompt"
+                ),
+            ));
+        }
+    }
+    if let Some(bias) = fields.value("logit_bias")
+        && bias.as_object().is_none_or(|bias| !bias.is_empty())
+    {
+        return Err(ApiError::unsupported(
+            "logit_bias",
+            "`logit_bias` is not supported; leave it out",
+        ));
+    }
+    for modality in fields.list("modalities")?.unwrap_or_default() {
+        if modality != "text" {
+            return Err(ApiError::unsupported(
+                "modalities",
+                "this model writes text only",
+            ));
+        }
+    }
+    for name in ["audio", "web_search_options"] {
+        if fields.value(name).is_some() {
+            return Err(ApiError::unsupported(
+                name,
+                format!("`{name}` is not supported; leave it out"),
+            ));
+        }
+    }
+    if fields.flag("continue_final_message")?.unwrap_or(false) {
+        return Err(ApiError::unsupported(
+            "continue_final_message",
+            "continuing the last message is not supported; end the messages with a user or tool message",
+        ));
+    }
+    Ok(())
+}
+
+/// The settings, and whether the client wants log-probs.
+fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<(Sampling, bool), ApiError> {
+    let mut sampling = defaults.clone();
+    let set = |name: &str, min: f64, max: f64, target: &mut f32| -> Result<(), ApiError> {
+        if let Some(number) = fields.number(name, min, max)? {
+            *target = number as f32;
+        }
+        Ok(())
+    };
+    set("temperature", 0.0, 2.0, &mut sampling.temperature)?;
+    set("top_p", 0.0, 1.0, &mut sampling.top_p)?;
+    set("min_p", 0.0, 1.0, &mut sampling.min_p)?;
+    set(
+        "presence_penalty",
+        -2.0,
+        2.0,
+        &mut sampling.presence_penalty,
+    )?;
+    set(
+        "frequency_penalty",
+        -2.0,
+        2.0,
+        &mut sampling.frequency_penalty,
+    )?;
+    set(
+        "repetition_penalty",
+        0.01,
+        10.0,
+        &mut sampling.repetition_penalty,
+    )?;
+    if sampling.top_p <= 0.0 {
+        return Err(ApiError::invalid(
+            "top_p",
+            "`top_p` is 0; it must be above 0 (use `temperature: 0` for greedy decoding)",
+        ));
+    }
+    if let Some(top_k) = fields.integer("top_k", -1, i64::from(u32::MAX))? {
+        // -1 is how other servers spell "off".
+        sampling.top_k = u32::try_from(top_k).unwrap_or(0);
+    }
+    if let Some(seed) = fields.integer("seed", i64::MIN, i64::MAX)? {
+        sampling.seed = Some(seed.cast_unsigned());
+    }
+    let most = i64::from(u32::MAX);
+    let bound = match fields.integer("max_completion_tokens", 1, most)? {
+        Some(bound) => Some(bound),
+        None => fields.integer("max_tokens", 1, most)?,
+    };
+    if let Some(bound) = bound.and_then(|bound| u32::try_from(bound).ok()) {
+        sampling.max_tokens = bound;
+    }
+    if let Some(stop) = fields.value("stop") {
+        sampling.stop = stops(stop)?;
+    }
+    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
+    if top.is_some_and(|top| top > 0) && !logprobs {
+        return Err(ApiError::invalid(
+            "top_logprobs",
+            "`top_logprobs` needs `logprobs: true`",
+        ));
+    }
+    sampling.top_logprobs = top.and_then(|top| u8::try_from(top).ok()).unwrap_or(0);
+    Ok((sampling, logprobs))
+}
+
+fn stops(stop: &Value) -> Result<Vec<String>, ApiError> {
+    let stops = match stop {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(index, item)| match item {
+                Value::String(text) => Ok(text.clone()),
+                other => Err(wrong_type(&format!("stop[{index}]"), "a string", other)),
+            })
+            .collect::<Result<_, _>>()?,
+        other => return Err(wrong_type("stop", "a string or an array of strings", other)),
+    };
+    if stops.len() > MAX_STOPS {
+        return Err(ApiError::invalid(
+            "stop",
+            format!(
+                "`stop` has {} strings; the limit is {MAX_STOPS}",
+                stops.len()
+            ),
+        ));
+    }
+    if stops.iter().any(String::is_empty) {
+        return Err(ApiError::invalid("stop", "a stop string must not be empty"));
+    }
+    Ok(stops)
+}
+
+/// Variables for the template from `chat_template_kwargs`, `enable_thinking` and `reasoning_effort`.
+fn template_variables(fields: Fields<'_, '_>) -> Result<Map<String, Value>, ApiError> {
+    let mut out = Map::new();
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        if effort == "none" {
+            out.insert("enable_thinking".into(), false.into());
+        }
+        out.insert("reasoning_effort".into(), effort.into());
+    }
+    if let Some(thinking) = fields.flag("enable_thinking")? {
+        out.insert("enable_thinking".into(), thinking.into());
+    }
+    match fields.value("chat_template_kwargs") {
+        None => {}
+        Some(Value::Object(given)) => {
+            for reserved in ["messages", "tools", "add_generation_prompt"] {
+                if given.contains_key(reserved) {
+                    return Err(ApiError::invalid(
+                        format!("chat_template_kwargs.{reserved}"),
+                        format!(
+                            "`{reserved}` is set from the request itself and cannot be replaced"
+                        ),
+                    ));
+                }
+            }
+            out.extend(given.clone());
+        }
+        Some(other) => return Err(wrong_type("chat_template_kwargs", "an object", other)),
+    }
+    Ok(out)
+}
+
+fn session_id(id: &str, param: &str) -> Result<String, ApiError> {
+    let id = id.trim();
+    if id.len() > MAX_SESSION_ID || id.chars().any(char::is_control) {
+        return Err(ApiError::invalid(
+            param,
+            format!("a session id has at most {MAX_SESSION_ID} bytes and no control characters"),
+        ));
+    }
+    Ok(id.to_owned())
+}
+
+fn turn_type(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let given = match header(headers, "x-turn-type")? {
+        Some(given) => Some(given),
+        None => fields.text("turn_type")?.map(str::to_owned),
+    };
+    let Some(given) = given.map(|given| given.trim().to_ascii_lowercase()) else {
+        return Ok(None);
+    };
+    match given.as_str() {
+        "" => Ok(None),
+        "main" | "side" => Ok(Some(given)),
+        _ => Err(ApiError::invalid(
+            "turn_type",
+            "the turn type must be `main` or `side`; leave it out to have it inferred",
+        )),
+    }
+}
+
+fn session_done(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<bool, ApiError> {
+    let truthy = |text: &str| {
+        matches!(
+            text.trim().to_ascii_lowercase().as_str(),
+            "1" | "true" | "yes" | "on"
+        )
+    };
+    if let Some(given) = header(headers, "x-session-done")? {
+        return Ok(truthy(&given));
+    }
+    match fields.value("session_done") {
+        None => Ok(false),
+        Some(Value::Bool(done)) => Ok(*done),
+        Some(Value::String(text)) => Ok(truthy(text)),
+        Some(Value::Number(number)) => Ok(number.as_f64().is_some_and(|number| number != 0.0)),
+        Some(other) => Err(wrong_type("session_done", "true or false", other)),
+    }
+}
+
+/// A header as text; empty is the same as absent.
+fn header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(value.as_bytes())
+        .map_err(|_| ApiError::invalid(name, format!("the header `{name}` is not UTF-8")))?
+        .trim();
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(extra: Value) -> Value {
+        let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+        let extra = extra.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(extra);
+        body
+    }
+
+    fn read(extra: Value) -> Result<ChatRequest, ApiError> {
+        read_with(extra, &HeaderMap::new())
+    }
+
+    fn read_with(extra: Value, headers: &HeaderMap) -> Result<ChatRequest, ApiError> {
+        ChatRequest::read(&body(extra), headers, &Sampling::default(), 4)
+    }
+
+    fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
+        rows.iter()
+            .map(|(name, value)| {
+                (
+                    axum::http::HeaderName::from_static(name),
+                    value.parse().unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_least_request_takes_the_models_defaults() {
+        let request = read(json!({})).unwrap();
+        assert_eq!(
+            request.sampling.temperature,
+            Sampling::default().temperature
+        );
+        assert_eq!((request.n, request.stream), (1, false));
+        assert_eq!(request.model, None);
+    }
+
+    #[test]
+    fn every_setting_arrives() {
+        let request = read(json!({
+            "model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "seed": -1,
+            "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.1,
+            "max_tokens": 5, "max_completion_tokens": 9, "stop": ["a", "b"], "n": 3, "stream": true,
+            "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2,
+            "return_token_ids": true, "user": "ann", "session_id": " s1 ", "turn_type": "side",
+            "session_done": "yes", "chat_template_kwargs": {"enable_thinking": false},
+            "store": true, "metadata": {"a": "b"}, "some_future_field": [1],
+        }))
+        .unwrap();
+        let s = &request.sampling;
+        assert_eq!(
+            (s.temperature, s.top_p, s.top_k, s.min_p),
+            (0.5, 0.9, 7, 0.1)
+        );
+        assert_eq!(s.seed, Some(u64::MAX));
+        assert_eq!((s.presence_penalty, s.frequency_penalty), (1.0, -1.0));
+        assert_eq!(s.max_tokens, 9, "max_completion_tokens replaces max_tokens");
+        assert_eq!(s.stop, ["a", "b"]);
+        assert_eq!(s.top_logprobs, 2);
+        assert!(request.stream && request.include_usage && request.logprobs);
+        assert_eq!(request.session_body.as_deref(), Some("s1"));
+        assert_eq!(request.turn_type.as_deref(), Some("side"));
+        assert!(request.session_done && request.return_token_ids);
+        assert_eq!(request.template["enable_thinking"], false);
+        assert_eq!(request.sampling_json()["max_tokens"], 9);
+    }
+
+    #[test]
+    fn stop_is_a_string_or_a_list() {
+        assert_eq!(read(json!({"stop": "x"})).unwrap().sampling.stop, ["x"]);
+        assert!(read(json!({"stop": []})).unwrap().sampling.stop.is_empty());
+    }
+
+    #[test]
+    fn top_k_off_is_spelled_two_ways() {
+        assert_eq!(read(json!({"top_k": -1})).unwrap().sampling.top_k, 0);
+        assert_eq!(read(json!({"top_k": 0})).unwrap().sampling.top_k, 0);
+    }
+
+    #[test]
+    fn headers_come_before_the_body() {
+        let headers = headers(&[
+            ("x-session-id", "h1"),
+            ("x-turn-type", "Main"),
+            ("x-session-done", "0"),
+        ]);
+        let request = read_with(
+            json!({"session_id": "b1", "turn_type": "side", "session_done": true}),
+            &headers,
+        )
+        .unwrap();
+        assert_eq!(request.session_header.as_deref(), Some("h1"));
+        assert_eq!(request.session_body.as_deref(), Some("b1"));
+        assert_eq!(request.turn_type.as_deref(), Some("main"));
+        assert!(!request.session_done);
+    }
+
+    #[test]
+    fn empty_session_fields_are_absent() {
+        let request = read_with(
+            json!({"session_id": " ", "turn_type": ""}),
+            &headers(&[("x-session-id", " ")]),
+        )
+        .unwrap();
+        assert_eq!(request.session_header, None);
+        assert_eq!(request.session_body, None);
+        assert_eq!(request.turn_type, None);
+    }
+
+    #[test]
+    fn reasoning_effort_none_switches_thinking_off() {
+        let request = read(json!({"reasoning_effort": "none"})).unwrap();
+        assert_eq!(request.template["enable_thinking"], false);
+        let request = read(json!({"reasoning_effort": "low"})).unwrap();
+        assert!(!request.template.contains_key("enable_thinking"));
+        let request = read(json!({"enable_thinking": true})).unwrap();
+        assert_eq!(request.template["enable_thinking"], true);
+    }
+
+    #[test]
+    fn what_changes_nothing_may_be_spelled_out() {
+        let request = read(json!({
+            "response_format": {"type": "text"}, "logit_bias": {}, "modalities": ["text"], "audio": null,
+        }));
+        assert!(request.is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_or_not_done_is_named() {
+        let rows = [
+            (json!({"messages": null}), "messages"),
+            (json!({"messages": "hi"}), "messages"),
+            (json!({"messages": []}), "messages"),
+            (json!({"model": 3}), "model"),
+            (json!({"temperature": "hot"}), "temperature"),
+            (json!({"temperature": -0.1}), "temperature"),
+            (json!({"temperature": 2.1}), "temperature"),
+            (json!({"top_p": 0}), "top_p"),
+            (json!({"top_p": 1.5}), "top_p"),
+            (json!({"top_k": -2}), "top_k"),
+            (json!({"min_p": 2}), "min_p"),
+            (json!({"seed": "x"}), "seed"),
+            (json!({"seed": 1.5}), "seed"),
+            (json!({"presence_penalty": 3}), "presence_penalty"),
+            (json!({"frequency_penalty": -3}), "frequency_penalty"),
+            (json!({"repetition_penalty": 0}), "repetition_penalty"),
+            (json!({"max_tokens": 0}), "max_tokens"),
+            (json!({"max_tokens": -1}), "max_tokens"),
+            (
+                json!({"max_completion_tokens": 1.5}),
+                "max_completion_tokens",
+            ),
+            (json!({"stop": 3}), "stop"),
+            (json!({"stop": [3]}), "stop[0]"),
+            (json!({"stop": [""]}), "stop"),
+            (json!({"stop": vec!["a"; 17]}), "stop"),
+            (json!({"n": 0}), "n"),
+            (json!({"n": 5}), "n"),
+            (json!({"stream": "yes"}), "stream"),
+            (json!({"stream_options": 1}), "stream_options"),
+            (
+                json!({"stream_options": {"include_usage": 1}}),
+                "stream_options.include_usage",
+            ),
+            (json!({"logprobs": 5}), "logprobs"),
+            (json!({"top_logprobs": 3}), "top_logprobs"),
+            (
+                json!({"logprobs": true, "top_logprobs": 21}),
+                "top_logprobs",
+            ),
+            (
+                json!({"response_format": {"type": "json_schema"}}),
+                "response_format",
+            ),
+            (
+                json!({"response_format": {"type": "json_object"}}),
+                "response_format",
+            ),
+            (json!({"response_format": {}}), "response_format.type"),
+            (json!({"logit_bias": {"5": 1}}), "logit_bias"),
+            (json!({"modalities": ["text", "audio"]}), "modalities"),
+            (json!({"audio": {"voice": "x"}}), "audio"),
+            (
+                json!({"continue_final_message": true}),
+                "continue_final_message",
+            ),
+            (
+                json!({"chat_template_kwargs": {"messages": []}}),
+                "chat_template_kwargs.messages",
+            ),
+            (json!({"chat_template_kwargs": 3}), "chat_template_kwargs"),
+            (json!({"session_id": 3}), "session_id"),
+            (json!({"session_id": "a\u{0}b"}), "session_id"),
+            (json!({"turn_type": "other"}), "turn_type"),
+            (json!({"session_done": []}), "session_done"),
+            (json!({"user": 3}), "user"),
+            (json!({"return_token_ids": 1}), "return_token_ids"),
+        ];
+        for (extra, param) in rows {
+            let error = read(extra.clone()).unwrap_err();
+            assert_eq!(error.status().as_u16(), 400, "{extra}");
+            assert_eq!(error.to_json()["error"]["param"], param, "{extra}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_refused() {
+        let error =
+            ChatRequest::read(&json!([1]), &HeaderMap::new(), &Sampling::default(), 1).unwrap_err();
+        assert!(error.to_string().contains("an object"), "{error}");
+    }
+}

@@ -1,0 +1,134 @@
+//! The HTTP surface as one value: what it serves with, and which path goes where.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::routing::{get, post};
+use clawhost_journal::{Journal, now_ms};
+use clawhost_policy::Engine;
+use clawhost_sessions::Sessions;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::admission;
+use crate::limits::RateLimits;
+use crate::metrics::Metrics;
+use crate::options::GatewayOptions;
+use crate::versions::Versions;
+use crate::{adapters, chat, feedback, health, models, page, serve, sessions};
+
+/// State of the loops that the gateway does not know itself: judging, training, plugins.
+pub trait StatusSource: Send + Sync {
+    /// An object that is merged into `/healthz`, for example
+    /// `{"judging": {"ready": 0, "running": 1}, "training": {…}}`.
+    fn status(&self) -> Value;
+    /// Why the server should be taken out of service, if it should.
+    fn healthy(&self) -> Result<(), String>;
+    /// Further lines in the Prometheus text format for `/metrics`; may be empty.
+    fn metrics(&self) -> String;
+}
+
+/// What every handler shares.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) sessions: Sessions,
+    pub(crate) journal: Journal,
+    pub(crate) status: Arc<dyn StatusSource>,
+    pub(crate) options: GatewayOptions,
+    pub(crate) limits: RateLimits,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) metrics: Metrics,
+    pub(crate) versions: Versions,
+    pub(crate) started_ms: i64,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    /// Whether the server has been told to stop.
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The HTTP server of one engine.
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+impl Gateway {
+    /// A gateway to this engine, which records what it serves through `sessions`.
+    pub fn new(
+        engine: Engine,
+        sessions: Sessions,
+        journal: Journal,
+        status: Arc<dyn StatusSource>,
+        options: GatewayOptions,
+    ) -> Self {
+        let rates = options.keys.iter().map(|key| key.rate().or(options.rate));
+        let shared = Shared {
+            limits: RateLimits::new(rates, Instant::now()),
+            slots: Arc::new(Semaphore::new(options.max_concurrent.max(1))),
+            metrics: Metrics::default(),
+            versions: Versions::new(options.held_versions),
+            started_ms: now_ms(),
+            stopping: AtomicBool::new(false),
+            engine,
+            sessions,
+            journal,
+            status,
+            options,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// All paths, behind admission (keys, guard, limits).
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/", get(page::show))
+            .route("/healthz", get(health::healthz))
+            .route("/readyz", get(health::readyz))
+            .route("/metrics", get(health::metrics))
+            .route("/v1/chat/completions", post(chat::create))
+            .route("/v1/models", get(models::list))
+            .route("/v1/models/{*id}", get(models::one))
+            .route("/v1/feedback", post(feedback::create))
+            .route("/v1/sessions", get(sessions::list))
+            .route(
+                "/v1/sessions/{id}",
+                get(sessions::one).delete(sessions::forget),
+            )
+            .route("/v1/sessions/{id}/explain", get(sessions::explain))
+            .route("/v1/sessions/{id}/done", post(sessions::done))
+            .route("/v1/turns/{id}/explain", get(sessions::explain_turn))
+            .route("/v1/adapters", get(adapters::list))
+            .fallback(admission::unknown_path)
+            .method_not_allowed_fallback(admission::wrong_method)
+            .layer(axum::middleware::from_fn_with_state(
+                self.shared.clone(),
+                admission::admit,
+            ))
+            .with_state(self.shared.clone())
+    }
+
+    /// Serves until `stop` becomes true (or its sender is gone), then lets replies in progress finish
+    /// within [`GatewayOptions::shutdown_grace`] and cuts the rest, which records them as aborted.
+    ///
+    /// # Errors
+    /// When the listener breaks down.
+    pub async fn serve(
+        self,
+        listener: tokio::net::TcpListener,
+        stop: tokio::sync::watch::Receiver<bool>,
+    ) -> std::io::Result<()> {
+        let router = self.router();
+        serve::run(self.shared, router, listener, stop).await
+    }
+}

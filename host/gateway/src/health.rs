@@ -1,0 +1,205 @@
+//! `/healthz`, `/readyz` and `/metrics`: the real state of engine, journal and loops.
+//!
+//! The first two need no key and say nothing of any conversation.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use clawhost_journal::{Counts, JudgingState, SampleState, now_ms};
+use serde_json::{Map, Value, json};
+
+use crate::auth::{Caller, Scope};
+use crate::error::ApiError;
+use crate::gateway::Shared;
+use crate::metrics::Page;
+
+/// State of everything, with 503 when something is broken.
+pub(crate) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
+    let active = shared.versions.active(&shared.engine);
+    let counts = shared.journal.counts();
+    let broken = broken(&shared, counts.as_ref().err());
+    let mut body = Map::new();
+    body.insert(
+        "status".into(),
+        if broken.is_none() { "ok" } else { "unhealthy" }.into(),
+    );
+    if let Some(reason) = &broken {
+        body.insert("reason".into(), reason.as_str().into());
+    }
+    body.insert("model".into(), shared.options.model_name.as_str().into());
+    body.insert(
+        "adapter".into(),
+        json!({"version": active.version, "digest": active.digest}),
+    );
+    body.insert("uptime_ms".into(), (now_ms() - shared.started_ms).into());
+    body.insert("stopping".into(), shared.stopping().into());
+    body.insert("engine".into(), engine(&shared));
+    if let Ok(counts) = counts {
+        loops(&mut body, &counts);
+        body.insert("journal".into(), json!(counts));
+    }
+    merge(&mut body, shared.status.status());
+    let status = match broken {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(Value::Object(body))).into_response()
+}
+
+/// Whether new requests should be sent here.
+pub(crate) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    let reason = if shared.stopping() {
+        Some("the server is stopping".to_owned())
+    } else {
+        broken(&shared, shared.journal.active_adapter().err().as_ref())
+    };
+    match reason {
+        None => Json(json!({"status": "ready"})).into_response(),
+        Some(reason) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Json(json!({"status": "not ready", "reason": reason})),
+        )
+            .into_response(),
+    }
+}
+
+/// Everything that can be counted, for Prometheus.
+pub(crate) async fn metrics(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::Operator)?;
+    let mut page = Page::default();
+    shared.metrics.write(&mut page);
+    let busy = shared
+        .options
+        .max_concurrent
+        .saturating_sub(shared.slots.available_permits());
+    page.gauge(
+        "clawhost_requests_in_progress",
+        "Requests being answered, streams included.",
+        busy as f64,
+    );
+    let active = shared.versions.active(&shared.engine);
+    page.gauge(
+        "clawhost_adapter_version",
+        "Version of the adapter that is served.",
+        active.version as f64,
+    );
+    numbers(&mut page, "clawhost_engine", &engine(&shared));
+    if let Ok(counts) = shared.journal.counts() {
+        tallies(&mut page, &json!(counts));
+    }
+    page.append(&shared.status.metrics());
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    Ok((kind, page.into_text()).into_response())
+}
+
+/// What is broken, if anything is.
+fn broken(shared: &Shared, journal: Option<&clawhost_journal::JournalError>) -> Option<String> {
+    if let Some(error) = journal {
+        tracing::error!(%error, "the journal cannot be read");
+        return Some("the journal cannot be read".to_owned());
+    }
+    shared.status.healthy().err()
+}
+
+fn engine(shared: &Shared) -> Value {
+    json!(shared.engine.stats())
+}
+
+/// What the journal knows of the loops; whoever runs them may say more.
+fn loops(body: &mut Map<String, Value>, counts: &Counts) {
+    let ready = counts
+        .judging
+        .get(&JudgingState::Ready)
+        .copied()
+        .unwrap_or(0);
+    let queued = counts
+        .samples
+        .get(&SampleState::Queued)
+        .copied()
+        .unwrap_or(0);
+    let steps: u64 = counts.steps.values().sum();
+    body.insert("judging".into(), json!({"ready": ready, "running": 0}));
+    body.insert(
+        "training".into(),
+        json!({"queued": queued, "running": false, "steps": steps}),
+    );
+}
+
+/// Lays `extra` over `body`, field by field where both are objects.
+fn merge(body: &mut Map<String, Value>, extra: Value) {
+    let Value::Object(extra) = extra else { return };
+    for (name, value) in extra {
+        match (body.get_mut(&name), value) {
+            (Some(Value::Object(have)), Value::Object(more)) => have.extend(more),
+            (_, value) => {
+                body.insert(name, value);
+            }
+        }
+    }
+}
+
+/// Each number in an object as a gauge.
+fn numbers(page: &mut Page, prefix: &str, object: &Value) {
+    for (name, value) in object.as_object().into_iter().flatten() {
+        if let Some(number) = value.as_f64() {
+            page.gauge(&format!("{prefix}_{name}"), "State of the engine.", number);
+        }
+    }
+}
+
+/// Each count of the journal: a number as it is, a tally by its words.
+fn tallies(page: &mut Page, counts: &Value) {
+    for (name, value) in counts.as_object().into_iter().flatten() {
+        let family = format!("clawhost_journal_{name}");
+        match value {
+            Value::Object(tally) => {
+                page.family(&family, "gauge", "Recorded, by state or reason.");
+                for (word, count) in tally {
+                    page.sample(&family, &[("by", word)], count.as_f64().unwrap_or(0.0));
+                }
+            }
+            value => page.gauge(&family, "Recorded.", value.as_f64().unwrap_or(0.0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_loops_say_is_laid_over_what_the_journal_knows() {
+        let mut body = Map::new();
+        body.insert("judging".into(), json!({"ready": 2, "running": 0}));
+        merge(
+            &mut body,
+            json!({"judging": {"running": 3}, "plugins": ["a"]}),
+        );
+        assert_eq!(
+            Value::Object(body),
+            json!({"judging": {"ready": 2, "running": 3}, "plugins": ["a"]})
+        );
+    }
+
+    #[test]
+    fn a_tally_becomes_labelled_samples() {
+        let mut page = Page::default();
+        tallies(&mut page, &json!({"turns": {"complete": 3}, "sessions": 2}));
+        let text = page.into_text();
+        assert!(
+            text.contains("clawhost_journal_turns{by=\"complete\"} 3\n"),
+            "{text}"
+        );
+        assert!(text.contains("clawhost_journal_sessions 2\n"), "{text}");
+    }
+}

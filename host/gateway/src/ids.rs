@@ -1,0 +1,73 @@
+//! Names for replies and requests that nobody can guess.
+
+use axum::http::HeaderMap;
+
+/// The id of a reply: what a client gives back with its feedback.
+pub(crate) fn response_id() -> String {
+    format!("chatcmpl-{:032x}", rand::random::<u128>())
+}
+
+/// The id of a request: the client's own `x-request-id` when it is short and printable, so that both
+/// sides' logs agree, else a fresh one.
+pub(crate) fn request_id(headers: &HeaderMap) -> String {
+    headers
+        .get("x-request-id")
+        .and_then(|value| value.to_str().ok())
+        .filter(|id| !id.is_empty() && id.len() <= 128 && id.bytes().all(|b| b.is_ascii_graphic()))
+        .map_or_else(
+            || format!("req_{:032x}", rand::random::<u128>()),
+            str::to_owned,
+        )
+}
+
+/// The trace id of a W3C `traceparent` header, which stays the same through one run of an agent.
+pub(crate) fn trace_id(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let id = text.split('-').nth(1)?;
+    let valid = id.len() == 32
+        && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && id.bytes().any(|byte| byte != b'0');
+    valid.then(|| id.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, value.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn ids_differ() {
+        assert_ne!(response_id(), response_id());
+        assert_ne!(request_id(&HeaderMap::new()), request_id(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_clients_request_id_is_kept_when_it_is_harmless() {
+        assert_eq!(request_id(&headers("x-request-id", "abc-1")), "abc-1");
+        assert_ne!(request_id(&headers("x-request-id", "a b")), "a b");
+        let long = "a".repeat(129);
+        assert_ne!(request_id(&headers("x-request-id", &long)), long);
+    }
+
+    #[test]
+    fn the_trace_id_is_read_from_traceparent() {
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let parent = format!("00-{id}-00f067aa0ba902b7-01");
+        assert_eq!(
+            trace_id(&headers("traceparent", &parent)).as_deref(),
+            Some(id)
+        );
+        for bad in [
+            "",
+            "00-xyz-1-01",
+            "00-00000000000000000000000000000000-1-01",
+        ] {
+            assert_eq!(trace_id(&headers("traceparent", bad)), None, "{bad}");
+        }
+    }
+}

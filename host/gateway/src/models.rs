@@ -1,0 +1,68 @@
+//! `/v1/models`: the served model, and each adapter version that a request can still name.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+
+use crate::auth::{Caller, Scope};
+use crate::error::ApiError;
+use crate::gateway::Shared;
+
+/// All models.
+pub(crate) async fn list(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Value>, ApiError> {
+    caller.require(Scope::Chat)?;
+    Ok(Json(json!({"object": "list", "data": all(&shared)})))
+}
+
+/// One model.
+pub(crate) async fn one(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    caller.require(Scope::Chat)?;
+    let Path(id) = path.map_err(|_| unknown(""))?;
+    all(&shared)
+        .into_iter()
+        .find(|model| model.get("id").and_then(Value::as_str) == Some(id.as_str()))
+        .map(Json)
+        .ok_or_else(|| unknown(&id))
+}
+
+fn unknown(id: &str) -> ApiError {
+    let shown: String = id.chars().take(120).collect();
+    ApiError::not_found(
+        "model_not_found",
+        format!("the model `{shown}` is not served here; `/v1/models` lists what is"),
+    )
+}
+
+fn all(shared: &Shared) -> Vec<Value> {
+    let name = &shared.options.model_name;
+    let active = shared.versions.active(&shared.engine);
+    let model = |id: String, version: u64, digest: &str| {
+        json!({
+            "id": id,
+            "object": "model",
+            "created": shared.started_ms / 1000,
+            "owned_by": "clawhost",
+            "max_model_len": shared.engine.model().config().max_position_embeddings,
+            "adapter": {"version": version, "digest": digest},
+        })
+    };
+    let mut models = vec![model(name.clone(), active.version, &active.digest)];
+    models.extend(shared.versions.all(&shared.engine).iter().map(|served| {
+        model(
+            format!("{name}:{}", served.version),
+            served.version,
+            &served.digest,
+        )
+    }));
+    models
+}

@@ -1,0 +1,115 @@
+//! Which adapter version serves a request: the active one, or one that the client names.
+//!
+//! Holding a [`Served`] keeps its adapter in memory, so only the last few versions that were seen are
+//! held; the base model is always there.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use clawhost_policy::{Engine, Served};
+
+use crate::error::ApiError;
+use crate::options::GatewayOptions;
+
+/// Digits of a digest that a person needs to tell two apart.
+const SHOWN_DIGEST: usize = 12;
+
+/// The last versions, newest last.
+pub(crate) struct Versions {
+    held: Mutex<VecDeque<Served>>,
+    keep: usize,
+}
+
+impl Versions {
+    /// Holds `keep` versions beside the active one.
+    pub(crate) fn new(keep: usize) -> Self {
+        Self {
+            held: Mutex::new(VecDeque::new()),
+            keep,
+        }
+    }
+
+    /// The active version, which is remembered.
+    pub(crate) fn active(&self, engine: &Engine) -> Served {
+        let active = engine.active();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.iter().all(|one| one.version != active.version) {
+            held.push_back(active.clone());
+            while held.len() > self.keep.saturating_add(1) {
+                held.pop_front();
+            }
+        }
+        active
+    }
+
+    /// All versions that a request can name, ascending, the base model first.
+    pub(crate) fn all(&self, engine: &Engine) -> Vec<Served> {
+        self.active(engine);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<Served> = held.iter().cloned().collect();
+        if all.iter().all(|one| one.version != 0) {
+            all.push(base());
+        }
+        all.sort_by_key(|one| one.version);
+        all
+    }
+
+    /// The version that a request asks for by its `model`, and the name under which it is answered.
+    pub(crate) fn resolve(
+        &self,
+        engine: &Engine,
+        options: &GatewayOptions,
+        model: Option<&str>,
+    ) -> Result<(Served, String), ApiError> {
+        let name = &options.model_name;
+        let asked = model.unwrap_or("").trim();
+        if asked.is_empty() || asked == name || options.aliases.iter().any(|alias| alias == asked) {
+            return Ok((self.active(engine), name.clone()));
+        }
+        let version = asked
+            .strip_prefix(name.as_str())
+            .and_then(|rest| rest.strip_prefix(':'));
+        if let Some(version) = version {
+            let wanted = match version {
+                "base" => Some(0),
+                version => version.parse::<u64>().ok(),
+            };
+            let found = wanted.and_then(|wanted| {
+                self.all(engine)
+                    .into_iter()
+                    .find(|served| served.version == wanted)
+            });
+            if let Some(served) = found {
+                return Ok((served, asked.to_owned()));
+            }
+        } else if options.aliases.iter().any(|alias| alias == "*") {
+            return Ok((self.active(engine), name.clone()));
+        }
+        let shown: String = asked.chars().take(120).collect();
+        Err(ApiError::bad_request(format!(
+            "the model `{shown}` is not served here; use `{name}`, or `{name}:VERSION` for a version \
+             that `/v1/models` lists"
+        ))
+        .param("model")
+        .code("model_not_found"))
+    }
+}
+
+/// The base model without any adapter.
+fn base() -> Served {
+    Served {
+        version: 0,
+        digest: String::new(),
+        adapter: None,
+    }
+}
+
+/// `version:digest-prefix`, as in the header `x-clawhost-adapter`.
+pub(crate) fn label(served: &Served) -> String {
+    let digest: String = served.digest.chars().take(SHOWN_DIGEST).collect();
+    if digest.is_empty() {
+        format!("{}:base", served.version)
+    } else {
+        format!("{}:{digest}", served.version)
+    }
+}
