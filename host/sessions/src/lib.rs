@@ -1,1 +1,47 @@
-//! Collecting turns from live traffic: continuity, next state, retries, idle
+//! Collecting from live traffic: which session a request belongs to, which older turn it answers, what it answers it
+//! with, what is a retry, and when a session is over.
+//!
+//! It works for a client that sends no header at all: continuity is anchored on our own replies. It refuses to guess
+//! silently (every turn carries the reason of its match), to drop a turn because it looks like a side request, to keep
+//! anything in memory that a restart would lose, and to score or train: it only writes what was seen to the journal.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `normalise` | what of a message survives a client's reformatting |
+//! | `anchor` | digests of a reply and of a request |
+//! | `likeness` | how alike two texts are when a client decorates them |
+//! | `history` | how much of two histories agrees |
+//! | `lookup` | the questions put to the journal, all answered by an index |
+//! | `matching` | the turn whose reply a request continues |
+//! | `ephemeral` | trailing messages that a client replaces in each request |
+//! | `doubt` | requests that look like housekeeping wait for proof |
+//! | `retry` | the same request again |
+//! | `following` | the next state: what came after our reply |
+//! | `deciding` | continue, fork, retry or new, with the reason |
+//! | `collecting` | [`Sessions`]: arrivals, completions, ends |
+//! | `idle` | ends sessions that nobody talks to any more |
+//! | `explain` | tells a person what became of each turn, and why |
+
+mod anchor;
+mod collecting;
+mod deciding;
+mod doubt;
+mod ephemeral;
+mod error;
+mod explain;
+mod following;
+mod history;
+mod idle;
+mod likeness;
+mod lookup;
+mod matching;
+mod normalise;
+mod options;
+mod request;
+mod retry;
+
+pub use anchor::reply_anchor;
+pub use collecting::Sessions;
+pub use error::SessionError;
+pub use options::SessionOptions;
+pub use request::{Arrived, Incoming, Reply};

@@ -1,0 +1,498 @@
+//! Continue, fork, retry or new: what an arrived request is, and why.
+//!
+//! | decision | means | next state |
+//! |---|---|---|
+//! | `continue` | it goes on from a reply of ours | to that turn, if it has none and nothing is in doubt |
+//! | `fork` | it goes on from a reply that was already continued otherwise | none: the first stays |
+//! | `retry` | it is the same request again | none: asking again says nothing about the first answer |
+//! | `new` | nothing of ours is in it | none |
+//!
+//! Only reads; the outcome is written by `collecting`.
+
+use clawhost_journal::{NextState, SessionId, TurnHit, TurnId, TurnKind, TurnRecord, TurnState};
+use serde_json::{Map, Value, json};
+
+use crate::anchor::{request_digest, trail};
+use crate::doubt;
+use crate::error::SessionError;
+use crate::following::Following;
+use crate::history::agreement;
+use crate::lookup::{Asker, Lookup};
+use crate::matching::{Found, Search, hundredths, search};
+use crate::normalise::{Plain, Role, list, plain_all};
+use crate::options::SessionOptions;
+use crate::request::Incoming;
+use crate::retry::{self, Repeated};
+
+/// A named session, and where its name came from.
+pub(crate) struct Named {
+    /// The name.
+    pub(crate) id: SessionId,
+    /// `header` or `body`.
+    pub(crate) origin: &'static str,
+}
+
+/// What is to be written for a request.
+pub(crate) struct Decision {
+    /// Session, or none where a new one is to be opened.
+    pub(crate) session: Option<SessionId>,
+    /// How it was found: `header`, `body`, `content` or `new`.
+    pub(crate) origin: &'static str,
+    /// The turn that is continued.
+    pub(crate) parent: Option<TurnId>,
+    /// Group of the request that is repeated.
+    pub(crate) group: Option<String>,
+    /// What the client declared.
+    pub(crate) kind: TurnKind,
+    /// Next states to hand out.
+    pub(crate) next: Vec<NextState>,
+    /// Digest of the request.
+    pub(crate) digest: String,
+    /// The explanation.
+    pub(crate) matched: Value,
+}
+
+/// One request under decision.
+pub(crate) struct Case<'a> {
+    pub(crate) lookup: Lookup<'a>,
+    pub(crate) options: &'a SessionOptions,
+    pub(crate) incoming: &'a Incoming,
+    pub(crate) now_ms: i64,
+    pub(crate) plain: Vec<Plain>,
+    pub(crate) named: Option<Named>,
+    pub(crate) kind: TurnKind,
+}
+
+impl<'a> Case<'a> {
+    /// Prepares a request for decision.
+    pub(crate) fn new(
+        lookup: Lookup<'a>,
+        options: &'a SessionOptions,
+        incoming: &'a Incoming,
+        named: Option<Named>,
+        now_ms: i64,
+    ) -> Self {
+        Self {
+            lookup,
+            options,
+            incoming,
+            now_ms,
+            plain: plain_all(&incoming.messages),
+            named,
+            kind: declared_kind(incoming),
+        }
+    }
+
+    /// Decides.
+    pub(crate) fn decide(&self) -> Result<Decision, SessionError> {
+        let mut decision = match &self.named {
+            Some(named) => self.of_named(named)?,
+            None => self.by_content()?,
+        };
+        decision.kind = self.kind;
+        if let Some(matched) = decision.matched.as_object_mut() {
+            let declared = self.incoming.turn_type.as_deref();
+            if let Some(word) = declared {
+                matched.insert("turn_type".to_owned(), word.into());
+            }
+            if self.incoming.session_done {
+                matched.insert("session_done".to_owned(), true.into());
+            }
+            matched.insert("by".to_owned(), decision.origin.into());
+            matched.insert(
+                "mark".to_owned(),
+                json!({"user": self.incoming.user, "trace": self.incoming.trace, "trail": trail(&self.plain)}),
+            );
+        }
+        Ok(decision)
+    }
+
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            key: self.incoming.key.as_deref(),
+            user: self.incoming.user.as_deref(),
+            trace: self.incoming.trace.as_deref(),
+        }
+    }
+
+    fn digest(&self, without: Option<usize>) -> String {
+        let kept = self
+            .plain
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| Some(*at) != without)
+            .map(|(_, message)| message);
+        request_digest(kept, &self.incoming.tools)
+    }
+
+    fn by_content(&self) -> Result<Decision, SessionError> {
+        let mut search = search(&self.lookup, &self.asker(), &self.plain, None)?;
+        match search.found.take() {
+            Some(found) => self.continuing(found, &search),
+            None => self.opening(&search),
+        }
+    }
+
+    fn of_named(&self, named: &Named) -> Result<Decision, SessionError> {
+        let turns = self.lookup.session(&named.id)?;
+        if turns.is_empty() {
+            return Ok(self.settled(
+                "new",
+                "first request under this session id",
+                self.digest(None),
+                &Search::default(),
+            ));
+        }
+        let mut search = search(&self.lookup, &self.asker(), &self.plain, Some(&named.id))?;
+        if let Some(found) = search.found.take() {
+            return self.continuing(found, &search);
+        }
+        let digest = self.digest(None);
+        let repeated = retry::of_named(
+            &self.lookup,
+            &digest,
+            &named.id,
+            self.now_ms,
+            self.options.retry_window,
+        )?;
+        match repeated {
+            Some(repeated) => Ok(self.repeating(repeated, digest, &search)),
+            None => self.following_in_order(&turns, &search),
+        }
+    }
+
+    /// A reply of ours is in the request.
+    fn continuing(&self, found: Found, search: &Search) -> Result<Decision, SessionError> {
+        let Found {
+            turn,
+            place,
+            agreement,
+            why,
+        } = found;
+        let previous = plain_all(list(&turn.messages));
+        let following = Following::after(place, &self.plain, &previous);
+        let digest = self.digest(following.ephemeral);
+        if let Some(repeated) = retry::of_continuation(&self.lookup, &digest, turn.id)? {
+            let mut decision = self.repeating(repeated, digest, search);
+            note(
+                &mut decision.matched,
+                "agreed",
+                hundredths(agreement.of_request).into(),
+            );
+            self.note_ephemeral(&mut decision.matched, &following);
+            return Ok(decision);
+        }
+        let went_on = match &turn.next_state {
+            Some(known) => Some(self.other_way(&turn, known, &following)?),
+            None => None,
+        };
+        let (word, reason) = match went_on {
+            Some(Way::Fork(how)) => (
+                "fork",
+                format!("goes back to the reply of turn {} ({why}): {how}", turn.id),
+            ),
+            Some(Way::On(how)) => (
+                "continue",
+                format!("goes on from the reply of turn {} ({why}): {how}", turn.id),
+            ),
+            None => (
+                "continue",
+                format!("goes on from the reply of turn {}: {why}", turn.id),
+            ),
+        };
+        let mut decision = self.settled(word, &reason, digest, search);
+        if self.named.is_none() {
+            decision.origin = "content";
+            decision.session = Some(turn.session.clone());
+        }
+        decision.parent = Some(turn.id);
+        note(&mut decision.matched, "parent", json!(turn.id));
+        note(&mut decision.matched, "place", place.into());
+        note(
+            &mut decision.matched,
+            "agreed",
+            hundredths(agreement.of_request).into(),
+        );
+        self.note_ephemeral(&mut decision.matched, &following);
+        self.hand_out(&mut decision, &turn, &previous, &following)?;
+        Ok(decision)
+    }
+
+    /// A named session in whose request no reply of ours was found: its turns follow in order.
+    fn following_in_order(
+        &self,
+        turns: &[TurnHit],
+        search: &Search,
+    ) -> Result<Decision, SessionError> {
+        let before = turns
+            .iter()
+            .find(|turn| turn.state == TurnState::Complete && turn.kind != TurnKind::Side);
+        let Some(turn) = before
+            .map(|hit| self.lookup.turn(hit.id))
+            .transpose()?
+            .flatten()
+        else {
+            let reason = "the session was named, and none of its turns has a whole reply that could be continued";
+            return Ok(self.settled("continue", reason, self.digest(None), search));
+        };
+        let previous = plain_all(list(&turn.messages));
+        let following = Following::after_last(&self.plain, &previous);
+        let digest = self.digest(following.ephemeral);
+        let reason = format!(
+            "the session was named; our replies are not in the request, so it follows turn {} in order",
+            turn.id
+        );
+        let mut decision = self.settled("continue", &reason, digest, search);
+        decision.parent = Some(turn.id);
+        note(&mut decision.matched, "parent", json!(turn.id));
+        note(
+            &mut decision.matched,
+            "agreed",
+            hundredths(agreement(&self.plain, &previous).of_request).into(),
+        );
+        self.note_ephemeral(&mut decision.matched, &following);
+        self.hand_out(&mut decision, &turn, &previous, &following)?;
+        Ok(decision)
+    }
+
+    /// No reply of ours is in the request.
+    fn opening(&self, search: &Search) -> Result<Decision, SessionError> {
+        let (asker, window) = (self.asker(), self.options.retry_window);
+        let digest = self.digest(None);
+        if let Some(repeated) =
+            retry::of_opening(&self.lookup, &asker, &digest, self.now_ms, window)?
+        {
+            return Ok(self.repeating(repeated, digest, search));
+        }
+        let said = self
+            .plain
+            .iter()
+            .filter(|message| message.role != Role::System)
+            .count();
+        let asks_more = said > 1
+            && self
+                .plain
+                .last()
+                .is_some_and(|last| last.role == Role::User);
+        if asks_more {
+            let shorter = self.digest(self.plain.len().checked_sub(1));
+            if let Some(turn) =
+                retry::of_dropped_reply(&self.lookup, &asker, &shorter, self.now_ms, window)?
+            {
+                let reason = format!(
+                    "asks what turn {} asked and more, without our reply to it",
+                    turn.id
+                );
+                let mut decision = self.settled("fork", &reason, digest, search);
+                decision.origin = "content";
+                decision.session = Some(turn.session);
+                return Ok(decision);
+            }
+        }
+        let replies = self
+            .plain
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
+        let reason = match (replies, search.considered) {
+            (0, _) => "no reply is in the request: a conversation begins",
+            (_, 0) => {
+                "no reply in the request is ours: another model's conversation, or one from before this journal"
+            }
+            _ => "replies like these are ours, but the history in front of them is another one",
+        };
+        Ok(self.settled("new", reason, digest, search))
+    }
+
+    fn repeating(&self, repeated: Repeated, digest: String, search: &Search) -> Decision {
+        let Repeated { turn, why } = repeated;
+        let mut decision = self.settled("retry", &why, digest, search);
+        if self.named.is_none() {
+            decision.origin = "content";
+            decision.session = Some(turn.session);
+        }
+        decision.parent = turn.parent;
+        decision.group = Some(turn.group);
+        note(&mut decision.matched, "retry_of", json!(turn.id));
+        note(&mut decision.matched, "parent", json!(turn.parent));
+        decision
+    }
+
+    fn settled(&self, word: &str, reason: &str, digest: String, search: &Search) -> Decision {
+        Decision {
+            session: self.named.as_ref().map(|named| named.id.clone()),
+            origin: self.named.as_ref().map_or("new", |named| named.origin),
+            parent: None,
+            group: None,
+            kind: self.kind,
+            next: Vec::new(),
+            digest,
+            matched: json!({
+                "decision": word,
+                "reason": reason,
+                "agreed": null,
+                "considered": search.considered,
+                "compared": search.compared,
+                "candidates": search.listed,
+            }),
+        }
+    }
+
+    /// How a request relates to what already followed the same reply.
+    fn other_way(
+        &self,
+        turn: &TurnRecord,
+        known: &Value,
+        following: &Following,
+    ) -> Result<Way, SessionError> {
+        let known = plain_all(list(known));
+        let now: Vec<&Plain> = following.plain(&self.plain).collect();
+        let begins_alike =
+            now.len() >= known.len() && now.iter().zip(&known).all(|(a, b)| a.mark == b.mark);
+        if begins_alike && following.unknown_reply {
+            return Ok(Way::On("the reply that came after it is not ours as it stands there, edited or of another model".to_owned()));
+        }
+        if begins_alike && now.len() > known.len() {
+            return Ok(Way::Fork(
+                "our answer to what followed it was dropped and more was asked".to_owned(),
+            ));
+        }
+        let children = self.lookup.children(turn.id)?;
+        if let Some(other) = children
+            .iter()
+            .find(|child| child.state == TurnState::Generating)
+        {
+            return Ok(Way::Fork(format!(
+                "turn {} is going on from it at the same time",
+                other.id
+            )));
+        }
+        Ok(Way::Fork(
+            "an earlier message was edited, or something else is asked beside it".to_owned(),
+        ))
+    }
+
+    /// Hands the next state to the continued turn, or says why not; and the one that a doubtful request kept back.
+    fn hand_out(
+        &self,
+        decision: &mut Decision,
+        turn: &TurnRecord,
+        previous: &[Plain],
+        following: &Following,
+    ) -> Result<(), SessionError> {
+        let told: Vec<&Plain> = following.plain(&self.plain).collect();
+        let refused = if self.kind == TurnKind::Side {
+            Some("this request was declared a side request")
+        } else if turn.kind == TurnKind::Side {
+            Some("that turn was declared a side turn")
+        } else if turn.next_state.is_some() {
+            Some("that turn already has one")
+        } else if turn.state != TurnState::Complete {
+            Some("the reply of that turn was cut off")
+        } else if following.is_empty(&self.plain) {
+            Some("nobody said anything after that reply")
+        } else {
+            None
+        };
+        let doubt = match self.kind {
+            TurnKind::Unknown if refused.is_none() => doubt::about(
+                &self.plain,
+                &self.incoming.tools,
+                previous,
+                list(&turn.tools),
+                &told,
+                &self.options.housekeeping,
+            ),
+            _ => None,
+        };
+        let mut messages = following.messages(&self.incoming.messages);
+        let report = if let Some(why) = refused {
+            json!({"turn": turn.id, "handed": false, "why": why})
+        } else if let Some(doubt) = doubt {
+            let why = format!(
+                "waits for proof: {doubt}; if the conversation goes on from this reply, it counts"
+            );
+            json!({"turn": turn.id, "handed": false, "why": why, "kept_back": messages.take()})
+        } else {
+            decision.next.extend(self.kept_back(turn)?);
+            let count = told.len();
+            decision.next.push(NextState {
+                turn: turn.id,
+                messages: messages.take(),
+                ms: self.now_ms,
+            });
+            json!({"turn": turn.id, "handed": true, "messages": count})
+        };
+        note(&mut decision.matched, "next_state", report);
+        Ok(())
+    }
+
+    /// Next states that `turn`'s own request, and doubtful ones before it, kept back: now that the conversation goes on
+    /// from there, the doubt is gone.
+    fn kept_back(&self, turn: &TurnRecord) -> Result<Vec<NextState>, SessionError> {
+        let mut proved = Vec::new();
+        let mut link = kept_back_by(turn);
+        while let Some((parent, messages)) = link {
+            let Some(parent) = self.lookup.turn(parent)? else {
+                break;
+            };
+            if parent.next_state.is_some()
+                || parent.state != TurnState::Complete
+                || parent.kind == TurnKind::Side
+            {
+                break;
+            }
+            link = kept_back_by(&parent);
+            proved.push(NextState {
+                turn: parent.id,
+                messages,
+                ms: self.now_ms,
+            });
+        }
+        Ok(proved)
+    }
+
+    fn note_ephemeral(&self, matched: &mut Value, following: &Following) {
+        if let Some(message) = following.ephemeral.and_then(|at| self.plain.get(at)) {
+            let begins: String = message.text.chars().take(60).collect();
+            note(
+                matched,
+                "ephemeral",
+                json!({"begins": begins, "why": "this client replaces its last message in each request"}),
+            );
+        }
+    }
+}
+
+/// What a turn's request kept back in doubt, and from which turn.
+fn kept_back_by(turn: &TurnRecord) -> Option<(TurnId, Value)> {
+    let messages = turn.matched.get("next_state")?.get("kept_back")?;
+    Some((turn.parent?, messages.clone()))
+}
+
+enum Way {
+    On(String),
+    Fork(String),
+}
+
+fn declared_kind(incoming: &Incoming) -> TurnKind {
+    match incoming
+        .turn_type
+        .as_deref()
+        .map(|word| word.trim().to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("main") => TurnKind::Main,
+        Some("side") => TurnKind::Side,
+        _ => TurnKind::Unknown,
+    }
+}
+
+fn note(matched: &mut Value, name: &str, value: Value) {
+    if !matched.is_object() {
+        *matched = Value::Object(Map::new());
+    }
+    if let Some(fields) = matched.as_object_mut() {
+        fields.insert(name.to_owned(), value);
+    }
+}

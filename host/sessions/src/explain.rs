@@ -1,0 +1,349 @@
+//! Tells a person what became of each turn, and why: how it was matched, what followed it, what the judges said, whether
+//! it trained and which adapter came of it. Only reads; texts are shortened, the export has them whole.
+
+use clawhost_journal::{
+    Feedback, Journal, JudgingState, SampleRecord, SampleState, SessionId, SessionRecord, TurnId,
+    TurnKind, TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
+};
+use serde_json::{Value, json};
+
+use crate::collecting::Sessions;
+use crate::error::SessionError;
+use crate::normalise::{Plain, Role, list};
+
+/// Characters shown of a text.
+const SHOWN: usize = 240;
+
+impl Sessions {
+    /// Every turn of a session with its story; none for a session that does not exist.
+    ///
+    /// # Errors
+    /// [`SessionError::Journal`] when the record cannot be read.
+    pub fn explain(&self, session: &SessionId) -> Result<Option<Value>, SessionError> {
+        let Some(record) = self.journal.session(session)? else {
+            return Ok(None);
+        };
+        let turns = self.journal.session_turns(session)?;
+        let told = turns
+            .iter()
+            .map(|turn| story(&self.journal, turn, &turns))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut explained = session_head(&record);
+        if let Some(fields) = explained.as_object_mut() {
+            fields.insert("turns".to_owned(), told.into());
+        }
+        Ok(Some(explained))
+    }
+
+    /// The story of one turn; none for a turn that does not exist.
+    ///
+    /// # Errors
+    /// [`SessionError::Journal`] when the record cannot be read.
+    pub fn explain_turn(&self, turn: TurnId) -> Result<Option<Value>, SessionError> {
+        let Some(turn) = self.journal.turn(turn)? else {
+            return Ok(None);
+        };
+        let around = self.journal.session_turns(&turn.session)?;
+        Ok(Some(story(&self.journal, &turn, &around)?))
+    }
+}
+
+fn session_head(session: &SessionRecord) -> Value {
+    json!({
+        "session": session.id,
+        "origin": session.origin,
+        "key": session.key,
+        "user": session.user,
+        "started_ms": session.started_ms,
+        "last_ms": session.last_ms,
+        "ended_ms": session.ended_ms,
+        "end_reason": session.end_reason,
+    })
+}
+
+fn story(
+    journal: &Journal,
+    turn: &TurnRecord,
+    around: &[TurnRecord],
+) -> Result<Value, SessionError> {
+    let verdicts = journal.verdicts(turn.id)?;
+    let samples = journal.samples_of(turn.id)?;
+    let sample = samples.iter().max_by_key(|sample| sample.id);
+    let step = sample
+        .and_then(|sample| sample.step)
+        .map(|step| journal.step(step))
+        .transpose()?
+        .flatten();
+    let learned = step.as_ref().and_then(|step| step.adapter);
+    let siblings: Vec<TurnId> = around
+        .iter()
+        .filter(|other| other.group == turn.group && other.id != turn.id)
+        .map(|other| other.id)
+        .collect();
+    let asked = list(&turn.messages)
+        .iter()
+        .map(Plain::of)
+        .rfind(|message| message.role == Role::User);
+    let reply = turn.completion.as_ref();
+    let story = Story {
+        turn,
+        around,
+        verdicts: &verdicts,
+        sample,
+        learned,
+    };
+    Ok(json!({
+        "turn": turn.id,
+        "session": turn.session,
+        "seq": turn.seq,
+        "response_id": turn.response_id,
+        "choice": turn.choice,
+        "group": turn.group,
+        "siblings": siblings,
+        "parent": turn.parent,
+        "kind": turn.kind,
+        "state": turn.state,
+        "finish": reply.map(|reply| reply.finish),
+        "received_ms": turn.received_ms,
+        "completed_ms": reply.map(|reply| reply.ms),
+        "adapter_version": turn.adapter_version,
+        "adapter_digest": turn.adapter_digest,
+        "matched": shown_match(&turn.matched),
+        "asked": asked.map(|message| shortened(&message.text)),
+        "reply": reply.map(|reply| said(&Plain::of(&reply.reply))),
+        "next_state": turn.next_state.as_ref().map(shown_messages),
+        "next_ms": turn.next_ms,
+        "judging": turn.judging,
+        "feedback": turn.feedback.iter().map(shown_feedback).collect::<Vec<_>>(),
+        "verdicts": verdicts.iter().map(shown_verdict).collect::<Vec<_>>(),
+        "sample": sample.map(shown_sample),
+        "step": step.as_ref().map(|step| json!({"step": step.id, "outcome": step.outcome, "reason": step.reason, "adapter_version": step.adapter})),
+        "trained": story.trained(),
+        "why": story.why(),
+    }))
+}
+
+/// Everything that a sentence about a turn needs.
+struct Story<'a> {
+    turn: &'a TurnRecord,
+    around: &'a [TurnRecord],
+    verdicts: &'a [VerdictRecord],
+    sample: Option<&'a SampleRecord>,
+    learned: Option<u64>,
+}
+
+impl Story<'_> {
+    fn trained(&self) -> bool {
+        self.sample
+            .is_some_and(|sample| sample.state == SampleState::Trained)
+    }
+
+    /// One sentence: how it trained, or why it did not (yet).
+    fn why(&self) -> String {
+        match (self.turn.state, self.sample) {
+            (TurnState::Generating, _) => "Its reply is still being made.".to_owned(),
+            (TurnState::Aborted | TurnState::Failed, _) => {
+                format!(
+                    "Its reply was cut off ({}), and a cut reply never trains.",
+                    self.reason("no reason recorded")
+                )
+            }
+            (TurnState::Complete, Some(sample)) => self.why_with(sample),
+            (TurnState::Complete, None) => self.why_without(),
+        }
+    }
+
+    fn why_with(&self, sample: &SampleRecord) -> String {
+        let step = sample
+            .step
+            .map_or_else(|| "a step".to_owned(), |step| format!("step {step}"));
+        match sample.state {
+            SampleState::Queued => format!(
+                "It waits for the next training step with reward {}.",
+                sample.reward
+            ),
+            SampleState::Dropped => {
+                format!(
+                    "Its sample was dropped: {}.",
+                    sample.reason.as_deref().unwrap_or("no reason recorded")
+                )
+            }
+            SampleState::Trained => {
+                let advantage = sample.advantage.map_or_else(String::new, |advantage| {
+                    format!(" with advantage {advantage:.3}")
+                });
+                match self.learned {
+                    Some(version) => format!(
+                        "It trained in {step}{advantage}; adapter version {version} came of it."
+                    ),
+                    None => {
+                        format!("It was part of {step}{advantage}, which published no adapter.")
+                    }
+                }
+            }
+        }
+    }
+
+    fn why_without(&self) -> String {
+        match self.turn.judging {
+            JudgingState::Ready => "Something followed it, and it waits to be judged.".to_owned(),
+            JudgingState::Done => self.why_judged(),
+            JudgingState::Skipped if self.turn.reason.as_deref() == Some("no-next-state") => {
+                "Its session ended before anything followed it; feedback can still come.".to_owned()
+            }
+            JudgingState::Skipped => {
+                format!("It was not judged: {}.", self.reason("no reason recorded"))
+            }
+            JudgingState::Waiting => self.why_waiting(),
+        }
+    }
+
+    fn why_judged(&self) -> String {
+        let refusals: Vec<String> = self
+            .verdicts
+            .iter()
+            .filter_map(|verdict| match &verdict.outcome {
+                VerdictOutcome::None { reason } => Some(format!("{}: {reason}", verdict.source)),
+                VerdictOutcome::Verdict { .. } => None,
+            })
+            .collect();
+        if let Some(reason) = self.turn.reason.as_deref() {
+            return format!("It was judged and gave no sample: {reason}.");
+        }
+        if self.verdicts.is_empty() {
+            return "It was judged, but no judge is recorded.".to_owned();
+        }
+        if refusals.len() == self.verdicts.len() {
+            return format!(
+                "No judge gave a verdict ({}), and no verdict is not a zero.",
+                refusals.join("; ")
+            );
+        }
+        let refused = |verdict: &VerdictRecord| {
+            matches!(
+                verdict.outcome,
+                VerdictOutcome::Verdict { accept: false, .. }
+            )
+        };
+        match self.verdicts.iter().find(|verdict| refused(verdict)) {
+            Some(verdict) => format!(
+                "{} did not let it train: {}.",
+                verdict.source,
+                shortened(&verdict.rationale).trim_end_matches('.')
+            ),
+            None => "Its verdict was neutral: nothing to learn in either direction.".to_owned(),
+        }
+    }
+
+    fn why_waiting(&self) -> String {
+        if self.turn.kind == TurnKind::Side {
+            return "The client declared it a side turn; side turns are not judged by what follows.".to_owned();
+        }
+        let later = |other: &&TurnRecord| other.id > self.turn.id;
+        let again = self.around.iter().filter(later).find(|other| {
+            other.group == self.turn.group && other.response_id != self.turn.response_id
+        });
+        if let Some(again) = again {
+            return format!(
+                "The same was asked again (turn {}) and nothing followed this reply.",
+                again.id
+            );
+        }
+        let chosen = self.around.iter().find(|other| {
+            other.response_id == self.turn.response_id
+                && other.id != self.turn.id
+                && other.next_state.is_some()
+        });
+        if let Some(chosen) = chosen {
+            return format!(
+                "The client went on with another choice of this response (turn {}).",
+                chosen.id
+            );
+        }
+        let doubted = self.around.iter().filter(later).find(|other| {
+            other.parent == Some(self.turn.id)
+                && other.matched.pointer("/next_state/kept_back").is_some()
+        });
+        match doubted {
+            Some(doubted) => format!(
+                "Turn {} goes on from it but may be housekeeping; it counts once the conversation goes on from there.",
+                doubted.id
+            ),
+            None => "Nothing has followed it yet.".to_owned(),
+        }
+    }
+
+    fn reason<'b>(&'b self, unknown: &'b str) -> &'b str {
+        self.turn.reason.as_deref().unwrap_or(unknown)
+    }
+}
+
+/// The match as a person reads it: without marks that only machines compare, without messages shown elsewhere.
+fn shown_match(matched: &Value) -> Value {
+    let mut shown = matched.clone();
+    if let Some(mark) = shown.get_mut("mark").and_then(Value::as_object_mut) {
+        mark.remove("trail");
+    }
+    if let Some(kept) = shown.pointer_mut("/next_state/kept_back") {
+        *kept = shown_messages(&kept.take());
+    }
+    shown
+}
+
+fn shown_messages(messages: &Value) -> Value {
+    list(messages)
+        .iter()
+        .map(|message| json!({"role": message.get("role"), "says": said(&Plain::of(message))}))
+        .collect()
+}
+
+fn shown_feedback(feedback: &Feedback) -> Value {
+    json!({"score": feedback.score, "text": feedback.text.as_deref().map(shortened), "ms": feedback.ms})
+}
+
+fn shown_verdict(verdict: &VerdictRecord) -> Value {
+    let (reward, accept, reason) = match &verdict.outcome {
+        VerdictOutcome::Verdict { reward, accept } => (Some(*reward), Some(*accept), None),
+        VerdictOutcome::None { reason } => (None, None, Some(reason)),
+    };
+    json!({
+        "source": verdict.source,
+        "digest": verdict.digest,
+        "reward": reward,
+        "accept": accept,
+        "no_verdict": reason,
+        "votes": verdict.votes,
+        "rationale": shortened(&verdict.rationale),
+        "ms": verdict.ms,
+    })
+}
+
+fn shown_sample(sample: &SampleRecord) -> Value {
+    json!({
+        "sample": sample.id,
+        "state": sample.state,
+        "reward": sample.reward,
+        "advantage": sample.advantage,
+        "baseline_key": sample.baseline_key,
+        "reason": sample.reason,
+        "tokens": sample.token_ids.len(),
+    })
+}
+
+fn said(message: &Plain) -> String {
+    let mut said = shortened(&message.text);
+    for (name, arguments) in &message.calls {
+        if !said.is_empty() {
+            said.push(' ');
+        }
+        said.push_str(&format!("[calls {name} {}]", shortened(arguments)));
+    }
+    said
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,28 @@
+//! The few values that an operator may set.
+
+use std::time::Duration;
+
+use crate::doubt;
+
+/// How sessions are told apart and when they end.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// A session with no request for this long is over. Default 30 minutes.
+    pub idle: Duration,
+    /// How long after its reply an identical *opening* request still counts as a retry and not as another conversation.
+    /// Requests that contain one of our replies need no window. Default 10 minutes.
+    pub retry_window: Duration,
+    /// Wording (lower case) by which housekeeping requests of known clients are recognised. Such a request is not
+    /// taken as somebody's reaction until the conversation goes on from its reply. Default: wording of common clients.
+    pub housekeeping: Vec<String>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(30 * 60),
+            retry_window: Duration::from_secs(10 * 60),
+            housekeeping: doubt::known_wording(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What crosses the border of this crate: a request as the gateway read it, a reply as the engine made it.
+
+use clawhost_journal::{Finish, SessionId, TurnId};
+use serde_json::Value;
+
+/// One chat request, as it arrived and before anything was generated.
+#[derive(Clone, Debug, Default)]
+pub struct Incoming {
+    /// Identity of the response; shared by all `n` choices.
+    pub response_id: String,
+    /// Number of choices asked for, at least 1.
+    pub n: u32,
+    /// `X-Session-Id`; wins over everything.
+    pub session_header: Option<String>,
+    /// Body field `session_id`; wins over content.
+    pub session_body: Option<String>,
+    /// `X-Turn-Type` or body field `turn_type`: `main` or `side`. Anything else counts as undeclared.
+    pub turn_type: Option<String>,
+    /// `X-Session-Done` or body field `session_done`: the session ends with this turn.
+    pub session_done: bool,
+    /// Name of the API key that was used, where keys are configured.
+    pub key: Option<String>,
+    /// Body field `user`.
+    pub user: Option<String>,
+    /// Trace id of the `traceparent` header.
+    pub trace: Option<String>,
+    /// Messages in OpenAI shape, as sent.
+    pub messages: Vec<Value>,
+    /// Tool declarations in OpenAI shape, as sent.
+    pub tools: Vec<Value>,
+    /// Token ids of the rendered prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Sampling parameters in force, as JSON.
+    pub sampling: Value,
+    /// Sampling temperature in force.
+    pub temperature: f32,
+    /// Model name that was asked for.
+    pub model: String,
+    /// Adapter version that serves this request; 0 is the base model.
+    pub adapter_version: u64,
+    /// Digest of that adapter.
+    pub adapter_digest: String,
+}
+
+/// Where an arrived request was filed.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    /// Session that the request belongs to.
+    pub session: SessionId,
+    /// One turn per choice, in order of the choices.
+    pub turns: Vec<TurnId>,
+    /// The decision and its reason, as kept in the journal.
+    pub matched: Value,
+}
+
+/// One finished (or cut off) choice.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The assistant message in OpenAI shape, as sent to the client.
+    pub message: Value,
+    /// Why generation ended.
+    pub finish: Finish,
+    /// Sampled token ids.
+    pub token_ids: Vec<u32>,
+    /// Log-probability of each token under the distribution really sampled from.
+    pub logprobs: Vec<f32>,
+    /// Log-probability of each token under the full softmax at the sampling temperature.
+    pub full_logprobs: Vec<f32>,
+}

@@ -1,0 +1,138 @@
+//! The one builder: a server without an engine, and requests in shorthand.
+
+use std::cell::Cell;
+
+use clawhost_journal::{Finish, Journal, SessionId, TurnId, TurnRecord};
+use clawhost_sessions::{Arrived, Incoming, Reply, SessionOptions, Sessions};
+use serde_json::{Value, json};
+
+/// A message in shorthand: `s:` system, `u:` user, `a:` assistant, `t:` tool result, `c:name {arguments}` tool call.
+pub(crate) fn message(line: &str) -> Value {
+    let (role, text) = line.split_once(':').expect("shorthand is `role:text`");
+    match role {
+        "s" => json!({"role": "system", "content": text}),
+        "u" => json!({"role": "user", "content": text}),
+        "a" => json!({"role": "assistant", "content": text}),
+        "t" => json!({"role": "tool", "tool_call_id": "call_1", "content": text}),
+        "c" => {
+            let (name, arguments) = text
+                .split_once(' ')
+                .expect("a call is `c:name {arguments}`");
+            json!({"role": "assistant", "content": null, "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}]})
+        }
+        other => panic!("unknown shorthand `{other}`"),
+    }
+}
+
+/// Messages in shorthand.
+pub(crate) fn talk(lines: &[&str]) -> Vec<Value> {
+    lines.iter().map(|line| message(line)).collect()
+}
+
+/// A request of these messages; change its fields as needed.
+pub(crate) fn request(messages: Vec<Value>) -> Incoming {
+    Incoming {
+        n: 1,
+        messages,
+        prompt_ids: vec![1, 2, 3],
+        sampling: json!({"temperature": 1.0}),
+        temperature: 1.0,
+        model: "m".to_owned(),
+        ..Incoming::default()
+    }
+}
+
+/// The reply that the engine would have made.
+pub(crate) fn reply(message: Value) -> Reply {
+    let finish = if message.get("tool_calls").is_some() {
+        Finish::ToolCalls
+    } else {
+        Finish::Stop
+    };
+    Reply {
+        message,
+        finish,
+        token_ids: vec![7, 8],
+        logprobs: vec![-0.5, -0.25],
+        full_logprobs: vec![-0.5, -0.25],
+    }
+}
+
+/// A server as far as sessions are concerned.
+pub(crate) struct Server {
+    pub(crate) journal: Journal,
+    pub(crate) sessions: Sessions,
+    responses: Cell<u32>,
+}
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        Self::with(SessionOptions::default())
+    }
+
+    pub(crate) fn with(options: SessionOptions) -> Self {
+        let journal = Journal::in_memory().unwrap();
+        Self {
+            sessions: Sessions::new(journal.clone(), options),
+            journal,
+            responses: Cell::new(0),
+        }
+    }
+
+    /// Everything in memory is lost; the journal stays.
+    pub(crate) fn restart(&mut self) {
+        self.journal.recover().unwrap();
+        self.sessions = Sessions::new(self.journal.clone(), SessionOptions::default());
+    }
+
+    /// Files a request; nothing is answered yet.
+    pub(crate) fn ask(&self, mut incoming: Incoming) -> Arrived {
+        self.responses.set(self.responses.get() + 1);
+        incoming.response_id = format!("chatcmpl-{}", self.responses.get());
+        self.sessions.arrive(incoming).unwrap()
+    }
+
+    /// Answers a turn.
+    pub(crate) fn answer(&self, turn: TurnId, message: Value) {
+        self.sessions.complete(turn, reply(message)).unwrap();
+    }
+
+    /// Files a request and answers each of its choices with the same message.
+    pub(crate) fn exchange(&self, incoming: Incoming, answer: &str) -> Arrived {
+        let arrived = self.ask(incoming);
+        for turn in &arrived.turns {
+            self.answer(*turn, message(answer));
+        }
+        arrived
+    }
+
+    pub(crate) fn turn(&self, turn: TurnId) -> TurnRecord {
+        self.journal.turn(turn).unwrap().unwrap()
+    }
+
+    /// Texts of the next state of a turn.
+    pub(crate) fn next(&self, turn: TurnId) -> Option<Vec<String>> {
+        self.turn(turn).next_state.map(|messages| {
+            messages
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|message| message["content"].as_str().unwrap_or_default().to_owned())
+                .collect()
+        })
+    }
+
+    pub(crate) fn session_count(&self) -> usize {
+        self.journal.sessions(100_000).unwrap().len()
+    }
+
+    pub(crate) fn ended(&self, session: &SessionId) -> Option<String> {
+        self.journal.session(session).unwrap().unwrap().end_reason
+    }
+}
+
+/// The decision of an arrival.
+pub(crate) fn decision(arrived: &Arrived) -> &str {
+    arrived.matched["decision"].as_str().unwrap()
+}

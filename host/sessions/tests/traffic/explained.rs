@@ -1,0 +1,261 @@
+//! A person can read what became of every turn.
+
+use clawhost_journal::{
+    Feedback, NewAdapter, NewSample, NewStep, NewVerdict, SampleId, StepOutcome, TurnId,
+    VerdictOutcome, now_ms,
+};
+use clawhost_sessions::Incoming;
+use serde_json::{Value, json};
+
+use crate::builder::{Server, request, talk};
+
+fn verdict(outcome: VerdictOutcome) -> NewVerdict {
+    NewVerdict {
+        source: "plugin:judge-next-state".to_owned(),
+        digest: Some("ab".repeat(32)),
+        outcome,
+        votes: json!([1, 1, 0]),
+        rationale: "the person said thanks".to_owned(),
+        metrics: json!({}),
+        ms: now_ms(),
+    }
+}
+
+fn rewarded(server: &Server, turn: TurnId, reward: f32) -> SampleId {
+    let sample = NewSample {
+        turn,
+        reward,
+        baseline_key: "live".to_owned(),
+        provenance: json!({}),
+    };
+    let verdicts = [verdict(VerdictOutcome::Verdict {
+        reward,
+        accept: true,
+    })];
+    server
+        .journal
+        .commit_judgement(turn, &verdicts, Some(&sample), None, &[])
+        .unwrap()
+        .unwrap()
+}
+
+fn why(server: &Server, turn: TurnId) -> String {
+    server.sessions.explain_turn(turn).unwrap().unwrap()["why"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// A conversation of `turns` turns with thanks between them.
+fn conversation(server: &Server, turns: usize) -> Vec<TurnId> {
+    let mut lines = vec!["u:question 0".to_owned()];
+    (0..turns)
+        .map(|turn| {
+            let asked: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let reply = format!("a:reply {turn}");
+            let arrived = server.exchange(request(talk(&asked)), &reply);
+            lines.extend([reply, format!("u:question {}", turn + 1)]);
+            arrived.turns[0]
+        })
+        .collect()
+}
+
+#[test]
+fn from_reply_to_adapter() {
+    let server = Server::new();
+    let turns = conversation(&server, 2);
+    let sample = rewarded(&server, turns[0], 1.0);
+    assert!(why(&server, turns[0]).contains("waits for the next training step"));
+    let step = NewStep {
+        started_ms: now_ms(),
+        ended_ms: now_ms(),
+        outcome: StepOutcome::Published,
+        reason: None,
+        metrics: json!({}),
+        trained: vec![(sample, 0.75)],
+        dropped: vec![],
+        adapter: Some(NewAdapter {
+            version: 1,
+            parent: 0,
+            digest: "cd".repeat(32),
+            path: "adapters/1".to_owned(),
+            provenance: json!({}),
+        }),
+        meta: vec![],
+    };
+    server.journal.commit_step(&step).unwrap();
+
+    let session = server.turn(turns[0]).session;
+    let explained = server.sessions.explain(&session).unwrap().unwrap();
+    assert_eq!(explained["session"], json!(session));
+    let told = &explained["turns"][0];
+    assert_eq!(told["matched"]["decision"], "new");
+    assert_eq!(told["asked"], "question 0");
+    assert_eq!(told["reply"], "reply 0");
+    assert_eq!(
+        told["next_state"],
+        json!([{"role": "user", "says": "question 1"}])
+    );
+    assert_eq!(told["verdicts"][0]["reward"], 1.0);
+    assert_eq!(told["verdicts"][0]["votes"], json!([1, 1, 0]));
+    assert_eq!(told["sample"]["advantage"], 0.75);
+    assert_eq!(told["step"]["adapter_version"], 1);
+    assert_eq!(told["trained"], true);
+    assert!(
+        told["why"].as_str().unwrap().contains("adapter version 1"),
+        "{told}"
+    );
+    assert_eq!(explained["turns"][1]["matched"]["decision"], "continue");
+    assert_eq!(explained["turns"][1]["trained"], false);
+    assert_eq!(
+        server.sessions.explain_turn(turns[1]).unwrap().unwrap(),
+        explained["turns"][1]
+    );
+}
+
+#[test]
+fn every_reason_not_to_train_is_a_sentence() {
+    let server = Server::new();
+    let no_verdict = |reason: &str| {
+        verdict(VerdictOutcome::None {
+            reason: reason.to_owned(),
+        })
+    };
+    let turns = conversation(&server, 6);
+    let judge = |turn, verdicts: &[NewVerdict], skipped| {
+        server
+            .journal
+            .commit_judgement(turn, verdicts, None, skipped, &[])
+            .unwrap();
+    };
+    judge(turns[0], &[no_verdict("wall time-out after 500 ms")], None);
+    judge(
+        turns[1],
+        &[verdict(VerdictOutcome::Verdict {
+            reward: 0.0,
+            accept: true,
+        })],
+        None,
+    );
+    judge(
+        turns[2],
+        &[verdict(VerdictOutcome::Verdict {
+            reward: 1.0,
+            accept: false,
+        })],
+        None,
+    );
+    judge(turns[3], &[], Some("reply was truncated"));
+
+    let cut = server.ask(request(talk(&["u:an entirely different matter"])));
+    let running = why(&server, cut.turns[0]);
+    server
+        .sessions
+        .abort(cut.turns[0], "client left", None)
+        .unwrap();
+    let asked_again = server.exchange(request(talk(&["u:tell me a joke about cats"])), "a:No.");
+    let again = server.exchange(request(talk(&["u:tell me a joke about cats"])), "a:Meow.");
+    let side = server.exchange(
+        Incoming {
+            turn_type: Some("side".to_owned()),
+            ..request(talk(&["u:name this"]))
+        },
+        "a:This",
+    );
+    let choices = server.ask(Incoming {
+        n: 2,
+        ..request(talk(&["u:pick a number"]))
+    });
+    for (turn, text) in choices.turns.iter().zip(["a:one", "a:two"]) {
+        server.answer(*turn, crate::builder::message(text));
+    }
+    server.exchange(
+        request(talk(&["u:pick a number", "a:two", "u:why two?"])),
+        "a:Because.",
+    );
+    let doubted = server.exchange(
+        request(talk(&["u:write a story about a fox"])),
+        "a:Once a fox met a hen.",
+    );
+    server.exchange(
+        request(talk(&[
+            "u:write a story about a fox",
+            "a:Once a fox met a hen.",
+            "u:a title for this conversation",
+        ])),
+        "a:Fox",
+    );
+    let ended = server.exchange(request(talk(&["u:something else altogether"])), "a:Fine.");
+    server.sessions.done(&ended.session).unwrap();
+
+    let cases: [(&str, String, &str); 13] = [
+        ("no verdict", why(&server, turns[0]), "wall time-out"),
+        ("neutral", why(&server, turns[1]), "neutral"),
+        ("refused", why(&server, turns[2]), "did not let it train"),
+        ("skipped", why(&server, turns[3]), "truncated"),
+        ("ready", why(&server, turns[4]), "waits to be judged"),
+        ("last", why(&server, turns[5]), "Nothing has followed"),
+        ("running", running, "still being made"),
+        ("cut", why(&server, cut.turns[0]), "client left"),
+        (
+            "asked again",
+            why(&server, asked_again.turns[0]),
+            &format!("turn {}", again.turns[0]),
+        ),
+        ("side", why(&server, side.turns[0]), "side turn"),
+        ("choice", why(&server, choices.turns[0]), "another choice"),
+        ("doubted", why(&server, doubted.turns[0]), "housekeeping"),
+        (
+            "ended",
+            why(&server, ended.turns[0]),
+            "feedback can still come",
+        ),
+    ];
+    for (name, sentence, expected) in cases {
+        assert!(
+            sentence.contains(expected) && sentence.ends_with('.'),
+            "{name}: {sentence}"
+        );
+    }
+}
+
+#[test]
+fn feedback_is_told_and_long_texts_are_cut() {
+    let server = Server::new();
+    let long = "word ".repeat(500);
+    let arrived = server.exchange(
+        request(vec![json!({"role": "user", "content": long})]),
+        "a:Yes.",
+    );
+    let feedback = Feedback {
+        turn: arrived.turns[0],
+        score: Some(-1.0),
+        text: Some("too short".to_owned()),
+        ms: now_ms(),
+    };
+    server.journal.add_feedback(&feedback).unwrap();
+    let told = server
+        .sessions
+        .explain_turn(arrived.turns[0])
+        .unwrap()
+        .unwrap();
+    assert_eq!(told["feedback"][0]["text"], "too short");
+    assert!(told["asked"].as_str().unwrap().chars().count() < 250);
+    assert!(
+        told["matched"]["mark"].get("trail").is_none(),
+        "marks are for machines"
+    );
+}
+
+#[test]
+fn what_does_not_exist_is_none() {
+    let server = Server::new();
+    assert_eq!(
+        server.sessions.explain(&"nobody".into()).unwrap(),
+        None::<Value>
+    );
+    assert_eq!(
+        server.sessions.explain_turn(TurnId(7)).unwrap(),
+        None::<Value>
+    );
+}

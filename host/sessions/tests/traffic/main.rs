@@ -1,0 +1,30 @@
+//! Traffic as clients really send it, and what is made of it.
+//!
+//! | file | promise |
+//! |---|---|
+//! | `scripts` | continue, fork, retry and new, case by case, without any header |
+//! | `openclaw` | a stock agent: ephemeral blocks, rewritten ids, 51 KB of instructions |
+//! | `named` | clients that send session headers |
+//! | `crowds` | many sessions that look alike |
+//! | `housekeeping` | titles and heartbeats never stand in for a person |
+//! | `ends` | done, idle, restart |
+//! | `explained` | every turn has its story |
+//! | `noise` | matching is stable under what clients add |
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that meets the unexpected stops there"
+)]
+
+mod builder;
+mod crowds;
+mod ends;
+mod explained;
+mod housekeeping;
+mod named;
+mod noise;
+mod openclaw;
+mod scripts;
