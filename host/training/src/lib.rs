@@ -22,6 +22,7 @@ mod update;
 pub mod advantage;
 pub mod loss;
 pub mod optimizer;
+pub mod pretrain;
 
 pub use error::TrainingError;
 pub use options::{

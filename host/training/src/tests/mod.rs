@@ -1,6 +1,7 @@
 //! Promises of the trainer, tested through the journal and a tiny model.
 
 use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
+use clawhost_policy::{Model, ModelConfig};
 
 /// A queued sample of two reply tokens, as a journal would give it.
 pub(crate) fn sample(id: i64, reward: f32) -> SampleRecord {
@@ -24,4 +25,15 @@ pub(crate) fn sample(id: i64, reward: f32) -> SampleRecord {
         temperature: 1.0,
         adapter_version: 0,
     }
+}
+
+/// A model of a few thousand parameters with a vocabulary of 24.
+pub(crate) fn tiny_model(seed: u64) -> Model {
+    let config = serde_json::json!({
+        "architectures": ["Qwen3ForCausalLM"], "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 24,
+        "max_position_embeddings": 64, "tie_word_embeddings": true, "eos_token_id": 0,
+    });
+    let config = ModelConfig::parse(config.to_string().as_bytes()).unwrap();
+    Model::random(config, seed)
 }
