@@ -8,6 +8,7 @@
 
 mod cache;
 mod config;
+mod engine;
 mod error;
 mod files;
 mod grad;
@@ -20,6 +21,10 @@ mod weights;
 
 pub use cache::KvCache;
 pub use config::ModelConfig;
+pub use engine::{
+    Engine, EngineOptions, EngineStats, Event, FinishReason, Finished, GenerateRequest, Generation,
+    Priority, Refused, SampledToken, Served, measure,
+};
 pub use error::{ForwardError, LoadError};
 pub use files::ModelFiles;
 pub use grad::{Gradients, Partials, Scored, Sequence, TrainPass, Trained};

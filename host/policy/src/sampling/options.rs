@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn each_option_out_of_range_is_named() {
-        let cases: [(&str, fn(&mut Sampling)); 12] = [
+        type Change = fn(&mut Sampling);
+        let cases: [(&str, Change); 12] = [
             ("temperature", |s| s.temperature = -0.1),
             ("temperature", |s| s.temperature = f32::NAN),
             ("top_p", |s| s.top_p = 0.0),

@@ -18,5 +18,7 @@ pub use reply::{ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, opens_reasonin
 pub(crate) use stop::StopStrings;
 pub use stream::TokenStream;
 pub use template::{ChatInput, ChatTemplate, TemplateError};
+#[cfg(test)]
+pub(crate) use tokenizer::tests::{byte_level, byte_level_json};
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use tool_call::ToolCall;

@@ -170,6 +170,10 @@ pub(crate) mod tests {
 
     /// A byte-level vocabulary: 256 bytes, a few merges, ChatML specials and one plain added token.
     pub(crate) fn byte_level() -> Tokenizer {
+        Tokenizer::from_bytes(byte_level_json().as_bytes()).unwrap()
+    }
+
+    pub(crate) fn byte_level_json() -> String {
         let alphabet = alphabet::byte_of_char();
         let mut spelled: Vec<(char, u8)> = alphabet.into_iter().collect();
         spelled.sort_by_key(|(_, byte)| *byte);
@@ -203,7 +207,7 @@ pub(crate) mod tests {
                       "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                       "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false},
         });
-        Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap()
+        file.to_string()
     }
 
     /// A SentencePiece-style vocabulary: words with U+2581 for the space, bytes as a fallback.

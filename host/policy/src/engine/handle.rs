@@ -1,0 +1,319 @@
+//! The handle that everyone else holds.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use super::batcher::{Batcher, Forward};
+use super::intake::Intake;
+use super::options::EngineOptions;
+use super::request::{GenerateRequest, Generation, Refused};
+use super::sequence::Sequence;
+use super::served::Served;
+use super::stats::EngineStats;
+use super::worker::Worker;
+use crate::error::LoadError;
+use crate::files::ModelFiles;
+use crate::lora::Adapter;
+use crate::model::Model;
+use crate::sampling::Sampling;
+use crate::text::{ChatTemplate, Tokenizer};
+
+/// A model that serves. Cloning it is cheap; the engine shuts down when the last handle is dropped.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    model: Arc<Model>,
+    tokenizer: Arc<Tokenizer>,
+    template: Arc<ChatTemplate>,
+    defaults: Sampling,
+    ends: Arc<[u32]>,
+    options: EngineOptions,
+    active: RwLock<Served>,
+    intake: Arc<Intake>,
+    stats: Arc<Mutex<EngineStats>>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.intake.close(self.options.shutdown_grace);
+    }
+}
+
+impl Engine {
+    /// Starts an engine on the base model.
+    pub fn start(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        template: Arc<ChatTemplate>,
+        options: EngineOptions,
+    ) -> Self {
+        let served = Arc::clone(&model);
+        let forward: Forward = Box::new(move |rows| served.forward(rows));
+        let ends = model.config().eos_token_ids.clone();
+        Self::launch(
+            model,
+            tokenizer,
+            template,
+            (Sampling::default(), ends),
+            options,
+            forward,
+        )
+    }
+
+    /// Loads a checkpoint and starts an engine on it. Sampling defaults and further tokens that end
+    /// a reply come from `generation_config.json`.
+    ///
+    /// # Errors
+    /// What is missing or malformed, by file.
+    pub fn load(files: &ModelFiles, options: EngineOptions) -> Result<Self, LoadError> {
+        let malformed = |file: &str, reason: String| LoadError::Malformed {
+            file: file.to_owned(),
+            reason,
+        };
+        let tokenizer = Tokenizer::from_bytes(files.tokenizer()?)
+            .map_err(|error| malformed("tokenizer.json", error.to_string()))?;
+        let model = Model::load(files)?;
+        let vocab = model.config().vocab_size;
+        if tokenizer.vocab_size() > vocab {
+            let size = tokenizer.vocab_size();
+            let reason =
+                format!("it has {size} tokens, the model {vocab}; they do not belong together");
+            return Err(malformed("tokenizer.json", reason));
+        }
+        let mut ends = model.config().eos_token_ids.clone();
+        let mut defaults = Sampling::default();
+        if let Some(bytes) = files.generation() {
+            let config: serde_json::Value = serde_json::from_slice(bytes)
+                .map_err(|error| malformed("generation_config.json", error.to_string()))?;
+            defaults = Sampling::from_generation_config(&config);
+            let listed = config.get("eos_token_id");
+            let one = listed.and_then(serde_json::Value::as_u64);
+            let many = listed.and_then(serde_json::Value::as_array);
+            let many = many
+                .into_iter()
+                .flatten()
+                .filter_map(serde_json::Value::as_u64);
+            ends.extend(
+                one.into_iter()
+                    .chain(many)
+                    .filter_map(|id| u32::try_from(id).ok()),
+            );
+            ends.sort_unstable();
+            ends.dedup();
+        }
+        let source = std::str::from_utf8(files.template()?)
+            .map_err(|error| malformed("chat template", error.to_string()))?;
+        let spelled = ends.first().and_then(|id| tokenizer.token(*id));
+        let variables = spelled.map(|token| ("eos_token".to_owned(), token));
+        let template = ChatTemplate::new(source, variables)
+            .map_err(|error| malformed("chat template", error.to_string()))?;
+        let model = Arc::new(model);
+        let served = Arc::clone(&model);
+        let forward: Forward = Box::new(move |rows| served.forward(rows));
+        let own = (defaults, ends);
+        Ok(Self::launch(
+            model,
+            Arc::new(tokenizer),
+            Arc::new(template),
+            own,
+            options,
+            forward,
+        ))
+    }
+
+    pub(super) fn launch(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        template: Arc<ChatTemplate>,
+        (defaults, ends): (Sampling, Vec<u32>),
+        options: EngineOptions,
+        forward: Forward,
+    ) -> Self {
+        let intake = Arc::new(Intake::default());
+        let stats = Arc::new(Mutex::new(EngineStats::default()));
+        let (stop, stopped) = watch::channel(false);
+        let worker = Worker {
+            batcher: Batcher::new(Arc::clone(&model), forward, options.clone()),
+            intake: Arc::clone(&intake),
+            stats: Arc::clone(&stats),
+            stopped: stop,
+        };
+        let thread = std::thread::Builder::new().name("clawhost-engine".to_owned());
+        if let Err(error) = thread.spawn(move || worker.run()) {
+            // Without its thread the engine refuses everything, which its callers can report.
+            tracing::error!(%error, "the engine's thread could not be started");
+            intake.close(std::time::Duration::ZERO);
+        }
+        let base = Served {
+            version: 0,
+            digest: model.digest().to_owned(),
+            adapter: None,
+        };
+        let inner = Inner {
+            model,
+            tokenizer,
+            template,
+            defaults,
+            ends: ends.into(),
+            options,
+            active: RwLock::new(base),
+            intake,
+            stats,
+            stopped,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.inner.model
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.inner.tokenizer
+    }
+
+    /// The chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.inner.template
+    }
+
+    /// Sampling options of requests that ask for nothing else.
+    pub fn defaults(&self) -> &Sampling {
+        &self.inner.defaults
+    }
+
+    /// The limits it was started with.
+    pub fn options(&self) -> &EngineOptions {
+        &self.inner.options
+    }
+
+    /// Tokens that the context holds, prompt and reply.
+    pub fn context(&self) -> usize {
+        let made_for = self.inner.model.config().max_position_embeddings;
+        self.inner
+            .options
+            .context
+            .map_or(made_for, |asked| asked.min(made_for))
+    }
+
+    /// Tokens that end a reply.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.inner.ends
+    }
+
+    /// The version that new requests should be made with.
+    pub fn active(&self) -> Served {
+        self.inner
+            .active
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Makes a version the active one, at once. Requests that are running or waiting keep theirs;
+    /// no adapter is the base model again.
+    pub fn publish(&self, version: u64, adapter: Option<Arc<Adapter>>) -> Served {
+        let digest = match &adapter {
+            Some(adapter) => adapter.digest(),
+            None => self.inner.model.digest().to_owned(),
+        };
+        let served = Served {
+            version,
+            digest,
+            adapter,
+        };
+        let mut active = self
+            .inner
+            .active
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        active.clone_from(&served);
+        served
+    }
+
+    /// Queues a request. Its reply is cut where the context ends, whatever `max_tokens` says.
+    ///
+    /// # Errors
+    /// When the request cannot be taken on, before anything was done for it.
+    pub fn generate(&self, request: GenerateRequest) -> Result<Generation, Refused> {
+        self.enqueue(request, Arc::clone(&self.inner.ends))
+    }
+
+    /// [`Engine::generate`] of a reply that only `max_tokens` ends, for measuring.
+    pub(super) fn generate_unending(
+        &self,
+        request: GenerateRequest,
+    ) -> Result<Generation, Refused> {
+        self.enqueue(request, Arc::new([]))
+    }
+
+    fn enqueue(&self, request: GenerateRequest, ends: Arc<[u32]>) -> Result<Generation, Refused> {
+        let GenerateRequest {
+            prompt, sampling, ..
+        } = &request;
+        let max = self.context();
+        if prompt.len() >= max {
+            return Err(Refused::ContextTooLong {
+                prompt: prompt.len(),
+                max,
+            });
+        }
+        if prompt.is_empty() {
+            return Err(Refused::EmptyPrompt);
+        }
+        let vocab = self.inner.model.config().vocab_size;
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab) {
+            return Err(Refused::UnknownToken { id: *id, vocab });
+        }
+        sampling.validate()?;
+        let tokenizer = Arc::clone(&self.inner.tokenizer);
+        let (sequence, generation) = Sequence::new(request, ends, max, tokenizer);
+        self.inner
+            .intake
+            .push(sequence, self.inner.options.max_waiting)?;
+        Ok(generation)
+    }
+
+    /// What it has done and what it is doing, as of the last step.
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = self
+            .inner
+            .stats
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        stats.waiting = self.inner.intake.lock().waiting();
+        stats
+    }
+
+    /// Begins to shut down: new requests are refused, running and waiting ones may finish within
+    /// [`EngineOptions::shutdown_grace`] and fail after it. Returns at once; see
+    /// [`Engine::stopped`].
+    pub fn shutdown(&self) {
+        self.inner.intake.close(self.inner.options.shutdown_grace);
+    }
+
+    /// Waits until the engine has shut down.
+    pub async fn stopped(&self) {
+        self.stopping().await;
+    }
+
+    /// [`Engine::stopped`] that does not keep the engine from shutting down for want of handles.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopped = self.inner.stopped.clone();
+        async move {
+            // An error means that the thread is gone, which is what is waited for.
+            let _gone = stopped.wait_for(|stopped| *stopped).await;
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Serving: requests in, sampled tokens out, many at once.
+//!
+//! One thread runs the model in steps; each step gives every decoding request its next token and
+//! spends a bounded number of tokens on prompts. Requests pin the adapter version that they began
+//! with, so publishing a new one is a swap of a pointer. The engine refuses what it cannot finish
+//! before it starts, and it never waits for a slow reader.
+
+mod batcher;
+mod handle;
+mod intake;
+pub mod measure;
+mod options;
+mod plan;
+mod prefix;
+mod request;
+mod sequence;
+mod served;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use handle::Engine;
+pub use options::{EngineOptions, Priority};
+pub use request::{
+    Event, FinishReason, Finished, GenerateRequest, Generation, Refused, SampledToken,
+};
+pub use served::Served;
+pub use stats::EngineStats;

@@ -1,0 +1,145 @@
+//! What is asked of the engine and what comes back.
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::options::Priority;
+use super::served::Served;
+use crate::sampling::{Sampling, SamplingError};
+
+/// One reply to generate.
+#[derive(Debug, Clone)]
+pub struct GenerateRequest {
+    /// Token ids of the rendered prompt.
+    pub prompt: Vec<u32>,
+    /// How to draw and when to end.
+    pub sampling: Sampling,
+    /// The version to answer with.
+    pub served: Served,
+    /// Who is waiting.
+    pub priority: Priority,
+}
+
+/// Why a request was not taken on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The prompt leaves no room for a reply.
+    #[error(
+        "the prompt has {prompt} tokens, but the context holds {max} with at least one of reply; shorten the messages"
+    )]
+    ContextTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that the context holds.
+        max: usize,
+    },
+    /// Too many requests wait already.
+    #[error("{waiting} requests are waiting and {limit} may; try again later")]
+    Busy {
+        /// Waiting requests of this priority.
+        waiting: usize,
+        /// Most that may wait.
+        limit: usize,
+    },
+    /// A sampling option is out of range.
+    #[error(transparent)]
+    BadSampling(#[from] SamplingError),
+    /// The engine takes on nothing more.
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+    /// There is nothing to continue.
+    #[error("the prompt has no tokens")]
+    EmptyPrompt,
+    /// The prompt was made for another vocabulary.
+    #[error("token id {id} of the prompt is outside the vocabulary of {vocab}")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+}
+
+/// A reply that is being generated. Dropping it cancels the request at the next token.
+#[derive(Debug)]
+pub struct Generation {
+    pub(super) events: UnboundedReceiver<Event>,
+    pub(super) seed: u64,
+    pub(super) served: Served,
+}
+
+impl Generation {
+    /// The next event; none after [`Event::Finished`] or [`Event::Failed`].
+    pub async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// [`Generation::next`] for a thread outside any async runtime.
+    pub fn blocking_next(&mut self) -> Option<Event> {
+        self.events.blocking_recv()
+    }
+
+    /// Seed of the random stream, given or drawn: with it the same request gives the same tokens.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The version that answers.
+    pub fn served(&self) -> &Served {
+        &self.served
+    }
+}
+
+/// What happens to a reply.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A token was sampled.
+    Token(SampledToken),
+    /// The reply is complete. The last event.
+    Finished(Finished),
+    /// The reply ended early, with the reason. The last event; tokens already sent stay valid.
+    Failed(String),
+}
+
+/// A token as it was drawn. Log-probs are in nats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledToken {
+    /// The token.
+    pub id: u32,
+    /// Under the distribution really drawn from: after penalties, temperature, min-p, top-k and
+    /// top-p, renormalised. 0 when greedy.
+    pub logprob: f32,
+    /// Under the full softmax at [`Sampling::full_temperature`], without penalties: what scoring
+    /// the same tokens gives.
+    pub full_logprob: f32,
+    /// Under the model's own distribution, at temperature 1 without penalties: what chat clients
+    /// are shown, on one scale with `top`.
+    pub model_logprob: f32,
+    /// The likeliest tokens of the model's own distribution, as many as `top_logprobs` asked for.
+    pub top: Vec<(u32, f32)>,
+    /// Text that became final with this token; may be empty.
+    pub text: String,
+}
+
+/// How a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// The model ended it, or a stop string did.
+    Stop,
+    /// `max_tokens` or the context ended it.
+    Length,
+}
+
+/// A complete reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// How it ended.
+    pub reason: FinishReason,
+    /// Text that was still held back and is final now.
+    pub text: String,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens sampled, the one that ended the reply included.
+    pub completion_tokens: usize,
+    /// Tokens of the prompt that another request had already run.
+    pub cached_tokens: usize,
+}

@@ -1,0 +1,67 @@
+//! An engine from the files of a checkpoint.
+
+use super::*;
+use crate::files::ModelFiles;
+use crate::text::ChatInput;
+use std::path::Path;
+
+/// Writes a checkpoint and gives the outcome of loading it with one file replaced.
+fn load(replaced: &str, with: &str) -> Result<Engine, String> {
+    let dir = tempfile::tempdir().unwrap();
+    model().save(dir.path()).unwrap();
+    let write =
+        |file: &str, text: &str| std::fs::write(Path::new(dir.path()).join(file), text).unwrap();
+    write("tokenizer.json", &byte_level_json());
+    write(
+        "chat_template.jinja",
+        "{{ messages[0].content }}{{ eos_token }}",
+    );
+    write(
+        "generation_config.json",
+        r#"{"temperature": 0.6, "top_k": 20, "eos_token_id": [262, 261]}"#,
+    );
+    if !replaced.is_empty() {
+        write(replaced, with);
+    }
+    let files = ModelFiles::dir(dir.path()).unwrap();
+    Engine::load(&files, EngineOptions::default()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_checkpoint_brings_its_words_its_template_and_its_defaults() {
+    let engine = load("", "").unwrap();
+    assert_eq!(engine.end_tokens(), [261, 262]);
+    assert_eq!(
+        (engine.defaults().temperature, engine.defaults().top_k),
+        (0.6, 20)
+    );
+    assert_eq!(engine.active().version, 0);
+    assert_eq!(engine.active().digest, model().digest());
+    assert_eq!(engine.context(), 512);
+    let messages = [serde_json::json!({"role": "user", "content": "hello"})];
+    let input = ChatInput {
+        messages: &messages,
+        tools: &[],
+        add_generation_prompt: true,
+        extra: None,
+    };
+    let text = engine.template().render(&input).unwrap();
+    assert_eq!(text, "hello<|im_start|>");
+    let prompt = engine.tokenizer().encode(&text).unwrap();
+    let reply = Reply::all(engine.generate(request(prompt, 1, 3)).unwrap());
+    assert!(reply.finished.is_some());
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_by_its_file() {
+    let bigger = byte_level_json().replace("\"Ġw\":260", "\"Ġw\":300");
+    for (file, text, expected) in [
+        ("tokenizer.json", "{}", "tokenizer.json"),
+        ("tokenizer.json", bigger.as_str(), "do not belong together"),
+        ("chat_template.jinja", "{% if %}", "line 1"),
+        ("generation_config.json", "{", "generation_config.json"),
+    ] {
+        let error = load(file, text).map(|_| ()).unwrap_err();
+        assert!(error.contains(expected), "{file}: {error}");
+    }
+}
