@@ -7,19 +7,19 @@
 //! | `retry` | it is the same request again | none: asking again says nothing about the first answer |
 //! | `new` | nothing of ours is in it | none |
 //!
-//! Only reads; the outcome is written by `collecting`.
+//! Requests without a reply of ours are decided in `opening`, next states are handed out in `handing`. Only reads; the
+//! outcome is written by `collecting`.
 
 use clawhost_journal::{NextState, SessionId, TurnHit, TurnId, TurnKind, TurnRecord, TurnState};
 use serde_json::{Map, Value, json};
 
 use crate::anchor::{request_digest, trail};
-use crate::doubt;
 use crate::error::SessionError;
 use crate::following::Following;
 use crate::history::agreement;
 use crate::lookup::{Asker, Lookup};
 use crate::matching::{Found, Search, hundredths, search};
-use crate::normalise::{Plain, Role, list, plain_all};
+use crate::normalise::{Plain, list, plain_all};
 use crate::options::SessionOptions;
 use crate::request::Incoming;
 use crate::retry::{self, Repeated};
@@ -107,7 +107,7 @@ impl<'a> Case<'a> {
         Ok(decision)
     }
 
-    fn asker(&self) -> Asker<'_> {
+    pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
             key: self.incoming.key.as_deref(),
             user: self.incoming.user.as_deref(),
@@ -115,7 +115,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn digest(&self, without: Option<usize>) -> String {
+    pub(crate) fn digest(&self, without: Option<usize>) -> String {
         let kept = self
             .plain
             .iter()
@@ -123,6 +123,11 @@ impl<'a> Case<'a> {
             .filter(|(at, _)| Some(*at) != without)
             .map(|(_, message)| message);
         request_digest(kept, &self.incoming.tools)
+    }
+
+    /// Digest of a part of the request.
+    pub(crate) fn digest_of(&self, messages: &[Plain]) -> String {
+        request_digest(messages.iter(), &self.incoming.tools)
     }
 
     fn by_content(&self) -> Result<Decision, SessionError> {
@@ -255,56 +260,12 @@ impl<'a> Case<'a> {
         Ok(decision)
     }
 
-    /// No reply of ours is in the request.
-    fn opening(&self, search: &Search) -> Result<Decision, SessionError> {
-        let (asker, window) = (self.asker(), self.options.retry_window);
-        let digest = self.digest(None);
-        if let Some(repeated) =
-            retry::of_opening(&self.lookup, &asker, &digest, self.now_ms, window)?
-        {
-            return Ok(self.repeating(repeated, digest, search));
-        }
-        let said = self
-            .plain
-            .iter()
-            .filter(|message| message.role != Role::System)
-            .count();
-        let asks_more = said > 1
-            && self
-                .plain
-                .last()
-                .is_some_and(|last| last.role == Role::User);
-        if asks_more {
-            let shorter = self.digest(self.plain.len().checked_sub(1));
-            if let Some(turn) =
-                retry::of_dropped_reply(&self.lookup, &asker, &shorter, self.now_ms, window)?
-            {
-                let reason = format!(
-                    "asks what turn {} asked and more, without our reply to it",
-                    turn.id
-                );
-                let mut decision = self.settled("fork", &reason, digest, search);
-                decision.origin = "content";
-                decision.session = Some(turn.session);
-                return Ok(decision);
-            }
-        }
-        let replies = self
-            .plain
-            .iter()
-            .filter(|message| message.role == Role::Assistant)
-            .count();
-        let reason = match (replies, search.considered) {
-            (0, _) => "no reply is in the request: a conversation begins",
-            (_, 0) => {
-                "no reply in the request is ours: another model's conversation, or one from before this journal"
-            }
-            _ => "replies like these are ours, but the history in front of them is another one",
-        };
-        Ok(self.settled("new", reason, digest, search))
-    }
-
-    fn repeating(&self, repeated: Repeated, digest: String, search: &Search) -> Decision {
+    pub(crate) fn repeating(
+        &self,
+        repeated: Repeated,
+        digest: String,
+        search: &Search,
+    ) -> Decision {
         let Repeated { turn, why } = repeated;
         let mut decision = self.settled("retry", &why, digest, search);
         if self.named.is_none() {
@@ -318,7 +279,13 @@ impl<'a> Case<'a> {
         decision
     }
 
-    fn settled(&self, word: &str, reason: &str, digest: String, search: &Search) -> Decision {
+    pub(crate) fn settled(
+        &self,
+        word: &str,
+        reason: &str,
+        digest: String,
+        search: &Search,
+    ) -> Decision {
         Decision {
             session: self.named.as_ref().map(|named| named.id.clone()),
             origin: self.named.as_ref().map_or("new", |named| named.origin),
@@ -372,86 +339,6 @@ impl<'a> Case<'a> {
         ))
     }
 
-    /// Hands the next state to the continued turn, or says why not; and the one that a doubtful request kept back.
-    fn hand_out(
-        &self,
-        decision: &mut Decision,
-        turn: &TurnRecord,
-        previous: &[Plain],
-        following: &Following,
-    ) -> Result<(), SessionError> {
-        let told: Vec<&Plain> = following.plain(&self.plain).collect();
-        let refused = if self.kind == TurnKind::Side {
-            Some("this request was declared a side request")
-        } else if turn.kind == TurnKind::Side {
-            Some("that turn was declared a side turn")
-        } else if turn.next_state.is_some() {
-            Some("that turn already has one")
-        } else if turn.state != TurnState::Complete {
-            Some("the reply of that turn was cut off")
-        } else if following.is_empty(&self.plain) {
-            Some("nobody said anything after that reply")
-        } else {
-            None
-        };
-        let doubt = match self.kind {
-            TurnKind::Unknown if refused.is_none() => doubt::about(
-                &self.plain,
-                &self.incoming.tools,
-                previous,
-                list(&turn.tools),
-                &told,
-                &self.options.housekeeping,
-            ),
-            _ => None,
-        };
-        let mut messages = following.messages(&self.incoming.messages);
-        let report = if let Some(why) = refused {
-            json!({"turn": turn.id, "handed": false, "why": why})
-        } else if let Some(doubt) = doubt {
-            let why = format!(
-                "waits for proof: {doubt}; if the conversation goes on from this reply, it counts"
-            );
-            json!({"turn": turn.id, "handed": false, "why": why, "kept_back": messages.take()})
-        } else {
-            decision.next.extend(self.kept_back(turn)?);
-            let count = told.len();
-            decision.next.push(NextState {
-                turn: turn.id,
-                messages: messages.take(),
-                ms: self.now_ms,
-            });
-            json!({"turn": turn.id, "handed": true, "messages": count})
-        };
-        note(&mut decision.matched, "next_state", report);
-        Ok(())
-    }
-
-    /// Next states that `turn`'s own request, and doubtful ones before it, kept back: now that the conversation goes on
-    /// from there, the doubt is gone.
-    fn kept_back(&self, turn: &TurnRecord) -> Result<Vec<NextState>, SessionError> {
-        let mut proved = Vec::new();
-        let mut link = kept_back_by(turn);
-        while let Some((parent, messages)) = link {
-            let Some(parent) = self.lookup.turn(parent)? else {
-                break;
-            };
-            if parent.next_state.is_some()
-                || parent.state != TurnState::Complete
-                || parent.kind == TurnKind::Side
-            {
-                break;
-            }
-            link = kept_back_by(&parent);
-            proved.push(NextState {
-                turn: parent.id,
-                messages,
-                ms: self.now_ms,
-            });
-        }
-        Ok(proved)
-    }
-
     fn note_ephemeral(&self, matched: &mut Value, following: &Following) {
         if let Some(message) = following.ephemeral.and_then(|at| self.plain.get(at)) {
             let begins: String = message.text.chars().take(60).collect();
@@ -462,12 +349,6 @@ impl<'a> Case<'a> {
             );
         }
     }
-}
-
-/// What a turn's request kept back in doubt, and from which turn.
-fn kept_back_by(turn: &TurnRecord) -> Option<(TurnId, Value)> {
-    let messages = turn.matched.get("next_state")?.get("kept_back")?;
-    Some((turn.parent?, messages.clone()))
 }
 
 enum Way {
@@ -488,7 +369,7 @@ fn declared_kind(incoming: &Incoming) -> TurnKind {
     }
 }
 
-fn note(matched: &mut Value, name: &str, value: Value) {
+pub(crate) fn note(matched: &mut Value, name: &str, value: Value) {
     if !matched.is_object() {
         *matched = Value::Object(Map::new());
     }

@@ -18,6 +18,8 @@
 //! | `retry` | the same request again |
 //! | `following` | the next state: what came after our reply |
 //! | `deciding` | continue, fork, retry or new, with the reason |
+//! | `opening` | the same for requests without a reply of ours |
+//! | `handing` | next states handed out, at once or when the proof has come |
 //! | `collecting` | [`Sessions`]: arrivals, completions, ends |
 //! | `idle` | ends sessions that nobody talks to any more |
 //! | `explain` | tells a person what became of each turn, and why |
@@ -30,12 +32,14 @@ mod ephemeral;
 mod error;
 mod explain;
 mod following;
+mod handing;
 mod history;
 mod idle;
 mod likeness;
 mod lookup;
 mod matching;
 mod normalise;
+mod opening;
 mod options;
 mod request;
 mod retry;

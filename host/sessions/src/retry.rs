@@ -108,16 +108,16 @@ pub(crate) fn of_opening(
     }))
 }
 
-/// The opening to which this request only adds messages: our reply was dropped and more was asked. Taken only where a
-/// single session can be meant.
-pub(crate) fn of_dropped_reply(
+/// The newest recent turn with a request that the present one only adds to. Taken only where a single session can be
+/// meant.
+pub(crate) fn of_shorter(
     lookup: &Lookup<'_>,
     asker: &Asker<'_>,
-    shorter_digest: &str,
+    digest: &str,
     now_ms: i64,
     window: Duration,
 ) -> Result<Option<TurnHit>, SessionError> {
-    let mut hits = recent(lookup, shorter_digest, now_ms, window)?;
+    let mut hits = recent(lookup, digest, now_ms, window)?;
     hits.retain(|hit| asker.stranger_to(hit).is_none());
     let Some(newest) = hits.first().cloned() else {
         return Ok(None);

@@ -406,6 +406,51 @@ const SCRIPTS: &[(&str, &[Step])] = &[
         ],
     ),
     (
+        "the first reply edited or shortened by the client",
+        &[
+            step(
+                &["u:name a bird"],
+                "a:A robin, of course.",
+                "new",
+                'a',
+                None,
+            ),
+            step(
+                &["u:name a bird", "a:A robin", "u:and a fish"],
+                "a:A trout.",
+                "continue",
+                'a',
+                None,
+            ),
+            step(
+                &[
+                    "u:name a bird",
+                    "a:A robin",
+                    "u:and a fish",
+                    "a:A trout.",
+                    "u:and a tree",
+                ],
+                "a:An oak.",
+                "continue",
+                'a',
+                Some((1, &["and a tree"])),
+            ),
+        ],
+    ),
+    (
+        "another model's conversation that begins the same",
+        &[
+            step(&["u:name a bird"], "a:A robin.", "new", 'a', None),
+            step(
+                &["u:name a bird", "a:The penguin is one", "u:and a fish"],
+                "a:A trout.",
+                "new",
+                'b',
+                None,
+            ),
+        ],
+    ),
+    (
         "nothing after our reply",
         &[
             step(&["u:write a poem"], "a:Roses", "new", 'a', None),
