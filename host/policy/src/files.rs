@@ -21,6 +21,7 @@ pub struct ModelFiles {
 
 #[derive(Debug, Clone)]
 enum Weights {
+    Embedded(&'static [u8]),
     Files(Vec<PathBuf>),
 }
 
@@ -66,6 +67,22 @@ impl ModelFiles {
             generation: optional("generation_config.json")?,
             weights: Weights::Files(weight_files(dir)?),
         })
+    }
+
+    /// The small policy inside the binary; its model card stands beside its files.
+    pub fn embedded() -> Self {
+        Self {
+            name: "clawhost-mini".to_owned(),
+            config: Cow::Borrowed(include_bytes!("../embedded/config.json")),
+            tokenizer: Some(Cow::Borrowed(include_bytes!("../embedded/tokenizer.json"))),
+            template: Some(Cow::Borrowed(include_bytes!(
+                "../embedded/chat_template.jinja"
+            ))),
+            generation: Some(Cow::Borrowed(include_bytes!(
+                "../embedded/generation_config.json"
+            ))),
+            weights: Weights::Embedded(include_bytes!("../embedded/model.safetensors")),
+        }
     }
 
     /// What people call the model: the directory's name, or that of the embedded policy.
@@ -118,6 +135,7 @@ impl ModelFiles {
         mut each: impl FnMut(&str, &[u8]) -> Result<(), LoadError>,
     ) -> Result<(), LoadError> {
         match &self.weights {
+            Weights::Embedded(bytes) => each("model.safetensors", bytes),
             Weights::Files(paths) => {
                 for path in paths {
                     each(&path.display().to_string(), &read(path)?)?;

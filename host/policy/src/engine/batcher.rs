@@ -148,13 +148,14 @@ impl Batcher {
             let mut held = 0;
             let mut lender = None;
             let mut coming = 0;
-            if self.options.prefix_reuse {
+            if self.options.prefix_reuse && sequence.shares {
                 held = self
                     .store
                     .longest(&sequence.served, &sequence.tokens)
                     .min(most);
                 for (place, peer) in before.iter().chain(after.iter()).enumerate() {
-                    if !peer.served.same_weights(&sequence.served) || peer.suspect {
+                    let lends = peer.shares && !peer.suspect;
+                    if !lends || !peer.served.same_weights(&sequence.served) {
                         continue;
                     }
                     let shared = prefix::common(&peer.tokens, &sequence.tokens).min(most);
@@ -241,7 +242,7 @@ impl Batcher {
                     if sequence.accept(drawn) {
                         self.stats.finished += 1;
                         *ended = true;
-                        if let Some(cache) = sequence.cache.take() {
+                        if let Some(cache) = sequence.cache.take().filter(|_| sequence.shares) {
                             let tokens = std::mem::take(&mut sequence.tokens);
                             self.store.keep(&sequence.served, tokens, cache);
                         }

@@ -246,18 +246,21 @@ impl Engine {
     /// # Errors
     /// When the request cannot be taken on, before anything was done for it.
     pub fn generate(&self, request: GenerateRequest) -> Result<Generation, Refused> {
-        self.enqueue(request, Arc::clone(&self.inner.ends))
+        self.enqueue(request, Arc::clone(&self.inner.ends), true)
     }
 
-    /// [`Engine::generate`] of a reply that only `max_tokens` ends, for measuring.
-    pub(super) fn generate_unending(
+    /// [`Engine::generate`] of a reply that only `max_tokens` ends and that shares nothing with
+    /// others, for measuring.
+    pub(super) fn generate_apart(&self, request: GenerateRequest) -> Result<Generation, Refused> {
+        self.enqueue(request, Arc::new([]), false)
+    }
+
+    fn enqueue(
         &self,
         request: GenerateRequest,
+        ends: Arc<[u32]>,
+        shares: bool,
     ) -> Result<Generation, Refused> {
-        self.enqueue(request, Arc::new([]))
-    }
-
-    fn enqueue(&self, request: GenerateRequest, ends: Arc<[u32]>) -> Result<Generation, Refused> {
         let GenerateRequest {
             prompt, sampling, ..
         } = &request;
@@ -277,7 +280,8 @@ impl Engine {
         }
         sampling.validate()?;
         let tokenizer = Arc::clone(&self.inner.tokenizer);
-        let (sequence, generation) = Sequence::new(request, ends, max, tokenizer);
+        let (mut sequence, generation) = Sequence::new(request, ends, max, tokenizer);
+        sequence.shares = shares;
         self.inner
             .intake
             .push(sequence, self.inner.options.max_waiting)?;

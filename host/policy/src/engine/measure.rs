@@ -1,7 +1,7 @@
 //! How fast an engine serves: for `clawhost bench serve`, and for anyone who changes it.
 //!
-//! It measures the engine alone, with prompts of random tokens that share no beginning, so that
-//! nothing is lent from one request to the next; not HTTP, not the tokenizer.
+//! It measures the engine alone, not HTTP and not the tokenizer, with prompts of random tokens that
+//! neither borrow attention memory nor leave any behind.
 
 use std::time::{Duration, Instant};
 
@@ -179,7 +179,7 @@ fn together(engine: &Engine, requests: Vec<GenerateRequest>) -> Result<Vec<Strea
 
 fn follow(engine: &Engine, request: GenerateRequest) -> Result<Stream, MeasureError> {
     let begun = Instant::now();
-    let mut generation = engine.generate_unending(request)?;
+    let mut generation = engine.generate_apart(request)?;
     let mut stream = Stream {
         tokens: 0,
         first: Duration::ZERO,

@@ -30,6 +30,8 @@ pub(super) struct Sequence {
     pub(super) cache: Option<KvCache>,
     /// Prompt tokens that were not run for this request.
     pub(super) reused: usize,
+    /// Lends its attention memory and borrows that of others.
+    pub(super) shares: bool,
     /// Was in a step that failed: runs by itself until it is known who was to blame.
     pub(super) suspect: bool,
     pub(super) sampler: Sampler,
@@ -73,6 +75,7 @@ impl Sequence {
             ends,
             cache: None,
             reused: 0,
+            shares: true,
             suspect: false,
             sampler,
             stream: TokenStream::new(tokenizer),

@@ -30,6 +30,9 @@ pub(crate) struct HeadKv<'a> {
 /// Queries handled at once.
 const BLOCK: usize = 64;
 
+/// Multiply-adds below which attention stays on one thread.
+const PARALLEL_FROM: usize = 8 << 20;
+
 /// Fills `scores [rows, width]` with the probabilities of the block of queries that begins at
 /// `first`; keys after a query's own position get probability zero.
 fn probabilities(
@@ -57,36 +60,44 @@ fn probabilities(
 }
 
 /// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
-/// follow `past` older ones; `kv(g)` gives key head `g`.
+/// follow `past` older ones; `kv(g)` gives key head `g`. Blocks of queries are independent, so long
+/// prompts spread over the threads block by block.
 pub(crate) fn forward<'a>(
     out: &mut [f32],
     q: &[f32],
     q_stride: usize,
     (tokens, past): (usize, usize),
     shape: Shape,
-    kv: impl Fn(usize) -> HeadKv<'a>,
+    kv: impl Fn(usize) -> HeadKv<'a> + Sync,
     threads: Threads,
 ) {
     let (dim, width) = (shape.dim, shape.heads * shape.dim);
-    let mut scores = Vec::new();
-    for head in 0..shape.heads {
-        let kv = kv(head * shape.kv_heads / shape.heads);
-        for first in (0..tokens).step_by(BLOCK) {
-            let rows = BLOCK.min(tokens - first);
-            let seen = past + first + rows;
-            scores.resize(rows * seen, 0.0);
+    let block = |(index, out): (usize, &mut [f32])| {
+        let (first, rows) = (index * BLOCK, out.len() / width);
+        let seen = past + first + rows;
+        let mut scores = vec![0f32; rows * seen];
+        for head in 0..shape.heads {
+            let kv = kv(head * shape.kv_heads / shape.heads);
             let q = Mat::strided(&q[first * q_stride + head * dim..], rows, dim, q_stride);
-            probabilities(&mut scores, q, kv, (shape, past, first, rows), threads);
+            probabilities(&mut scores, q, kv, (shape, past, first, rows), Threads(1));
             linear::product(
-                &mut out[first * width + head * dim..],
+                &mut out[head * dim..],
                 width,
                 Mat::new(&scores, rows, seen),
                 Mat::strided(kv.values, seen, dim, kv.stride),
                 false,
                 1.0,
-                threads,
+                Threads(1),
             );
         }
+    };
+    let work = tokens * (past + tokens) * width;
+    let blocks = out[..tokens * width].chunks_mut(BLOCK * width);
+    if threads.0 > 1 && tokens > BLOCK && work >= PARALLEL_FROM {
+        use rayon::prelude::*;
+        blocks.enumerate().par_bridge().for_each(block);
+    } else {
+        blocks.enumerate().for_each(block);
     }
 }
 

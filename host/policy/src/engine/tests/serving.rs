@@ -329,6 +329,11 @@ fn measuring_runs_whole_replies() {
     };
     let measured = measure::serve(&engine, &load).unwrap();
     assert_eq!(measured.tokens, 3 * 7 * 2);
+    // The same load again finds nothing of the first.
+    measure::serve(&engine, &load).unwrap();
+    let stats = engine.stats();
+    assert_eq!((stats.cached_tokens, stats.cache_entries), (0, 0));
+    assert_eq!(stats.prefill_tokens, 2 * 3 * 9 * 3);
     assert!(measured.decode_tokens_per_second.low > 0.0);
     assert!(
         measured.first_token_ms.low > 0.0

@@ -1,0 +1,81 @@
+//! `clawhost pretrain`: make a checkpoint from a recipe.
+
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use clawhost_corpus::Recipe;
+
+use crate::output::{say, say_json};
+use crate::pretraining;
+
+/// Arguments of `clawhost pretrain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  clawhost pretrain host/corpus/recipes/embedded.toml --out ./my-policy\n  \
+    clawhost run --model ./my-policy\n\nTakes about an hour on two cores. The same recipe and seed give the same checkpoint.")]
+pub(crate) struct PretrainArgs {
+    /// Recipe file (TOML); `embedded` stands for the recipe of the policy inside this program
+    recipe: String,
+    /// Directory for the checkpoint; made when missing, must be empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Threads; 0 = all of this machine. Does not change the result
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Print what was measured as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn pretrain(args: &PretrainArgs) -> Result<ExitCode> {
+    let recipe = match args.recipe.as_str() {
+        "embedded" => Recipe::embedded()?,
+        path => Recipe::load(path.as_ref())?,
+    };
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make {}", args.out.display()))?;
+    let taken = std::fs::read_dir(&args.out)?.next().is_some();
+    anyhow::ensure!(
+        !taken,
+        "{} is not empty; name a new directory with --out",
+        args.out.display()
+    );
+    let live = std::io::stderr().is_terminal();
+    let card = pretraining::make(&recipe, &args.out, args.threads, |p| {
+        let milestone = p.held_out.is_some() || p.step == 1;
+        if live || milestone || p.step.is_multiple_of(50) {
+            let left = p.left.as_secs();
+            let held_out = p.held_out.map(|l| format!(" · held-out {l:.4}")).unwrap_or_default();
+            let line = format!(
+                "step {}/{} · loss {:.4}{held_out} · {:.0} tokens/s · {}:{:02} left",
+                p.step,
+                p.steps,
+                p.loss,
+                p.tokens_per_second,
+                left / 60,
+                left % 60
+            );
+            let mut err = std::io::stderr().lock();
+            // Progress is a courtesy: a closed terminal must not end an hour of training.
+            let _ = if live && !milestone {
+                write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush())
+            } else if live {
+                writeln!(err, "\r\x1b[2K{line}")
+            } else {
+                writeln!(err, "{line}")
+            };
+        }
+        ControlFlow::Continue(())
+    })?;
+    if args.json {
+        say_json(&card)?;
+    } else {
+        say(&card.text())?;
+        say(&format!("\nWritten to {}. Serve it: clawhost run --model {0}", args.out.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
