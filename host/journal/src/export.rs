@@ -30,6 +30,9 @@ crate::words::words! {
     }
 }
 
+/// From token ids to text.
+pub type Decode<'a> = &'a dyn Fn(&[u32]) -> String;
+
 impl Journal {
     /// Writes one JSON object per line, oldest first, as of one instant; gives the number of lines.
     /// Rows are read one after the other, so the size of the journal does not matter. `prompt_text` of
@@ -49,7 +52,7 @@ impl Journal {
         &self,
         out: &mut dyn Write,
         what: Export,
-        decode: Option<&dyn Fn(&[u32]) -> String>,
+        decode: Option<Decode<'_>>,
     ) -> Result<u64, JournalError> {
         let mut lines = Lines { out, written: 0 };
         self.read(|conn| match what {
@@ -99,7 +102,7 @@ impl Lines<'_> {
 }
 
 /// A line of the record file. Turns count from 1 there; `next_state` is one message there, the last.
-fn conversation(turn: &TurnRecord, decode: Option<&dyn Fn(&[u32]) -> String>) -> Value {
+fn conversation(turn: &TurnRecord, decode: Option<Decode<'_>>) -> Value {
     let reply = turn.completion.as_ref().map(|completion| &completion.reply);
     let ended_ms = turn
         .completion

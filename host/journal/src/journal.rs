@@ -14,6 +14,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::watch;
 
+use crate::checkpoint::{AT_THE_LATEST, Checkpoints};
 use crate::error::{Fault, JournalError};
 use crate::lock::Lock;
 use crate::schema;
@@ -39,12 +40,37 @@ pub struct Journal {
 #[derive(Debug)]
 struct Store {
     path: PathBuf,
-    writer: Mutex<Connection>,
+    /// None where there is no log to keep short: in memory, or opened for reading.
+    checkpoints: Option<Checkpoints>,
+    writer: Arc<Mutex<Connection>>,
     /// None when questions have to use the writer: a database in memory has one connection.
     readers: Option<Mutex<Vec<Connection>>>,
     changed: watch::Sender<u64>,
     /// Last, so that the connections are closed before another server may come in.
-    _lock: Option<Lock>,
+    #[allow(dead_code, reason = "held, not used")]
+    lock: Option<Lock>,
+}
+
+impl Store {
+    /// With one connection for everything.
+    fn new(path: PathBuf, writer: Connection) -> Store {
+        Store {
+            path,
+            checkpoints: None,
+            writer: Arc::new(Mutex::new(writer)),
+            readers: None,
+            changed: watch::Sender::new(0),
+            lock: None,
+        }
+    }
+}
+
+impl From<Store> for Journal {
+    fn from(store: Store) -> Journal {
+        Journal {
+            store: Arc::new(store),
+        }
+    }
 }
 
 impl Journal {
@@ -62,7 +88,13 @@ impl Journal {
         let lock = Lock::take(dir)?;
         let path = dir.join(FILE);
         let writer = open_writer(&path).map_err(|fault| fault.at(&path))?;
-        Ok(Journal::new(path, writer, true, Some(lock)))
+        let mut store = Store::new(path, writer);
+        let checkpoints = Checkpoints::start(&store.path, Arc::clone(&store.writer))
+            .map_err(|fault| fault.at(&store.path))?;
+        store.checkpoints = Some(checkpoints);
+        store.readers = Some(Mutex::default());
+        store.lock = Some(lock);
+        Ok(Journal::from(store))
     }
 
     /// Opens the journal of a folder beside its server, for questions and exports only. Takes no lock;
@@ -81,7 +113,10 @@ impl Journal {
             Ok(conn)
         };
         let conn = open().map_err(|fault: Fault| fault.at(&path))?;
-        Ok(Journal::new(path, conn, true, None))
+        Ok(Journal::from(Store {
+            readers: Some(Mutex::default()),
+            ..Store::new(path, conn)
+        }))
     }
 
     /// A journal that lives as long as its last clone, for tests and trials.
@@ -97,19 +132,7 @@ impl Journal {
             Ok(conn)
         };
         let conn = open().map_err(|fault: Fault| fault.at(&path))?;
-        Ok(Journal::new(path, conn, false, None))
-    }
-
-    fn new(path: PathBuf, writer: Connection, on_disk: bool, lock: Option<Lock>) -> Journal {
-        Journal {
-            store: Arc::new(Store {
-                path,
-                writer: Mutex::new(writer),
-                readers: on_disk.then(|| Mutex::new(Vec::new())),
-                changed: watch::Sender::new(0),
-                _lock: lock,
-            }),
-        }
+        Ok(Journal::from(Store::new(path, conn)))
     }
 
     /// A counter that moves after every commit. It makes a loop prompt; what is ready, a loop asks
@@ -138,6 +161,9 @@ impl Journal {
         let outcome = run().map_err(|fault: Fault| fault.at(&self.store.path));
         drop(conn);
         if outcome.is_ok() {
+            if let Some(checkpoints) = &self.store.checkpoints {
+                checkpoints.committed();
+            }
             self.store
                 .changed
                 .send_modify(|commits| *commits = commits.wrapping_add(1));
@@ -206,6 +232,7 @@ fn open_writer(path: &Path) -> Result<Connection, Fault> {
         .into());
     }
     conn.pragma_update(None, "synchronous", "NORMAL")?;
+    conn.pragma_update(None, "wal_autocheckpoint", AT_THE_LATEST)?;
     settle(&conn)?;
     Ok(conn)
 }

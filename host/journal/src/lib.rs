@@ -18,6 +18,7 @@
 //! - a sample: `queued` → `trained` or `dropped`;
 //! - an adapter: `active` → `retired`.
 
+mod checkpoint;
 mod clock;
 mod codec;
 mod collecting;
@@ -42,7 +43,7 @@ mod tests;
 pub use clock::now_ms;
 pub use collecting::{NO_NEXT_STATE, SERVER_STOPPED};
 pub use error::JournalError;
-pub use export::Export;
+pub use export::{Decode, Export};
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judging::REPLACED;

@@ -76,7 +76,7 @@ impl Journal {
         self.read(|conn| {
             rows::turns(
                 conn,
-                "WHERE p.anchor = ?1 ORDER BY t.id DESC LIMIT ?2",
+                "WHERE p.anchor = ?1 ORDER BY p.turn DESC LIMIT ?2",
                 (anchor, limit),
             )
         })
@@ -209,7 +209,7 @@ impl Journal {
                 judging: tally(conn, "SELECT judging, COUNT(*) FROM turns GROUP BY judging")?,
                 skipped: tally(
                     conn,
-                    "SELECT COALESCE(reason, ''), COUNT(*) FROM turns
+                    "SELECT COALESCE(reason, ''), COUNT(*) FROM turns INDEXED BY turns_skipped
                      WHERE judging = 'skipped' GROUP BY reason",
                 )?,
                 verdicts: total(conn, "SELECT COUNT(*) FROM verdicts WHERE reason IS NULL")?,
@@ -221,7 +221,7 @@ impl Journal {
                 samples: tally(conn, "SELECT state, COUNT(*) FROM samples GROUP BY state")?,
                 dropped: tally(
                     conn,
-                    "SELECT COALESCE(reason, ''), COUNT(*) FROM samples
+                    "SELECT COALESCE(reason, ''), COUNT(*) FROM samples INDEXED BY samples_dropped
                      WHERE state = 'dropped' GROUP BY reason",
                 )?,
                 steps: tally(conn, "SELECT outcome, COUNT(*) FROM steps GROUP BY outcome")?,

@@ -49,8 +49,11 @@ impl Journal {
     pub fn oldest_queued_ms(&self) -> Result<Option<i64>, JournalError> {
         self.read(|conn| {
             Ok(conn
-                .prepare_cached("SELECT MIN(created_ms) FROM samples WHERE state = 'queued'")?
-                .query_row([], |row| row.get(0))?)
+                .prepare_cached(
+                    "SELECT created_ms FROM samples WHERE state = 'queued' ORDER BY id LIMIT 1",
+                )?
+                .query_row([], |row| row.get(0))
+                .optional()?)
         })
     }
 

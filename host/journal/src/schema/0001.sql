@@ -13,6 +13,7 @@ CREATE TABLE sessions (
     end_reason  TEXT
 ) STRICT;
 CREATE INDEX sessions_by_time ON sessions (last_ms);
+CREATE INDEX sessions_open ON sessions (last_ms) WHERE ended_ms IS NULL;
 
 CREATE TABLE requests (
     id          INTEGER PRIMARY KEY,
@@ -54,7 +55,8 @@ CREATE INDEX turns_of_response ON turns (response_id, choice);
 CREATE INDEX turns_of_group ON turns (grp);
 CREATE INDEX turns_of_parent ON turns (parent);
 CREATE INDEX turns_by_state ON turns (state);
-CREATE INDEX turns_by_judging ON turns (judging, reason);
+CREATE INDEX turns_by_judging ON turns (judging);
+CREATE INDEX turns_skipped ON turns (reason) WHERE judging = 'skipped';
 
 CREATE TABLE replies (
     turn            INTEGER PRIMARY KEY REFERENCES turns (id) ON DELETE CASCADE,
@@ -134,8 +136,8 @@ CREATE TABLE samples (
 ) STRICT;
 CREATE INDEX samples_of_turn ON samples (turn);
 CREATE INDEX samples_of_step ON samples (step);
-CREATE INDEX samples_by_state ON samples (state, reason);
-CREATE INDEX samples_queued ON samples (id, created_ms) WHERE state = 'queued';
+CREATE INDEX samples_by_state ON samples (state);
+CREATE INDEX samples_dropped ON samples (reason) WHERE state = 'dropped';
 CREATE UNIQUE INDEX one_queued_sample ON samples (turn) WHERE state = 'queued';
 
 CREATE TABLE adapters (

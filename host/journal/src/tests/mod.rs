@@ -1,1 +1,167 @@
+//! The journal's promises, one file each; the builders they share.
 
+mod collecting;
+mod concurrency;
+mod export;
+mod forgetting;
+mod judging;
+mod recovery;
+mod storage;
+mod training;
+
+use serde_json::json;
+
+use crate::*;
+
+pub(super) fn arrival(session: &str, previous: Option<TurnId>) -> Arrival {
+    let question = json!([{ "role": "user", "content": "and now?" }]);
+    Arrival {
+        session: SessionUpsert {
+            id: session.into(),
+            origin: "header".to_owned(),
+            key: Some("home".to_owned()),
+            user: None,
+            ms: 1_000,
+        },
+        next_state_of: previous
+            .map(|turn| NextState {
+                turn,
+                messages: question,
+                ms: 2_000,
+            })
+            .into_iter()
+            .collect(),
+        turns: vec![new_turn(previous)],
+    }
+}
+
+pub(super) fn new_turn(parent: Option<TurnId>) -> NewTurn {
+    NewTurn {
+        response_id: "chatcmpl-1".to_owned(),
+        choice: 0,
+        group: "g1".to_owned(),
+        kind: TurnKind::Unknown,
+        parent,
+        received_ms: 1_000,
+        key: Some("home".to_owned()),
+        request_digest: "d1".to_owned(),
+        messages: json!([{ "role": "user", "content": "what is 7 × 8?" }]),
+        tools: json!([]),
+        prompt_ids: vec![1, 2, u32::MAX],
+        sampling: json!({ "temperature": 0.7 }),
+        temperature: 0.7,
+        adapter_version: 3,
+        adapter_digest: "abc".to_owned(),
+        model: "clawhost".to_owned(),
+        matched: json!({ "by": "header" }),
+    }
+}
+
+pub(super) fn completion() -> Completion {
+    Completion {
+        ms: 1_500,
+        finish: Finish::Stop,
+        reply: json!({ "role": "assistant", "content": "56" }),
+        anchor: Some("a56".to_owned()),
+        token_ids: vec![5, 6],
+        logprobs: vec![-0.1, -1e-30],
+        full_logprobs: vec![-0.2, -0.3],
+    }
+}
+
+pub(super) fn verdict(reward: f32) -> NewVerdict {
+    NewVerdict {
+        source: "plugin:judge-next-state".to_owned(),
+        digest: Some("ff".to_owned()),
+        outcome: VerdictOutcome::Verdict {
+            reward,
+            accept: true,
+        },
+        votes: json!([1, 1, null]),
+        rationale: "the user moved on".to_owned(),
+        metrics: json!({ "length": 2 }),
+        ms: 3_000,
+    }
+}
+
+pub(super) fn sample_of(turn: TurnId, reward: f32) -> NewSample {
+    NewSample {
+        turn,
+        reward,
+        baseline_key: "home".to_owned(),
+        provenance: json!({ "judge": "ff" }),
+    }
+}
+
+pub(super) fn step(trained: &[SampleId]) -> NewStep {
+    NewStep {
+        started_ms: 10,
+        ended_ms: 20,
+        outcome: StepOutcome::NoSignal,
+        reason: Some("constant rewards".to_owned()),
+        metrics: json!({ "loss": 0.5 }),
+        trained: trained.iter().map(|sample| (*sample, 0.25)).collect(),
+        dropped: Vec::new(),
+        adapter: None,
+        meta: Vec::new(),
+    }
+}
+
+pub(super) fn published(trained: &[SampleId], version: u64, parent: u64) -> NewStep {
+    NewStep {
+        outcome: StepOutcome::Published,
+        reason: None,
+        adapter: Some(NewAdapter {
+            version,
+            parent,
+            digest: format!("digest-{version}"),
+            path: format!("adapters/{version}"),
+            provenance: json!({ "samples": trained }),
+        }),
+        ..step(trained)
+    }
+}
+
+pub(super) fn feedback(turn: TurnId, score: f32) -> Feedback {
+    Feedback {
+        turn,
+        score: Some(score),
+        text: None,
+        ms: 4_000,
+    }
+}
+
+impl Journal {
+    /// One complete turn in a session.
+    pub(super) fn turn_in(&self, session: &str) -> TurnId {
+        let turn = self.arrive(&arrival(session, None)).unwrap()[0];
+        self.complete(turn, &completion()).unwrap();
+        turn
+    }
+
+    /// One complete turn with a next state.
+    pub(super) fn ready_turn_in(&self, session: &str) -> TurnId {
+        let turn = self.turn_in(session);
+        let next = self.arrive(&arrival(session, Some(turn))).unwrap()[0];
+        self.complete(next, &completion()).unwrap();
+        turn
+    }
+
+    /// One queued sample.
+    pub(super) fn sample_in(&self, session: &str) -> SampleId {
+        let turn = self.ready_turn_in(session);
+        self.commit_judgement(
+            turn,
+            &[verdict(1.0)],
+            Some(&sample_of(turn, 1.0)),
+            None,
+            &[],
+        )
+        .unwrap()
+        .unwrap()
+    }
+
+    pub(super) fn record(&self, turn: TurnId) -> TurnRecord {
+        self.turn(turn).unwrap().unwrap()
+    }
+}

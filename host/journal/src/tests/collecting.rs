@@ -1,0 +1,338 @@
+use serde_json::json;
+
+use super::{arrival, completion, feedback, new_turn};
+use crate::*;
+
+#[test]
+fn a_turn_reads_back_as_it_was_written() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.turn_in("s");
+    let record = journal.record(turn);
+    let (new, done) = (new_turn(None), completion());
+    assert_eq!(
+        (record.id, record.seq, record.session.as_str()),
+        (turn, 0, "s")
+    );
+    assert_eq!(
+        (record.response_id, record.group, record.choice),
+        (new.response_id, new.group, 0)
+    );
+    assert_eq!((record.messages, record.tools), (new.messages, new.tools));
+    assert_eq!(
+        (record.prompt_ids, record.sampling),
+        (new.prompt_ids, new.sampling)
+    );
+    assert_eq!(record.temperature.to_bits(), new.temperature.to_bits());
+    assert_eq!(
+        (record.adapter_version, record.adapter_digest),
+        (3, new.adapter_digest)
+    );
+    assert_eq!(
+        (record.request_digest, record.matched),
+        (new.request_digest, new.matched)
+    );
+    assert_eq!(record.completion, Some(done));
+    assert_eq!(
+        (record.state, record.judging),
+        (TurnState::Complete, JudgingState::Waiting)
+    );
+    assert_eq!(
+        (record.kind, record.next_state, record.reason),
+        (TurnKind::Unknown, None, None)
+    );
+}
+
+#[test]
+fn the_next_request_makes_a_turn_main_and_ready() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.turn_in("s");
+    assert!(journal.ready_for_judging(9).unwrap().is_empty());
+    let second = journal.arrive(&arrival("s", Some(first))).unwrap()[0];
+    let ready = journal.ready_for_judging(9).unwrap();
+    assert_eq!(ready.len(), 1);
+    assert_eq!((ready[0].id, ready[0].kind), (first, TurnKind::Main));
+    assert_eq!(
+        ready[0].next_state,
+        Some(json!([{ "role": "user", "content": "and now?" }]))
+    );
+    assert_eq!(ready[0].next_ms, Some(2_000));
+    let second = journal.record(second);
+    assert_eq!((second.seq, second.parent), (1, Some(first)));
+}
+
+#[test]
+fn a_next_state_before_the_reply_waits_for_the_reply() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.arrive(&arrival("s", None)).unwrap()[0];
+    journal.arrive(&arrival("s", Some(first))).unwrap();
+    assert!(journal.ready_for_judging(9).unwrap().is_empty());
+    journal.complete(first, &completion()).unwrap();
+    assert_eq!(journal.ready_for_judging(9).unwrap()[0].id, first);
+}
+
+#[test]
+fn a_second_next_state_is_a_fork_and_the_first_stays() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.ready_turn_in("s");
+    let mut fork = arrival("s", Some(first));
+    fork.next_state_of[0].messages = json!([{ "role": "user", "content": "something else" }]);
+    let turn = journal.arrive(&fork).unwrap()[0];
+    assert_eq!(
+        journal.record(turn).matched,
+        json!({ "by": "header", "fork_of": [first] })
+    );
+    let kept = journal.record(first);
+    assert_eq!(
+        kept.next_state,
+        Some(json!([{ "role": "user", "content": "and now?" }]))
+    );
+
+    fork.turns.clear();
+    journal.arrive(&fork).unwrap();
+    journal.arrive(&fork).unwrap();
+    let forks = &journal.record(first).matched["forks"];
+    assert_eq!(forks.as_array().unwrap().len(), 2);
+    assert_eq!(forks[1]["messages"], fork.next_state_of[0].messages);
+}
+
+#[test]
+fn the_same_next_state_again_is_no_fork() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.ready_turn_in("s");
+    let again = journal.arrive(&arrival("s", Some(first))).unwrap()[0];
+    assert_eq!(journal.record(again).matched, json!({ "by": "header" }));
+    assert_eq!(journal.record(first).matched, json!({ "by": "header" }));
+}
+
+#[test]
+fn an_arrival_that_is_refused_leaves_nothing() {
+    let journal = Journal::in_memory().unwrap();
+    let mut lost = arrival("s", Some(TurnId(77)));
+    let error = journal.arrive(&lost).unwrap_err();
+    assert!(
+        matches!(error, JournalError::UnknownTurn { turn: TurnId(77) }),
+        "{error}"
+    );
+    lost.next_state_of.clear();
+    lost.turns[0].parent = None;
+    lost.turns[0].temperature = f32::NAN;
+    let error = journal.arrive(&lost).unwrap_err();
+    assert!(error.to_string().contains("temperature"), "{error}");
+    assert!(journal.sessions(9).unwrap().is_empty());
+    assert_eq!(journal.counts().unwrap(), Counts::default());
+}
+
+#[test]
+fn choices_are_siblings_with_their_own_positions() {
+    let journal = Journal::in_memory().unwrap();
+    let mut three = arrival("s", None);
+    three.turns = (0..3)
+        .map(|choice| NewTurn {
+            choice,
+            ..new_turn(None)
+        })
+        .collect();
+    let ids = journal.arrive(&three).unwrap();
+    let group = journal.group_turns("g1").unwrap();
+    assert_eq!(group.iter().map(|turn| turn.id).collect::<Vec<_>>(), ids);
+    assert_eq!(
+        group.iter().map(|turn| turn.seq).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+    assert_eq!(group[2].messages, three.turns[2].messages);
+    assert_eq!(
+        journal.turns_of_response("chatcmpl-1").unwrap()[1].choice,
+        1
+    );
+    assert_eq!(journal.turn_at(&"s".into(), 2).unwrap().unwrap().id, ids[2]);
+}
+
+#[test]
+fn a_reply_is_recorded_once_and_with_a_log_prob_per_token() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.arrive(&arrival("s", None)).unwrap()[0];
+    let short = Completion {
+        logprobs: vec![-0.1],
+        ..completion()
+    };
+    let error = journal.complete(turn, &short).unwrap_err();
+    assert!(
+        error.to_string().contains("2 tokens but 1 log-probs"),
+        "{error}"
+    );
+    assert_eq!(journal.record(turn).state, TurnState::Generating);
+    journal.complete(turn, &completion()).unwrap();
+    let again = journal.complete(turn, &completion()).unwrap_err();
+    assert!(
+        matches!(
+            again,
+            JournalError::TurnEnded {
+                state: TurnState::Complete,
+                ..
+            }
+        ),
+        "{again}"
+    );
+    let late = journal.fail(turn, "late", None).unwrap_err();
+    assert!(matches!(late, JournalError::TurnEnded { .. }), "{late}");
+}
+
+#[test]
+fn a_cut_turn_keeps_what_it_had_and_is_never_judged() {
+    let journal = Journal::in_memory().unwrap();
+    let cut = journal.arrive(&arrival("s", None)).unwrap()[0];
+    let partial = Completion {
+        finish: Finish::Aborted,
+        ..completion()
+    };
+    journal.fail(cut, "client gone", Some(&partial)).unwrap();
+    let broken = journal.arrive(&arrival("s", Some(cut))).unwrap()[0];
+    journal.fail(broken, "engine fault", None).unwrap();
+    journal.add_feedback(&feedback(cut, -1.0)).unwrap();
+    let (cut, broken) = (journal.record(cut), journal.record(broken));
+    assert_eq!(
+        (cut.state, cut.completion),
+        (TurnState::Aborted, Some(partial))
+    );
+    assert_eq!(
+        (cut.reason.as_deref(), cut.judging),
+        (Some("client gone"), JudgingState::Skipped)
+    );
+    assert!(cut.next_state.is_some() && cut.feedback.len() == 1);
+    assert_eq!((broken.state, broken.completion), (TurnState::Failed, None));
+    assert!(journal.ready_for_judging(9).unwrap().is_empty());
+}
+
+#[test]
+fn the_end_of_a_session_skips_what_nothing_followed() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.ready_turn_in("s");
+    let last = journal.session_turns(&"s".into()).unwrap()[1].id;
+    let running = journal.arrive(&arrival("s", None)).unwrap()[0];
+    journal.end_session(&"s".into(), "idle").unwrap();
+    journal.end_session(&"s".into(), "done").unwrap();
+    journal.complete(running, &completion()).unwrap();
+    let session = journal.session(&"s".into()).unwrap().unwrap();
+    assert_eq!(
+        (session.end_reason.as_deref(), session.turns),
+        (Some("idle"), 3)
+    );
+    assert_eq!(journal.record(first).judging, JudgingState::Ready);
+    for turn in [last, running] {
+        let turn = journal.record(turn);
+        assert_eq!(turn.judging, JudgingState::Skipped);
+        assert_eq!(turn.reason.as_deref(), Some(NO_NEXT_STATE));
+    }
+    let unknown = journal.end_session(&"t".into(), "idle").unwrap_err();
+    assert!(
+        matches!(unknown, JournalError::UnknownSession { .. }),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn a_client_that_comes_back_reopens_its_session_and_its_last_turn() {
+    let journal = Journal::in_memory().unwrap();
+    let last = journal.turn_in("s");
+    journal.end_session(&"s".into(), "idle").unwrap();
+    journal.arrive(&arrival("s", Some(last))).unwrap();
+    let turn = journal.record(last);
+    assert_eq!((turn.judging, turn.reason), (JudgingState::Ready, None));
+    assert_eq!(
+        journal.session(&"s".into()).unwrap().unwrap().ended_ms,
+        None
+    );
+}
+
+#[test]
+fn idle_sessions_are_those_in_which_nothing_happens() {
+    let journal = Journal::in_memory().unwrap();
+    journal.turn_in("old");
+    journal.arrive(&arrival("busy", None)).unwrap();
+    journal.turn_in("ended");
+    journal.end_session(&"ended".into(), "done").unwrap();
+    assert_eq!(journal.idle_sessions(1_500).unwrap(), []);
+    assert_eq!(journal.idle_sessions(1_501).unwrap(), ["old".into()]);
+}
+
+#[test]
+fn feedback_needs_a_turn_and_something_to_say() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.turn_in("s");
+    for score in [1.5, f32::NAN] {
+        let error = journal.add_feedback(&feedback(turn, score)).unwrap_err();
+        assert!(error.to_string().contains("-1 to 1"), "{error}");
+    }
+    let empty = Feedback {
+        score: None,
+        text: Some("  ".to_owned()),
+        ..feedback(turn, 0.0)
+    };
+    assert!(matches!(
+        journal.add_feedback(&empty),
+        Err(JournalError::Invalid(_))
+    ));
+    let unknown = journal
+        .add_feedback(&feedback(TurnId(99), 1.0))
+        .unwrap_err();
+    assert!(
+        matches!(unknown, JournalError::UnknownTurn { .. }),
+        "{unknown}"
+    );
+    assert!(journal.record(turn).feedback.is_empty());
+}
+
+#[test]
+fn hits_are_found_by_anchor_request_session_and_parent() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.ready_turn_in("s");
+    let second = journal.session_turns(&"s".into()).unwrap()[1].id;
+    let mut other = arrival("t", None);
+    other.turns[0].key = Some("work".to_owned());
+    other.turns[0].received_ms = 5_000;
+    let third = journal.arrive(&other).unwrap()[0];
+    journal.complete(third, &completion()).unwrap();
+
+    let ids = |hits: Vec<TurnHit>| hits.iter().map(|hit| hit.id).collect::<Vec<_>>();
+    assert_eq!(
+        ids(journal.anchor_hits("a56", None, 9).unwrap()),
+        [third, second, first]
+    );
+    assert_eq!(
+        ids(journal.anchor_hits("a56", Some("home"), 9).unwrap()),
+        [second, first]
+    );
+    assert_eq!(ids(journal.anchor_hits("a56", None, 1).unwrap()), [third]);
+    assert_eq!(ids(journal.anchor_hits("other", None, 9).unwrap()), []);
+    assert_eq!(
+        ids(journal.request_hits("d1", 0, 9).unwrap()),
+        [third, second, first]
+    );
+    assert_eq!(ids(journal.request_hits("d1", 2_000, 9).unwrap()), [third]);
+    assert_eq!(ids(journal.last_turns(&"s".into(), 1).unwrap()), [second]);
+    let child = journal.children(first, 9).unwrap().remove(0);
+    assert_eq!(
+        (child.id, child.has_next, child.completed_ms),
+        (second, false, Some(1_500))
+    );
+    assert!(journal.anchor_hits("a56", None, 9).unwrap()[2].has_next);
+
+    let ids = |turns: Vec<TurnRecord>| turns.iter().map(|turn| turn.id).collect::<Vec<_>>();
+    assert_eq!(
+        ids(journal.turns_by_anchor("a56", 2).unwrap()),
+        [third, second]
+    );
+    assert_eq!(ids(journal.turns_by_request("d1", 2_000).unwrap()), [third]);
+}
+
+#[test]
+fn every_commit_moves_the_watch_and_a_refusal_does_not() {
+    let journal = Journal::in_memory().unwrap();
+    let mut watch = journal.watch();
+    assert!(!watch.has_changed().unwrap());
+    journal.turn_in("s");
+    assert_eq!(*watch.borrow_and_update(), 2);
+    journal.end_session(&"nobody".into(), "idle").unwrap_err();
+    journal.counts().unwrap();
+    assert!(!watch.has_changed().unwrap());
+}

@@ -1,0 +1,242 @@
+use serde_json::json;
+
+use super::{arrival, completion, feedback, sample_of, step, verdict};
+use crate::*;
+
+#[test]
+fn a_judgement_is_recorded_whole() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let none = NewVerdict {
+        outcome: VerdictOutcome::None {
+            reason: "timeout".to_owned(),
+        },
+        digest: None,
+        ..verdict(0.0)
+    };
+    let receipts = [json!({ "cpu_ms": 3 }), json!({ "cpu_ms": 4 })];
+    let sample = journal
+        .commit_judgement(
+            turn,
+            &[verdict(0.1), none],
+            Some(&sample_of(turn, 0.1)),
+            None,
+            &receipts,
+        )
+        .unwrap()
+        .unwrap();
+    let verdicts = journal.verdicts(turn).unwrap();
+    assert_eq!(
+        verdicts[0].outcome,
+        VerdictOutcome::Verdict {
+            reward: 0.1,
+            accept: true
+        }
+    );
+    assert_eq!(
+        verdicts[1].outcome,
+        VerdictOutcome::None {
+            reason: "timeout".to_owned()
+        }
+    );
+    assert_eq!(
+        (&verdicts[0].votes, verdicts[1].digest.as_ref()),
+        (&json!([1, 1, null]), None)
+    );
+    assert_eq!(journal.receipts(turn).unwrap(), receipts);
+    let record = journal.record(turn);
+    assert_eq!(
+        (record.judging, record.next_judged),
+        (JudgingState::Done, true)
+    );
+
+    let samples = journal.samples_of(turn).unwrap();
+    let done = completion();
+    assert_eq!(
+        (samples[0].id, samples[0].reward.to_bits()),
+        (sample, 0.1f32.to_bits())
+    );
+    assert_eq!(
+        (&samples[0].token_ids, &samples[0].logprobs),
+        (&done.token_ids, &done.logprobs)
+    );
+    assert_eq!(samples[0].full_logprobs, done.full_logprobs);
+    assert_eq!(
+        (samples[0].prompt_ids.len(), samples[0].adapter_version),
+        (3, 3)
+    );
+    assert_eq!(samples, journal.queued_samples(9).unwrap());
+    assert_eq!(journal.queued_count().unwrap(), 1);
+    assert_eq!(
+        journal.oldest_queued_ms().unwrap(),
+        Some(samples[0].created_ms)
+    );
+    let counts = journal.counts().unwrap();
+    assert_eq!((counts.verdicts, counts.no_verdict["timeout"]), (1, 1));
+}
+
+#[test]
+fn a_turn_is_judged_once() {
+    let journal = Journal::in_memory().unwrap();
+    let done = journal.ready_turn_in("s");
+    journal
+        .commit_judgement(done, &[verdict(1.0)], None, None, &[])
+        .unwrap();
+    let skipped = journal.ready_turn_in("t");
+    journal
+        .commit_judgement(skipped, &[], None, Some("truncated"), &[])
+        .unwrap();
+    for turn in [done, skipped] {
+        let record = journal.record(turn);
+        for seen in [TurnSeen::from(turn), TurnSeen::from(&record)] {
+            let error = journal
+                .commit_judgement(
+                    seen,
+                    &[verdict(1.0)],
+                    Some(&sample_of(turn, 1.0)),
+                    None,
+                    &[],
+                )
+                .unwrap_err();
+            assert!(
+                matches!(error, JournalError::AlreadyJudged { .. }),
+                "{error}"
+            );
+        }
+    }
+    assert_eq!(journal.record(skipped).reason.as_deref(), Some("truncated"));
+    assert_eq!(
+        (
+            journal.counts().unwrap().verdicts,
+            journal.queued_count().unwrap()
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn without_evidence_there_is_no_judgement() {
+    let journal = Journal::in_memory().unwrap();
+    let waiting = journal.turn_in("s");
+    let running = journal.arrive(&arrival("s", None)).unwrap()[0];
+    let failed = journal.arrive(&arrival("s", None)).unwrap()[0];
+    journal.fail(failed, "engine fault", None).unwrap();
+    for turn in [waiting, running, failed] {
+        let error = journal
+            .commit_judgement(turn, &[verdict(1.0)], None, None, &[])
+            .unwrap_err();
+        assert!(matches!(error, JournalError::NotReady { .. }), "{error}");
+    }
+    let error = journal
+        .commit_judgement(TurnId(99), &[], None, None, &[])
+        .unwrap_err();
+    assert!(matches!(error, JournalError::UnknownTurn { .. }), "{error}");
+}
+
+#[test]
+fn a_judgement_that_cannot_be_true_is_refused_whole() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let bad = [
+        journal.commit_judgement(turn, &[verdict(1.0), verdict(f32::NAN)], None, None, &[]),
+        journal.commit_judgement(turn, &[], Some(&sample_of(turn, f32::INFINITY)), None, &[]),
+        journal.commit_judgement(turn, &[], Some(&sample_of(TurnId(2), 1.0)), None, &[]),
+        journal.commit_judgement(turn, &[], Some(&sample_of(turn, 1.0)), Some("why"), &[]),
+    ];
+    for error in bad {
+        assert!(matches!(error, Err(JournalError::Invalid(_))), "{error:?}");
+    }
+    assert_eq!(journal.record(turn).judging, JudgingState::Ready);
+    assert!(journal.verdicts(turn).unwrap().is_empty());
+}
+
+#[test]
+fn feedback_opens_a_judged_turn_and_replaces_its_queued_sample() {
+    let journal = Journal::in_memory().unwrap();
+    let first = journal.sample_in("s");
+    let turn = TurnId(1);
+    journal.add_feedback(&feedback(turn, -1.0)).unwrap();
+    let ready = journal.ready_for_judging(9).unwrap().remove(0);
+    assert_eq!(
+        (ready.id, ready.next_judged, ready.feedback_judged),
+        (turn, true, 0)
+    );
+    let second = journal
+        .commit_judgement(
+            &ready,
+            &[verdict(-1.0)],
+            Some(&sample_of(turn, -1.0)),
+            None,
+            &[],
+        )
+        .unwrap()
+        .unwrap();
+    assert_eq!(journal.record(turn).feedback_judged, 1);
+    let samples = journal.samples_of(turn).unwrap();
+    assert_eq!(
+        (samples[0].id, samples[0].state),
+        (first, SampleState::Dropped)
+    );
+    assert_eq!(samples[0].reason.as_deref(), Some(REPLACED));
+    assert_eq!(
+        (samples[1].id, samples[1].state),
+        (second, SampleState::Queued)
+    );
+    let error = journal.commit_step(&step(&[first])).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            JournalError::SampleNotQueued {
+                state: Some(SampleState::Dropped),
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn evidence_that_comes_while_judging_is_judged_too() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let seen = journal.record(turn);
+    journal.add_feedback(&feedback(turn, 1.0)).unwrap();
+    journal
+        .commit_judgement(&seen, &[verdict(1.0)], None, None, &[])
+        .unwrap();
+    let again = journal.ready_for_judging(9).unwrap().remove(0);
+    assert_eq!(
+        (again.id, again.feedback.len(), again.feedback_judged),
+        (turn, 1, 0)
+    );
+    // Who saw only what was judged meanwhile has nothing to add.
+    let stale = journal
+        .commit_judgement(&seen, &[verdict(1.0)], None, None, &[])
+        .unwrap_err();
+    assert!(
+        matches!(stale, JournalError::AlreadyJudged { .. }),
+        "{stale}"
+    );
+    journal
+        .commit_judgement(&again, &[], None, None, &[])
+        .unwrap();
+    assert!(journal.ready_for_judging(9).unwrap().is_empty());
+}
+
+#[test]
+fn feedback_first_and_the_next_state_later_are_two_judgements() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.turn_in("s");
+    journal.end_session(&"s".into(), "idle").unwrap();
+    journal.add_feedback(&feedback(turn, 1.0)).unwrap();
+    assert_eq!(journal.ready_for_judging(9).unwrap()[0].id, turn);
+    journal
+        .commit_judgement(turn, &[verdict(1.0)], None, None, &[])
+        .unwrap();
+    journal.arrive(&arrival("s", Some(turn))).unwrap();
+    let ready = journal.ready_for_judging(9).unwrap();
+    assert_eq!(
+        (ready[0].id, ready[0].feedback_judged, ready[0].next_judged),
+        (turn, 1, false)
+    );
+}

@@ -1,0 +1,198 @@
+use tempfile::tempdir;
+
+use super::{arrival, completion, new_turn};
+use crate::*;
+
+#[test]
+fn two_servers_do_not_share_a_folder() {
+    let dir = tempdir().unwrap();
+    let first = Journal::open(dir.path()).unwrap();
+    let error = Journal::open(dir.path()).unwrap_err();
+    let JournalError::Locked { holder, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(*holder, Some(std::process::id()));
+    let text = error.to_string();
+    assert!(
+        text.contains(&dir.path().display().to_string()) && text.contains("--data"),
+        "{text}"
+    );
+    drop(first);
+    Journal::open(dir.path()).unwrap();
+}
+
+#[test]
+fn a_reader_beside_the_server_sees_and_does_not_touch() {
+    let dir = tempdir().unwrap();
+    let missing = Journal::open_read_only(dir.path()).unwrap_err();
+    assert!(matches!(missing, JournalError::Missing { .. }), "{missing}");
+    let server = Journal::open(dir.path()).unwrap();
+    let turn = server.turn_in("s");
+    let reader = Journal::open_read_only(dir.path()).unwrap();
+    assert_eq!(reader.record(turn), server.record(turn));
+    let later = server.turn_in("s");
+    assert_eq!(reader.record(later).seq, 1);
+    let error = reader.set_meta("a", "b").unwrap_err();
+    assert!(matches!(error, JournalError::ReadOnly { .. }), "{error}");
+}
+
+#[test]
+fn a_full_disk_is_a_clear_error_and_the_journal_goes_on() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let turn = journal.turn_in("s");
+    let running = journal.arrive(&arrival("s", None)).unwrap()[0];
+    let limit = |pages: i64| {
+        journal.with_writer(|conn| {
+            conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| {
+                row.get::<_, i64>(0)
+            })
+        })
+    };
+    let pages = journal
+        .with_writer(|conn| conn.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0)))
+        .unwrap();
+    limit(pages).unwrap();
+
+    let mut large = arrival("t", Some(turn));
+    large.turns = vec![NewTurn {
+        prompt_ids: vec![7; 100_000],
+        ..new_turn(None)
+    }];
+    let error = journal.arrive(&large).unwrap_err();
+    assert!(
+        matches!(error, JournalError::Full { .. }) && error.may_pass(),
+        "{error}"
+    );
+    assert!(error.to_string().contains("free some space"), "{error}");
+    // Nothing of the refused request is there; what was there still is.
+    assert_eq!(journal.session(&"t".into()).unwrap(), None);
+    assert_eq!(journal.record(turn).next_state, None);
+    assert_eq!(journal.record(running).state, TurnState::Generating);
+
+    limit(1_000_000).unwrap();
+    journal.arrive(&large).unwrap();
+    journal.complete(running, &completion()).unwrap();
+    assert_eq!(journal.ready_for_judging(9).unwrap()[0].id, turn);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let dir = tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("journal.sqlite"),
+        b"never a database".repeat(500),
+    )
+    .unwrap();
+    let error = Journal::open(dir.path()).unwrap_err();
+    assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("restore a backup"), "{error}");
+}
+
+#[test]
+fn damaged_rows_are_errors_and_not_values() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.turn_in("s");
+    for damage in [
+        "UPDATE requests SET prompt_ids = x'010203'",
+        "UPDATE requests SET prompt_ids = x'', messages = '[not json'",
+        "UPDATE requests SET messages = '[]'; UPDATE turns SET adapter_version = -1",
+    ] {
+        journal
+            .with_writer(|conn| conn.execute_batch(damage))
+            .unwrap();
+        let error = journal.turn(turn).unwrap_err();
+        assert!(
+            matches!(error, JournalError::Damaged { .. }),
+            "{damage}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_page_is_an_error_and_not_a_panic() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    for _ in 0..50 {
+        journal.turn_in("s");
+    }
+    drop(journal);
+    let file = dir.path().join("journal.sqlite");
+    let mut bytes = std::fs::read(&file).unwrap();
+    // Well behind the header and the schema, so that it opens and fails on reading.
+    for byte in bytes.iter_mut().skip(40 * 4096) {
+        *byte = 0xa5;
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let outcome = Journal::open(dir.path()).and_then(|journal| journal.session_turns(&"s".into()));
+    assert!(
+        matches!(outcome, Err(JournalError::Damaged { .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_says_so() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Journal::open(&file.join("data")).unwrap_err();
+    assert!(matches!(error, JournalError::Folder { .. }), "{error}");
+}
+
+#[test]
+fn a_newer_journal_is_refused_by_writers_and_readers() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    journal
+        .with_writer(|conn| conn.execute("INSERT INTO schema_version VALUES (99, 0)", []))
+        .unwrap();
+    drop(journal);
+    for outcome in [
+        Journal::open(dir.path()),
+        Journal::open_read_only(dir.path()),
+    ] {
+        let error = outcome.unwrap_err();
+        assert!(
+            matches!(error, JournalError::TooNew { found: 99, .. }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn everything_is_there_after_an_ordinary_restart() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    journal.sample_in("s");
+    journal.set_meta("a", "1").unwrap();
+    journal.set_meta("a", "2").unwrap();
+    let before = (
+        journal.counts().unwrap(),
+        journal.session_turns(&"s".into()).unwrap(),
+    );
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(
+        (
+            journal.counts().unwrap(),
+            journal.session_turns(&"s".into()).unwrap()
+        ),
+        before
+    );
+    assert_eq!(journal.meta("a").unwrap().as_deref(), Some("2"));
+}
+
+#[test]
+fn measuring_leaves_whole_conversations() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let seconds = measure::append_turns(&journal, 20).unwrap();
+    assert!(seconds.len() == 20 && seconds.iter().all(|second| *second > 0.0));
+    let counts = journal.counts().unwrap();
+    assert_eq!(
+        (counts.sessions, counts.turns[&TurnState::Complete]),
+        (3, 20)
+    );
+    assert_eq!(counts.judging[&JudgingState::Ready], 17);
+}
