@@ -1,1 +1,24 @@
-//! Votes, verdicts and samples
+//! Votes, verdicts and samples.
+//!
+//! [`Judging`] takes complete turns from the journal as soon as something followed them, asks the
+//! judges, and writes verdicts, receipts and the sample back in one transaction. No verdict is
+//! never a zero: a judge that failed, timed out or declined leaves the turn out of every batch,
+//! mean and baseline, with its reason. It refuses to know what a model, a gradient or HTTP is.
+
+mod evidence;
+mod health;
+mod history;
+mod judge;
+mod judgement;
+mod judging;
+mod options;
+mod status;
+mod votes;
+
+pub use judging::Judging;
+pub use options::{FaultPolicy, JudgingOptions, Neutral, OptionsError};
+pub use status::{JudgingSnapshot, JudgingStatus};
+pub use votes::{combine, majority};
+
+#[cfg(test)]
+mod tests;

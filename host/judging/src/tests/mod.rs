@@ -1,0 +1,57 @@
+//! Promises of judging, tested through the journal with stand-in judges.
+
+use clawhost_journal::{
+    Completion, Finish, JudgingState, SessionId, TurnId, TurnKind, TurnRecord, TurnState,
+};
+use serde_json::json;
+
+mod loops;
+mod stand_in;
+
+/// A complete turn of session `s`, as a journal would give it.
+pub(crate) fn turn(id: i64) -> TurnRecord {
+    TurnRecord {
+        id: TurnId(id),
+        session: SessionId("s".to_owned()),
+        seq: 0,
+        response_id: format!("r{id}"),
+        choice: 0,
+        group: format!("g{id}"),
+        kind: TurnKind::Unknown,
+        parent: None,
+        received_ms: 0,
+        key: None,
+        request_digest: String::new(),
+        messages: json!([{"role": "user", "content": "hi"}]),
+        tools: json!([]),
+        prompt_ids: vec![1],
+        sampling: json!({}),
+        temperature: 1.0,
+        adapter_version: 0,
+        adapter_digest: String::new(),
+        model: "m".to_owned(),
+        matched: json!({}),
+        state: TurnState::Complete,
+        completion: Some(completion(&format!("reply {id}"))),
+        next_state: None,
+        next_ms: None,
+        next_judged: false,
+        judging: JudgingState::Waiting,
+        reason: None,
+        feedback: Vec::new(),
+        feedback_judged: 0,
+    }
+}
+
+/// A finished reply of two tokens.
+pub(crate) fn completion(text: &str) -> Completion {
+    Completion {
+        ms: 1,
+        finish: Finish::Stop,
+        reply: json!({"role": "assistant", "content": text}),
+        anchor: None,
+        token_ids: vec![5, 6],
+        logprobs: vec![-0.5, -0.5],
+        full_logprobs: vec![-0.5, -0.5],
+    }
+}
