@@ -106,12 +106,15 @@ pub fn until_in_a_row(values: &[f64], run: usize, threshold: f64) -> Option<usiz
     None
 }
 
-/// The trailing mean over up to `width` values, one per input: the first ones average what there is.
+/// The mean of the `width` values around each value, one per input; towards both ends, of those of
+/// them that exist, which are never fewer than half. (A trailing mean would begin with the luck of
+/// the very first value.)
 pub fn moving_average(values: &[f64], width: usize) -> Vec<f64> {
+    let half = width / 2;
     (0..values.len())
         .filter_map(|at| {
-            let from = (at + 1).saturating_sub(width.max(1));
-            mean(values.get(from..=at)?)
+            let to = (at + half.max(1)).min(values.len());
+            mean(values.get(at.saturating_sub(half)..to)?)
         })
         .collect()
 }
@@ -148,11 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn moving_average_starts_with_what_there_is() {
+    fn a_moving_average_looks_to_both_sides() {
+        let values = [1.0, 0.0, 0.0, 4.0, 5.0];
         assert_eq!(
-            moving_average(&[1.0, 0.0, 0.0, 4.0], 3),
-            vec![1.0, 0.5, 1.0 / 3.0, 4.0 / 3.0]
+            moving_average(&values, 4),
+            vec![0.5, 1.0 / 3.0, 1.25, 2.25, 3.0]
         );
+        assert_eq!(moving_average(&values, 1), values);
+        assert_eq!(moving_average(&[], 4), Vec::<f64>::new());
     }
 
     #[test]

@@ -20,5 +20,5 @@ pub struct About {
     pub date: String,
 }
 
-/// The curve that both plots show: the mean of the last twelve conversations at each.
+/// The curve that both plots show: the mean of the twelve conversations around each.
 const SMOOTHING: usize = 12;

@@ -75,7 +75,7 @@ fn figure(outcome: &DemoOutcome) -> String {
         &points,
         &SvgOptions {
             title: "Score of the first reply against the number of the conversation".into(),
-            x_label: format!("conversation (line: mean of the last {SMOOTHING})"),
+            x_label: format!("conversation (line: mean of the {SMOOTHING} around it)"),
             y_label: "score of the first reply".into(),
             ..SvgOptions::default()
         },

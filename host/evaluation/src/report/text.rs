@@ -83,7 +83,7 @@ pub fn table(outcome: &DemoOutcome) -> String {
     out
 }
 
-/// Both arms as moving averages.
+/// Both arms as moving averages: at each conversation the mean of the twelve around it.
 pub fn plot(outcome: &DemoOutcome, options: TerminalOptions) -> String {
     terminal(&curves(outcome), options)
 }
