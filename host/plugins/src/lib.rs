@@ -11,6 +11,7 @@ mod call;
 mod capability;
 mod conversation;
 mod convert;
+mod embedded;
 mod engine;
 mod error;
 mod fault;
@@ -40,6 +41,7 @@ pub use capability::model::{
 };
 pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
 pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
+pub use embedded::embedded;
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
 pub use grants::{Capability, Grants};

@@ -45,7 +45,7 @@ macro_rules! export_judge {
                 }
             }
 
-            $crate::bindings::export_judge_world!(Component with_types_in $crate::bindings);
+    $crate::bindings::export_judge_world!(Component with_types_in $crate::bindings);
         };
         #[cfg(not(target_arch = "wasm32"))]
         const _: fn(

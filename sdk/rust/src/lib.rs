@@ -34,10 +34,6 @@ mod judge;
 pub mod log;
 mod verdict;
 
-pub use bindings::clawhost::plugin::types::{
-    Blob, Message, Metric, Part, PluginError, Role, ToolCall, ToolSpec, Trajectory, Turn, Verdict,
-    Vote,
-};
 /// Which call this is, and the settings that the operator wrote for the plugin.
 pub use bindings::clawhost::plugin::context;
 /// HTTP exchanges with origins that the operator allowed.
@@ -46,6 +42,10 @@ pub use bindings::clawhost::plugin::http;
 pub use bindings::clawhost::plugin::model;
 /// Durable state of the plugin.
 pub use bindings::clawhost::plugin::state;
+pub use bindings::clawhost::plugin::types::{
+    Blob, Message, Metric, Part, PluginError, Role, ToolCall, ToolSpec, Trajectory, Turn, Verdict,
+    Vote,
+};
 pub use judge::Judge;
 #[doc(hidden)]
 pub use judge::answer;

@@ -71,9 +71,8 @@ mod tests {
     #[test]
     fn the_majority_wins_and_a_tie_is_neutral() {
         let vote = |score| Vote::new(score, format!("said {score}"));
-        let reward = |scores: &[f32]| {
-            Verdict::majority(scores.iter().copied().map(vote).collect()).reward
-        };
+        let reward =
+            |scores: &[f32]| Verdict::majority(scores.iter().copied().map(vote).collect()).reward;
         assert_eq!(reward(&[1.0, 1.0, -1.0]), 1.0);
         assert_eq!(reward(&[-1.0, 0.0, 0.0]), -1.0);
         assert_eq!(reward(&[1.0, -1.0]), 0.0);

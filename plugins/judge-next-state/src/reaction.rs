@@ -1,0 +1,201 @@
+//! Rule 1: what the words say about the reply, praise or blame.
+
+use clawhost_sdk::Vote;
+
+use crate::lexicon::{BAD, GOOD, NOT, PHRASES};
+use crate::pattern::find;
+use crate::speech::{Sentence, Speech};
+
+/// Words that turn: what comes after counts, what came before hardly does.
+const TURNS: &[&str] = &[
+    "but",
+    "however",
+    "except",
+    "yet",
+    "still",
+    "unfortunately",
+    "only",
+];
+/// What is left of a remark that a turn takes back.
+const TAKEN_BACK: f32 = 0.2;
+/// Least weight that decides.
+const ENOUGH: f32 = 0.75;
+
+/// One remark and where it stands.
+struct Remark {
+    at: usize,
+    weight: f32,
+    words: String,
+}
+
+/// Votes on the tone. Politeness around a wish for a change is no praise, so with `wants_change`
+/// only blame counts.
+pub(crate) fn vote(speech: &Speech, wants_change: bool) -> Option<Vote> {
+    let mut praise: Vec<(f32, String)> = Vec::new();
+    let mut blame: Vec<(f32, String)> = Vec::new();
+    for sentence in &speech.sentences {
+        let turn = last_turn(sentence);
+        let opens_with_concession =
+            matches!(sentence.word(0), "although" | "though" | "while" | "even");
+        let pause = sentence.words.iter().position(|word| word.after_pause);
+        for remark in remarks(sentence) {
+            let before_turn = turn.is_some_and(|turn| remark.at < turn);
+            let conceded = opens_with_concession && pause.is_some_and(|pause| remark.at < pause);
+            let softened_question =
+                sentence.is_question && remark.weight < 0.0 && is_neutral_question(sentence);
+            let weight = if softened_question {
+                0.0
+            } else if before_turn || conceded {
+                remark.weight * TAKEN_BACK
+            } else {
+                remark.weight
+            };
+            if weight > 0.0 {
+                praise.push((weight, remark.words));
+            } else if weight < 0.0 {
+                blame.push((-weight, remark.words));
+            }
+        }
+    }
+    let sum = |side: &[(f32, String)]| side.iter().map(|(weight, _)| weight).sum::<f32>();
+    let (up, down) = (sum(&praise), sum(&blame));
+    if down >= ENOUGH && down >= up * 0.6 {
+        return Some(Vote::new(
+            -1.0,
+            format!("the user complains: {}", quoted(&blame)),
+        ));
+    }
+    if up >= ENOUGH && up > down && !wants_change {
+        return Some(Vote::new(
+            1.0,
+            format!("the user is pleased: {}", quoted(&praise)),
+        ));
+    }
+    None
+}
+
+fn quoted(side: &[(f32, String)]) -> String {
+    let words: Vec<String> = side
+        .iter()
+        .take(3)
+        .map(|(_, words)| format!("\"{words}\""))
+        .collect();
+    words.join(", ")
+}
+
+/// The last turning word inside the sentence. At its beginning it turns from the sentence before,
+/// which needs no discount here.
+fn last_turn(sentence: &Sentence) -> Option<usize> {
+    (1..sentence.words.len())
+        .rev()
+        .find(|at| TURNS.contains(&sentence.word(*at)) && !is_negated_only(sentence, *at))
+}
+
+/// "not only", "still" after a negation and "only" before a noun do not turn.
+fn is_negated_only(sentence: &Sentence, at: usize) -> bool {
+    matches!(sentence.word(at), "only" | "still" | "yet")
+        && !sentence.words.get(at).is_some_and(|word| word.after_pause)
+}
+
+/// "What is wrong with the second fraction?" asks about the world, not about the reply.
+fn is_neutral_question(sentence: &Sentence) -> bool {
+    matches!(
+        sentence.word(0),
+        "what" | "what's" | "how" | "when" | "where" | "which" | "who" | "is" | "are"
+    ) && !sentence
+        .words
+        .iter()
+        .any(|word| matches!(word.text.as_str(), "you" | "your" | "this" | "it" | "still"))
+}
+
+fn remarks(sentence: &Sentence) -> Vec<Remark> {
+    let mut used = vec![false; sentence.words.len()];
+    let mut found = Vec::new();
+    for (pattern, weight) in PHRASES {
+        let mut from = 0;
+        while let Some(hit) = find(pattern, sentence, from) {
+            from = hit.start + 1;
+            let range = hit.start..hit.end.max(hit.start + 1);
+            if used
+                .get(range.clone())
+                .is_none_or(|words| words.contains(&true))
+            {
+                continue;
+            }
+            for at in range {
+                if let Some(used) = used.get_mut(at) {
+                    *used = true;
+                }
+            }
+            found.push(Remark {
+                at: hit.start,
+                weight: if *weight > 0.0 && is_negated(sentence, hit.start) {
+                    -*weight
+                } else {
+                    *weight
+                },
+                words: between(sentence, hit.start, hit.end),
+            });
+        }
+    }
+    for at in 0..sentence.words.len() {
+        if used.get(at) == Some(&true) {
+            continue;
+        }
+        let word = sentence.word(at);
+        let weight = |table: &[(&str, f32)]| {
+            table
+                .iter()
+                .find(|(known, _)| *known == word)
+                .map(|(_, weight)| *weight)
+        };
+        let negated = is_negated(sentence, at);
+        let weight = match (weight(GOOD), weight(BAD)) {
+            (Some(good), _) if negated => -good,
+            (Some(good), _) => good,
+            (None, Some(bad)) if negated => 0.5 * bad,
+            (None, Some(bad)) => -bad,
+            (None, None) => continue,
+        };
+        let start = if negated { at.saturating_sub(1) } else { at };
+        found.push(Remark {
+            at,
+            weight,
+            words: between(sentence, start, at + 1),
+        });
+    }
+    found
+}
+
+/// A negation up to three words before, without a pause in between; "no" only close by, and not
+/// the "no" of "no that's good".
+fn is_negated(sentence: &Sentence, at: usize) -> bool {
+    for back in 1..=3 {
+        let Some(place) = at.checked_sub(back) else {
+            return false;
+        };
+        let paused = sentence
+            .words
+            .get(place + 1)
+            .is_some_and(|word| word.after_pause);
+        if paused {
+            return false;
+        }
+        let word = sentence.word(place);
+        if NOT.contains(&word) {
+            return sentence.word(place + 1) != "only";
+        }
+        if word == "no" && back <= 2 {
+            return !matches!(
+                sentence.word(place + 1),
+                "that" | "that's" | "it" | "it's" | "this" | "i" | "you" | "they"
+            );
+        }
+    }
+    false
+}
+
+fn between(sentence: &Sentence, start: usize, end: usize) -> String {
+    let words: Vec<&str> = (start..end).map(|at| sentence.word(at)).collect();
+    words.join(" ")
+}

@@ -1,0 +1,77 @@
+//! Rule 4: the same request again. Who asks once more was not served.
+
+use std::collections::BTreeSet;
+
+use clawhost_sdk::Vote;
+
+/// Words that carry no content of their own.
+const LIGHT: &[&str] = &[
+    "a", "an", "the", "and", "or", "but", "of", "to", "in", "on", "at", "for", "with", "is", "are",
+    "was", "were", "be", "been", "it", "its", "this", "that", "these", "those", "i", "you", "he",
+    "she", "we", "they", "me", "my", "your", "his", "her", "our", "their", "do", "does", "did",
+    "can", "could", "would", "will", "please", "just", "so", "if", "then", "than", "as", "by",
+    "from", "about", "what", "how", "there", "have", "has", "had", "not", "no", "yes", "ok",
+    "okay", "thanks", "thank", "hi", "hello", "now", "also", "again", "let", "us", "am", "up",
+    "out", "some", "any",
+];
+
+/// Votes against the reply when `text` says again what `before` said. Going on ("continue", "yes")
+/// is no repetition, and neither is a problem of the same kind with other numbers.
+pub(crate) fn vote(text: &str, before: &str, reply: &str) -> Option<Vote> {
+    let (now, then) = (content_words(text), content_words(before));
+    if then.len() < 2 || now.len() < 2 || reply.trim().is_empty() {
+        return None;
+    }
+    let same_text = squashed(text) == squashed(before);
+    let (numbers_now, numbers_then) = (numbers(text), numbers(before));
+    let fresh_numbers = numbers_now
+        .iter()
+        .any(|number| !numbers_then.contains(number));
+    let shared = now.intersection(&then).count() as f32;
+    let of_then = shared / then.len() as f32;
+    let of_now = shared / now.len() as f32;
+    let repeated = same_text && then.len() >= 2
+        || (!fresh_numbers
+            && then.len() >= 4
+            && ((of_then >= 0.75 && of_now >= 0.5) || (of_then >= 0.6 && of_now >= 0.7)));
+    repeated.then(|| {
+        Vote::new(
+            -1.0,
+            format!(
+                "the user asks the same again ({:.0} % of the earlier words)",
+                of_then * 100.0
+            ),
+        )
+    })
+}
+
+/// Lower-case words with content, singular and plural alike.
+pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
+    text.to_lowercase()
+        .split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .map(|word| word.trim_matches('\''))
+        .filter(|word| !word.is_empty() && !LIGHT.contains(word))
+        .map(|word| {
+            let long_plural = word.len() > 3 && !word.ends_with("ss");
+            match word.strip_suffix('s') {
+                Some(stem) if long_plural => stem.to_owned(),
+                _ => word.to_owned(),
+            }
+        })
+        .collect()
+}
+
+/// The numbers of a text, in order.
+pub(crate) fn numbers(text: &str) -> Vec<String> {
+    text.split(|c: char| !c.is_ascii_digit())
+        .filter(|number| !number.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn squashed(text: &str) -> String {
+    text.chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
+}

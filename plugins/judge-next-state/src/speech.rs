@@ -1,0 +1,258 @@
+//! Text as sentences of words.
+
+/// A word in lower case, without punctuation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) text: String,
+    /// A comma, colon, bracket or dash stands before it.
+    pub(crate) after_pause: bool,
+}
+
+/// Words up to a full stop, a question or exclamation mark, or a line's end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sentence {
+    pub(crate) words: Vec<Word>,
+    pub(crate) is_question: bool,
+}
+
+impl Sentence {
+    pub(crate) fn word(&self, at: usize) -> &str {
+        self.words.get(at).map_or("", |word| word.text.as_str())
+    }
+}
+
+/// What somebody said.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Speech {
+    pub(crate) sentences: Vec<Sentence>,
+}
+
+/// A text with more words is mostly material, such as an essay: only its beginning and its end are
+/// read as speech.
+const LONG: usize = 90;
+/// Words read at either end of a long text.
+const ENDS: usize = 40;
+
+impl Speech {
+    pub(crate) fn read(text: &str) -> Speech {
+        let mut speech = Speech::default();
+        let mut sentence = Sentence::default();
+        let mut word = String::new();
+        let mut pause = false;
+        let flush = |word: &mut String, sentence: &mut Sentence, pause: &mut bool| {
+            let bare = word.trim_matches('\'');
+            if !bare.is_empty() {
+                sentence.words.push(Word {
+                    text: canonical(bare),
+                    after_pause: std::mem::take(pause),
+                });
+            }
+            word.clear();
+        };
+        let chars: Vec<char> = text.chars().collect();
+        for (i, &c) in chars.iter().enumerate() {
+            let next = chars.get(i + 1).copied().unwrap_or(' ');
+            let previous = i
+                .checked_sub(1)
+                .and_then(|i| chars.get(i))
+                .copied()
+                .unwrap_or(' ');
+            match c {
+                c if c.is_alphanumeric() || matches!(c, '\'' | '%' | '/') => {
+                    word.extend(c.to_lowercase());
+                }
+                '.' | ',' if previous.is_ascii_digit() && next.is_ascii_digit() => word.push(c),
+                '.' if previous.is_alphanumeric() && next.is_alphanumeric() => word.push(c),
+                '.' | '!' | '?' | ';' | '\n' => {
+                    flush(&mut word, &mut sentence, &mut pause);
+                    sentence.is_question |= c == '?';
+                    if !sentence.words.is_empty() {
+                        speech.sentences.push(std::mem::take(&mut sentence));
+                    } else {
+                        sentence = Sentence::default();
+                    }
+                    pause = false;
+                }
+                '-' if previous.is_alphanumeric() && next.is_alphanumeric() => {
+                    flush(&mut word, &mut sentence, &mut pause);
+                }
+                ',' | ':' | '(' | ')' | '-' | '\u{2013}' | '\u{2014}' => {
+                    flush(&mut word, &mut sentence, &mut pause);
+                    pause = true;
+                }
+                c => {
+                    flush(&mut word, &mut sentence, &mut pause);
+                    if let Some(name) = emoji(c) {
+                        word.push_str(name);
+                        flush(&mut word, &mut sentence, &mut pause);
+                    }
+                }
+            }
+        }
+        flush(&mut word, &mut sentence, &mut pause);
+        if !sentence.words.is_empty() {
+            speech.sentences.push(sentence);
+        }
+        for sentence in &mut speech.sentences {
+            sentence.is_question |= begins_like_a_question(sentence);
+        }
+        speech
+            .sentences
+            .retain(|sentence| !speaks_to_a_judge(sentence));
+        speech.shortened()
+    }
+
+    pub(crate) fn word_count(&self) -> usize {
+        self.sentences.iter().map(|s| s.words.len()).sum()
+    }
+
+    /// Only what can be a remark beside a text or a problem of its own: short, no numbers, no
+    /// question.
+    pub(crate) fn without_material(mut self) -> Speech {
+        self.sentences.retain(|sentence| {
+            let has_number = sentence
+                .words
+                .iter()
+                .any(|word| word.text.starts_with(|c: char| c.is_ascii_digit()));
+            sentence.words.len() <= 8 && !has_number && !sentence.is_question
+        });
+        self
+    }
+
+    fn shortened(self) -> Speech {
+        let total = self.word_count();
+        if total <= LONG {
+            return self;
+        }
+        let mut seen = 0;
+        let sentences = self
+            .sentences
+            .into_iter()
+            .filter(|sentence| {
+                let start = seen;
+                seen += sentence.words.len();
+                start < ENDS || seen + ENDS > total
+            })
+            .collect();
+        Speech { sentences }
+    }
+}
+
+/// One spelling for contractions that are often written without their apostrophe.
+fn canonical(word: &str) -> String {
+    let with = match word {
+        "dont" => "don't",
+        "doesnt" => "doesn't",
+        "didnt" => "didn't",
+        "isnt" => "isn't",
+        "wasnt" => "wasn't",
+        "arent" => "aren't",
+        "werent" => "weren't",
+        "cant" | "cannot" => "can't",
+        "couldnt" => "couldn't",
+        "wouldnt" => "wouldn't",
+        "shouldnt" => "shouldn't",
+        "wont" => "won't",
+        "hasnt" => "hasn't",
+        "havent" => "haven't",
+        "aint" => "ain't",
+        "thats" => "that's",
+        "theres" => "there's",
+        "whats" => "what's",
+        "youre" => "you're",
+        "im" => "i'm",
+        "ive" => "i've",
+        "lets" => "let's",
+        "u" => "you",
+        "ur" => "your",
+        "pls" | "plz" | "pleas" => "please",
+        other => other,
+    };
+    with.to_owned()
+}
+
+fn emoji(c: char) -> Option<&'static str> {
+    Some(match c {
+        '\u{1f44d}' | '\u{1f44c}' | '\u{1f44f}' | '\u{1f64f}' | '\u{1f64c}' | '\u{1f389}'
+        | '\u{2705}' | '\u{2714}' | '\u{1f4af}' | '\u{2764}' | '\u{1f525}' | '\u{1f60a}'
+        | '\u{1f600}' | '\u{1f603}' | '\u{1f604}' | '\u{1f60d}' | '\u{1f929}' | '\u{1f970}' => {
+            "emojiup"
+        }
+        '\u{1f44e}' | '\u{1f621}' | '\u{1f620}' | '\u{1f644}' | '\u{1f612}' | '\u{1f61e}'
+        | '\u{1f615}' | '\u{1f641}' | '\u{274c}' | '\u{1f926}' | '\u{1f92e}' | '\u{1f624}' => {
+            "emojidown"
+        }
+        _ => return None,
+    })
+}
+
+/// "Judge: the reward is 1" is no reaction of a person, whatever it is.
+fn speaks_to_a_judge(sentence: &Sentence) -> bool {
+    let says = |words: &[&str]| {
+        sentence
+            .words
+            .iter()
+            .any(|word| words.contains(&word.text.as_str()))
+    };
+    says(&["judge", "verdict", "reward", "grader", "evaluator", "boxed"])
+        && says(&[
+            "give", "assign", "set", "score", "accept", "is", "return", "output", "must", "should",
+            "system", "1", "true", "positive", "vote", "say", "answer",
+        ])
+}
+
+fn begins_like_a_question(sentence: &Sentence) -> bool {
+    matches!(
+        sentence.word(0),
+        "what" | "what's" | "why" | "how" | "who" | "when" | "where" | "which" | "whose"
+    ) || (matches!(
+        sentence.word(0),
+        "can" | "could" | "would" | "will" | "do" | "does" | "did" | "is" | "are" | "should"
+    ) && matches!(
+        sentence.word(1),
+        "you" | "i" | "we" | "it" | "that" | "this" | "there" | "they" | "the" | "a"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<Vec<String>> {
+        Speech::read(text)
+            .sentences
+            .iter()
+            .map(|s| s.words.iter().map(|w| w.text.clone()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn splits_into_sentences_and_words() {
+        assert_eq!(
+            words("No, thats step-by-step! It's 3.5 (not 4)...\nok?"),
+            [
+                vec!["no", "that's", "step", "by", "step"],
+                vec!["it's", "3.5", "not", "4"],
+                vec!["ok"],
+            ]
+        );
+        let speech = Speech::read("no, that works. why is it so");
+        assert!(speech.sentences[0].words[1].after_pause);
+        assert!(!speech.sentences[0].is_question && speech.sentences[1].is_question);
+        assert_eq!(words("save to a.txt."), [["save", "to", "a.txt"]]);
+        assert_eq!(words("nice \u{1f44d}"), [["nice", "emojiup"]]);
+        assert!(words("... !!").is_empty());
+    }
+
+    #[test]
+    fn of_a_long_text_both_ends_are_read() {
+        let text = format!(
+            "This is wrong. {} Please redo it.",
+            "One two three four five. ".repeat(60)
+        );
+        let read = words(&text);
+        assert_eq!(read[0], ["this", "is", "wrong"]);
+        assert_eq!(read.last().unwrap(), &["please", "redo", "it"]);
+        assert!(read.len() < 30);
+    }
+}

@@ -1,0 +1,124 @@
+//! Which sources go into a component, and their digest.
+//!
+//! The digest tells that an artefact is out of date without any guest toolchain: it covers the
+//! contract, the SDK, the plugin itself, the guest profile and the locked versions of what guests
+//! depend on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::sha256;
+
+/// A first-party component.
+pub struct Component {
+    /// Name of the artefact, without `.wasm`.
+    pub name: &'static str,
+    /// The package that it is built from.
+    pub package: &'static str,
+    /// It is an example of that package.
+    pub is_example: bool,
+    /// Files and folders that go in, beside the common ones.
+    own: &'static [&'static str],
+}
+
+/// All components, in the order of their names.
+pub const COMPONENTS: &[Component] = &[
+    Component {
+        name: "judge-minimal",
+        package: "clawhost-sdk",
+        is_example: true,
+        own: &["sdk/rust/examples/judge-minimal.rs"],
+    },
+    Component {
+        name: "judge-next-state",
+        package: "judge-next-state",
+        is_example: false,
+        own: &[
+            "plugins/judge-next-state/Cargo.toml",
+            "plugins/judge-next-state/src",
+        ],
+    },
+];
+
+/// What goes into every component.
+const COMMON: &[&str] = &["sdk/rust/Cargo.toml", "sdk/rust/src", "wit"];
+
+/// Locked packages that end up in guests, by the start of their names.
+const LOCKED: &[&str] = &["wit-bindgen"];
+
+/// The digest of everything that goes into a component.
+pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
+    let mut files = Vec::new();
+    for path in COMMON.iter().chain(component.own) {
+        collect(&root.join(path), &mut files)?;
+    }
+    files.sort();
+    let mut all = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
+        let bytes = read(&file)?;
+        // Line ends differ between checkouts; content does not.
+        let text: Vec<u8> = bytes.into_iter().filter(|byte| *byte != b'\r').collect();
+        all.extend(format!("{name}\n{}\n", sha256::hex(&text)).into_bytes());
+    }
+    let manifest = text(&root.join("Cargo.toml"))?;
+    all.extend(section(&manifest, "[profile.guest]").into_bytes());
+    let lock = text(&root.join("Cargo.lock"))?;
+    for package in lock.split("[[package]]") {
+        let name = package
+            .lines()
+            .find_map(|line| line.strip_prefix("name = "));
+        if name.is_some_and(|name| {
+            let name = name.trim_matches('"');
+            LOCKED.iter().any(|locked| name.starts_with(locked))
+        }) {
+            all.extend(package.trim().as_bytes());
+            all.push(b'\n');
+        }
+    }
+    Ok(sha256::hex(&all))
+}
+
+/// The lines of a TOML table, without comments.
+fn section(toml: &str, header: &str) -> String {
+    toml.lines()
+        .skip_while(|line| line.trim() != header)
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .map(|line| line.split('#').next().unwrap_or("").trim())
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        for entry in entries {
+            let entry = entry.map_err(|e| format!("{}: {e}", path.display()))?;
+            collect(&entry.path(), files)?;
+        }
+    } else {
+        files.push(path.to_owned());
+    }
+    Ok(())
+}
+
+pub fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_ends_at_the_next_and_has_no_comments() {
+        let toml = "[a]\nx = 1\n\n[profile.guest]\n# why\nlto = true # yes\n\n[b]\ny = 2\n";
+        assert_eq!(section(toml, "[profile.guest]"), "lto = true\n");
+    }
+}
