@@ -1,1 +1,16 @@
-//! The clawhost command: serve a language model and keep training it from its conversations
+//! The `clawhost` command: serve a language model and keep training it from its conversations.
+//!
+//! Here the rooms are put together: configuration, the command line, and the wiring of the four loops
+//! (serving, collecting, judging, training) over one journal and one engine. It refuses to hold any of
+//! their logic.
+
+pub mod config;
+pub mod serve;
+
+mod cli;
+mod commands;
+mod output;
+mod pretraining;
+mod status;
+
+pub use cli::main_with;

@@ -1,2 +1,7 @@
 //! The `clawhost` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    clawhost::main_with(std::env::args_os())
+}

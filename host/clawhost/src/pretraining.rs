@@ -46,7 +46,10 @@ pub(crate) fn make(
     let template = ChatTemplate::new(CHAT_TEMPLATE, [])?;
     let encode = |conversation| -> Result<Example> {
         let encoded = tokenize(&conversation, &tokenizer, &template, recipe.loss.others)?;
-        Ok(Example { tokens: encoded.tokens, weights: encoded.weights })
+        Ok(Example {
+            tokens: encoded.tokens,
+            weights: encoded.weights,
+        })
     };
     let held_out = (0..HELD_OUT)
         .map(|index| encode(recipe.held_out(index)))
@@ -81,7 +84,8 @@ pub(crate) fn make(
     std::fs::write(out.join("config.json"), config).context("cannot write config.json")?;
     let card = Card::measure(recipe, out, &trained)?;
     let path = out.join("README.md");
-    std::fs::write(&path, card.text()).with_context(|| format!("cannot write {}", path.display()))?;
+    std::fs::write(&path, card.text())
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(card)
 }
 
@@ -142,7 +146,9 @@ impl Card {
                 let total = replies.len().max(1) as f64;
                 let shares = set.checks.iter().map(|check| {
                     let pairs = set.probes.iter().zip(&replies);
-                    let passed = pairs.filter(|(probe, reply)| (check.passes)(probe, reply)).count();
+                    let passed = pairs
+                        .filter(|(probe, reply)| (check.passes)(probe, reply))
+                        .count();
                     (check.name, passed as f64 / total)
                 });
                 let asked = set.probes.first().and_then(|p| p.messages.last());
@@ -160,7 +166,12 @@ impl Card {
         Ok(Self {
             name: recipe.name.clone(),
             seed: recipe.seed,
-            parameters: trained.model.parameters().iter().map(|(_, v)| v.len()).sum(),
+            parameters: trained
+                .model
+                .parameters()
+                .iter()
+                .map(|(_, v)| v.len())
+                .sum(),
             digest: trained.model.digest().to_owned(),
             vocabulary: recipe.tokenizer.vocab,
             tokens: trained.tokens,
@@ -195,14 +206,18 @@ impl Card {
             self.vocabulary,
             self.tokens as f64 / 1e6,
             self.steps,
-            self.held_out_loss.map_or_else(|| "–".to_owned(), |l| format!("{l:.4}")),
+            self.held_out_loss
+                .map_or_else(|| "–".to_owned(), |l| format!("{l:.4}")),
             self.digest,
             PROBES,
             self.temperature,
         );
         for m in &self.probes {
-            let shares: Vec<String> =
-                m.shares.iter().map(|(name, share)| format!("{name} {:.0} %", share * 100.0)).collect();
+            let shares: Vec<String> = m
+                .shares
+                .iter()
+                .map(|(name, share)| format!("{name} {:.0} %", share * 100.0))
+                .collect();
             let _ = writeln!(text, "| {} ({}) | {} |", m.set, m.about, shares.join(", "));
         }
         text.push_str("\n## Samples\n");
@@ -226,8 +241,15 @@ fn replies(engine: &Engine, probes: &[Probe]) -> Result<Vec<String>> {
     let mut generations = Vec::with_capacity(probes.len());
     for (index, probe) in probes.iter().enumerate() {
         let messages: Vec<_> = probe.messages.iter().map(|m| m.to_json()).collect();
-        let input = ChatInput { messages: &messages, tools: &[], add_generation_prompt: true, extra: None };
-        let prompt = engine.tokenizer().encode(&engine.template().render(&input)?)?;
+        let input = ChatInput {
+            messages: &messages,
+            tools: &[],
+            add_generation_prompt: true,
+            extra: None,
+        };
+        let prompt = engine
+            .tokenizer()
+            .encode(&engine.template().render(&input)?)?;
         let sampling = Sampling {
             temperature: SERVED_TEMPERATURE,
             seed: Some(index as u64),

@@ -28,6 +28,8 @@ pub struct OptionsError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingOptions {
+    /// Whether steps are made at all; without, the newest adapter is served and stays. Default true.
+    pub enabled: bool,
     /// Decides the start of a new adapter and the order of samples. Default 0.
     pub seed: u64,
     /// A step starts as soon as so many samples are queued, and takes as many. Default 16.
@@ -173,6 +175,7 @@ pub struct ProofOptions {
 impl Default for TrainingOptions {
     fn default() -> Self {
         Self {
+            enabled: true,
             seed: 0,
             batch: 16,
             min_batch: 4,

@@ -14,8 +14,10 @@ use crate::pretraining;
 
 /// Arguments of `clawhost pretrain`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  clawhost pretrain host/corpus/recipes/embedded.toml --out ./my-policy\n  \
-    clawhost run --model ./my-policy\n\nTakes about an hour on two cores. The same recipe and seed give the same checkpoint.")]
+#[command(
+    after_help = "Example:\n  clawhost pretrain host/corpus/recipes/embedded.toml --out ./my-policy\n  \
+    clawhost run --model ./my-policy\n\nTakes about an hour on two cores. The same recipe and seed give the same checkpoint."
+)]
 pub(crate) struct PretrainArgs {
     /// Recipe file (TOML); `embedded` stands for the recipe of the policy inside this program
     recipe: String,
@@ -49,7 +51,10 @@ pub(crate) fn pretrain(args: &PretrainArgs) -> Result<ExitCode> {
         let milestone = p.held_out.is_some() || p.step == 1;
         if live || milestone || p.step.is_multiple_of(50) {
             let left = p.left.as_secs();
-            let held_out = p.held_out.map(|l| format!(" · held-out {l:.4}")).unwrap_or_default();
+            let held_out = p
+                .held_out
+                .map(|l| format!(" · held-out {l:.4}"))
+                .unwrap_or_default();
             let line = format!(
                 "step {}/{} · loss {:.4}{held_out} · {:.0} tokens/s · {}:{:02} left",
                 p.step,
@@ -75,7 +80,10 @@ pub(crate) fn pretrain(args: &PretrainArgs) -> Result<ExitCode> {
         say_json(&card)?;
     } else {
         say(&card.text())?;
-        say(&format!("\nWritten to {}. Serve it: clawhost run --model {0}", args.out.display()))?;
+        say(&format!(
+            "\nWritten to {}. Serve it: clawhost run --model {0}",
+            args.out.display()
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,120 @@
+//! The command line: what can be typed, and how a failure ends.
+//!
+//! Exit codes: 0 done, 1 failed (or, for `demo`, did not learn), 2 wrong usage. A failure is one
+//! sentence on standard error that says what to do.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::commands::{bench, config, demo, explain, export, plugin, pretrain, run, status};
+
+/// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
+#[derive(Debug, Parser)]
+#[command(
+    name = "clawhost",
+    version,
+    propagate_version = true,
+    after_help = "Examples:\n  clawhost demo                 see it learn, in a few minutes\n  \
+        clawhost run                  serve the embedded policy on http://127.0.0.1:30000/v1\n  \
+        clawhost run --model ./Qwen3-0.6B --plugin judge.wasm\n\n\
+        Exit codes: 0 done, 1 failed, 2 wrong usage."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a model, watch the conversations, train from them
+    Run(Box<run::RunArgs>),
+    /// A scripted student talks to a server that learns and to one that does not
+    Demo(demo::DemoArgs),
+    /// Tell how a turn was matched, judged and trained, or why not
+    Explain(explain::ExplainArgs),
+    /// Write what was recorded as JSON lines
+    Export(export::ExportArgs),
+    /// Show what a data directory holds: turns, verdicts, steps, adapters
+    Status(status::StatusArgs),
+    /// Look into plugin components
+    Plugin(plugin::PluginArgs),
+    /// Measure serving, training, judging and the journal on this machine
+    Bench(bench::BenchArgs),
+    /// Make a checkpoint from a recipe
+    Pretrain(pretrain::PretrainArgs),
+    /// Print the configuration that would be in effect
+    Config(config::ConfigArgs),
+}
+
+/// Runs one command line, the program's name first.
+pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are asked for; everything else is wrong usage.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    log_to_stderr();
+    let done = match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Demo(args) => demo::demo(args),
+        Command::Explain(args) => explain::explain(args),
+        Command::Export(args) => export::export(args),
+        Command::Status(args) => status::status(args),
+        Command::Plugin(args) => plugin::plugin(args),
+        Command::Bench(args) => bench::bench(args),
+        Command::Pretrain(args) => pretrain::pretrain(args),
+        Command::Config(args) => config::config(args),
+    };
+    done.unwrap_or_else(|error| {
+        // Nobody is left to tell when standard error is closed.
+        let _ = writeln!(std::io::stderr(), "clawhost: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Events go to standard error; `CLAWHOST_LOG` chooses which (default `warn`, and `info` of ours under `run`).
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("CLAWHOST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let started = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .try_init();
+    // A second command in one process (a test) keeps the first one's subscriber.
+    drop(started);
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_shows_an_example() {
+        let mut cli = Cli::command();
+        cli.clone().debug_assert();
+        cli.build();
+        fn walk(command: &mut clap::Command, path: &str) {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example"), "{path} has no example:\n{help}");
+            for sub in command
+                .get_subcommands_mut()
+                .filter(|c| c.get_name() != "help")
+            {
+                let path = format!("{path} {}", sub.get_name());
+                walk(sub, &path);
+            }
+        }
+        walk(&mut cli, "clawhost");
+    }
+}

@@ -1,0 +1,170 @@
+//! `clawhost bench`: what this machine does, each figure with its median and spread.
+//!
+//! Each room measures itself; here the loads are chosen and the figures printed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use clawhost_journal::Journal;
+use clawhost_journal::measure::append_turns;
+use clawhost_policy::measure::{ServeLoad, Spread, serve};
+use clawhost_policy::{Engine, EngineOptions, ModelFiles};
+use serde_json::{Value, json};
+
+use crate::output::{say, say_json};
+
+/// Arguments of `clawhost bench`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  clawhost bench serve\n  clawhost bench plugins --json\n\n\
+    Close other programs first; each figure is a median with the lowest and highest beside it."
+)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    /// Decode tokens/s at 1, 4 and 16 streams, and time to first token
+    #[command(after_help = "Example:\n  clawhost bench serve --model ./Qwen3-0.6B --json")]
+    Serve(Shared),
+    /// Training tokens/s of a LoRA step
+    #[command(after_help = "Example:\n  clawhost bench train --json")]
+    Train(Shared),
+    /// Judge calls/s with a fresh instance each, beside a bare wasmtime loop
+    #[command(after_help = "Example:\n  clawhost bench plugins --json")]
+    Plugins(Shared),
+    /// Turns/s that the journal takes in
+    #[command(after_help = "Example:\n  clawhost bench journal --json")]
+    Journal(Shared),
+}
+
+/// Flags of every measurement.
+#[derive(Debug, Clone, Args)]
+struct Shared {
+    /// Model directory instead of the policy inside this program
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Repetitions that count
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// One figure of a table.
+struct Figure {
+    name: String,
+    unit: &'static str,
+    spread: Spread,
+}
+
+/// Runs the command.
+pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
+    let (what, shared, figures) = match &args.what {
+        What::Serve(shared) => ("serve", shared, serving(shared)?),
+        What::Train(shared) => ("train", shared, training(shared)?),
+        What::Plugins(shared) => ("plugins", shared, plugins(shared)?),
+        What::Journal(shared) => ("journal", shared, journal(shared)?),
+    };
+    if shared.json {
+        let rows: Vec<Value> = figures
+            .iter()
+            .map(|f| json!({"name": f.name, "unit": f.unit, "median": f.spread.median, "low": f.spread.low, "high": f.spread.high}))
+            .collect();
+        say_json(&json!({"bench": what, "rounds": shared.rounds, "figures": rows}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = figures.iter().map(|f| f.name.len()).max().unwrap_or(0);
+    for f in &figures {
+        say(&format!(
+            "{:width$}  {:>12} {}  (lowest {}, highest {})",
+            f.name,
+            number(f.spread.median),
+            f.unit,
+            number(f.spread.low),
+            number(f.spread.high)
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn files(shared: &Shared) -> Result<ModelFiles> {
+    Ok(match &shared.model {
+        Some(dir) => ModelFiles::dir(dir)?,
+        None => ModelFiles::embedded(),
+    })
+}
+
+fn serving(shared: &Shared) -> Result<Vec<Figure>> {
+    let engine = Engine::load(&files(shared)?, EngineOptions::default())?;
+    let mut figures = Vec::new();
+    for streams in [1, 4, 16] {
+        let load = ServeLoad {
+            streams,
+            rounds: shared.rounds as usize,
+            ..ServeLoad::default()
+        };
+        let measured = serve(&engine, &load)?;
+        let label = |what: &str| format!("{what}, {streams} streams");
+        figures.push(Figure {
+            name: label("decode"),
+            unit: "tokens/s",
+            spread: measured.decode_tokens_per_second,
+        });
+        figures.push(Figure {
+            name: label("first token after a prompt of 128"),
+            unit: "ms",
+            spread: measured.first_token_ms,
+        });
+        figures.push(Figure {
+            name: label("longest gap between tokens"),
+            unit: "ms",
+            spread: measured.longest_gap_ms,
+        });
+    }
+    engine.shutdown();
+    Ok(figures)
+}
+
+fn journal(shared: &Shared) -> Result<Vec<Figure>> {
+    const TURNS: u32 = 500;
+    let dir = std::env::temp_dir().join(format!("clawhost-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let measured = || -> Result<Vec<f64>> {
+        let journal = Journal::open(&dir)?;
+        append_turns(&journal, TURNS)?;
+        let mut rates = Vec::new();
+        for _ in 0..shared.rounds {
+            let seconds: f64 = append_turns(&journal, TURNS)?.iter().sum();
+            rates.push(f64::from(TURNS) / seconds);
+        }
+        Ok(rates)
+    };
+    let rates = measured();
+    std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    Ok(vec![Figure {
+        name: "turns recorded (arrival and reply)".to_owned(),
+        unit: "turns/s",
+        spread: Spread::of(&rates?),
+    }])
+}
+
+fn training(_shared: &Shared) -> Result<Vec<Figure>> {
+    anyhow::bail!("pending")
+}
+fn plugins(_shared: &Shared) -> Result<Vec<Figure>> {
+    anyhow::bail!("pending")
+}

@@ -1,0 +1,34 @@
+//! `clawhost config`: the configuration that would be in effect.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::config::Config;
+use crate::output::say;
+
+/// Arguments of `clawhost config`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  clawhost config > clawhost.toml      every key with its default, to start from\n  \
+    clawhost config --config clawhost.toml"
+)]
+pub(crate) struct ConfigArgs {
+    /// Configuration file to read
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode> {
+    let mut config = Config::load(args.config.as_deref())?;
+    for key in &mut config.keys {
+        if !key.secret.starts_with("env:") {
+            key.secret = "(not shown)".to_owned();
+        }
+    }
+    say(&toml::to_string(&config)?)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,124 @@
+//! `clawhost explain`: how a turn was matched, judged and trained, or why not.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use clawhost_journal::{Journal, SessionId, TurnId};
+use clawhost_sessions::{SessionOptions, Sessions};
+use serde_json::Value;
+
+use crate::output::{say, say_json};
+
+/// Arguments of `clawhost explain`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  clawhost explain 12\n  clawhost explain chatcmpl-0f3a…\n  \
+    clawhost explain --session conv-7 --json\n\nWorks while a server runs on the same data directory."
+)]
+pub(crate) struct ExplainArgs {
+    /// Number of a turn, or id of a response (`x-clawhost-turn`, `id` of the reply)
+    #[arg(value_name = "TURN", required_unless_present = "session")]
+    turn: Option<String>,
+    /// A whole session instead
+    #[arg(long, value_name = "ID", conflicts_with = "turn")]
+    session: Option<String>,
+    /// Data directory of the server
+    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
+    data: PathBuf,
+    /// Print JSON on one line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
+    let journal = Journal::open_read_only(&args.data)?;
+    let sessions = Sessions::new(journal.clone(), SessionOptions::default());
+    let explained = match (&args.turn, &args.session) {
+        (Some(turn), _) => {
+            let turns = turns(&journal, turn)?;
+            let mut all = Vec::new();
+            for turn in turns {
+                all.extend(sessions.explain_turn(turn)?);
+            }
+            let known = || {
+                format!(
+                    "no turn or response {turn} in {}; `clawhost status` shows what there is",
+                    args.data.display()
+                )
+            };
+            if all.len() > 1 {
+                Value::Array(all)
+            } else {
+                all.pop().with_context(known)?
+            }
+        }
+        (None, Some(id)) => sessions.explain(&SessionId(id.clone()))?.with_context(|| {
+            format!(
+                "no session {id} in {}; `clawhost status` shows what there is",
+                args.data.display()
+            )
+        })?,
+        (None, None) => anyhow::bail!("name a turn, a response or --session"),
+    };
+    if args.json {
+        say_json(&explained)?
+    } else {
+        say(&readable(&explained, 0))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn turns(journal: &Journal, text: &str) -> Result<Vec<TurnId>> {
+    if let Ok(turn) = text.parse::<TurnId>() {
+        return Ok(vec![turn]);
+    }
+    Ok(journal
+        .turns_of_response(text)?
+        .iter()
+        .map(|t| t.id)
+        .collect())
+}
+
+/// JSON as indented text without its punctuation.
+fn readable(value: &Value, depth: usize) -> String {
+    let pad = "  ".repeat(depth);
+    let scalar = |v: &Value| match v {
+        Value::String(s) => s.replace('\n', &format!("\n{pad}    ")),
+        other => other.to_string(),
+    };
+    let entry = |label: String, v: &Value| match v {
+        Value::Null => String::new(),
+        Value::Object(o) if o.is_empty() => String::new(),
+        Value::Array(a) if a.is_empty() => String::new(),
+        Value::Object(_) | Value::Array(_) => {
+            format!("{pad}{label}\n{}", readable(v, depth + 1))
+        }
+        v => format!("{pad}{label} {}\n", scalar(v)),
+    };
+    match value {
+        Value::Object(map) => map.iter().map(|(k, v)| entry(format!("{k}:"), v)).collect(),
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(i, v)| entry(format!("{}.", i + 1), v))
+            .collect(),
+        other => format!("{pad}{}\n", scalar(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_text_leaves_out_what_is_empty() {
+        let value = serde_json::json!({"turn": 3, "why": "no\nnext", "votes": [{"score": 1}], "none": null, "empty": []});
+        assert_eq!(
+            readable(&value, 0),
+            "turn: 3\nwhy: no\n    next\nvotes:\n  1.\n    score: 1\n"
+        );
+    }
+}

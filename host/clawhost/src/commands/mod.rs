@@ -1,0 +1,11 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod explain;
+pub(crate) mod export;
+pub(crate) mod plugin;
+pub(crate) mod pretrain;
+pub(crate) mod run;
+pub(crate) mod status;

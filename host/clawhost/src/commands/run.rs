@@ -1,0 +1,212 @@
+//! `clawhost run`: serve, watch, train, until it is told to stop.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::config::{Config, KeyConfig};
+use crate::output::say;
+use crate::serve::{Server, Settings};
+
+/// Arguments of `clawhost run`; each stands above the configuration file.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  clawhost run\n  clawhost run --model ./Qwen3-0.6B --data ./qwen --port 8000\n  \
+    clawhost run --plugin judge.wasm --config clawhost.toml\n\n\
+    Then point any OpenAI client at http://127.0.0.1:30000/v1 (any key) and talk.\n\
+    CLAWHOST_LOG=info shows what the loops do."
+)]
+pub(crate) struct RunArgs {
+    /// Model directory (Hugging Face layout) instead of the policy inside this program
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// PEFT adapter to begin with, when the data directory has none yet
+    #[arg(long, value_name = "DIR")]
+    adapter: Option<PathBuf>,
+    /// Plugin component; may be given several times [default: the embedded judge-next-state]
+    #[arg(long, value_name = "FILE")]
+    plugin: Vec<PathBuf>,
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on; anything but loopback needs a key [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// Port; 0 = any free one [default: 30000]
+    #[arg(long)]
+    port: Option<u16>,
+    /// Directory of journal, adapters and checkpoints [default: clawhost-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Name under which the model is served [default: the directory's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// Key that requests must carry; CLAWHOST_API_KEY does the same without showing it to others
+    #[arg(long, value_name = "SECRET")]
+    api_key: Option<String>,
+    /// Serve and judge, but make no training steps
+    #[arg(long)]
+    no_train: bool,
+}
+
+impl RunArgs {
+    /// The configuration with the flags on top.
+    pub(crate) fn effective(&self) -> Result<Config> {
+        let mut config = match (&self.config, &self.model) {
+            // What suits the embedded policy must not apply to another model.
+            (None, Some(dir)) => Config::parse(&model_only(dir)?)?,
+            (file, _) => Config::load(file.as_deref())?,
+        };
+        if let Some(dir) = &self.model {
+            config.model.dir = Some(dir.clone());
+        }
+        if self.adapter.is_some() {
+            config.model.adapter.clone_from(&self.adapter);
+        }
+        if self.name.is_some() {
+            config.model.name.clone_from(&self.name);
+        }
+        if let Some(host) = &self.host {
+            config.server.host.clone_from(host);
+        }
+        if let Some(port) = self.port {
+            config.server.port = port;
+        }
+        if let Some(data) = &self.data {
+            config.server.data.clone_from(data);
+        }
+        if let Some(secret) = &self.api_key {
+            config
+                .keys
+                .push(KeyConfig::everything("command-line", secret));
+        }
+        config.load.extend(self.plugin.iter().cloned());
+        config.training.enabled &= !self.no_train;
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+fn model_only(dir: &std::path::Path) -> Result<String> {
+    let mut model = toml::Table::new();
+    model.insert("dir".to_owned(), dir.display().to_string().into());
+    let mut root = toml::Table::new();
+    root.insert("model".to_owned(), model.into());
+    Ok(toml::to_string(&root)?)
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let config = args.effective()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the server")?;
+    runtime.block_on(async {
+        let trains = config.training.enabled;
+        let data = config.server.data.clone();
+        // Before the endpoint is up, so that a signal is never missed.
+        let mut stop = Signals::new()?;
+        let server = Server::start(Settings::from(config)).await?;
+        say(&format!(
+            "{} on {}/v1, {}, data in {}",
+            server.model(),
+            server.url(),
+            if trains {
+                "training from its conversations"
+            } else {
+                "not training"
+            },
+            data.display()
+        ))?;
+        let mut steps = server.training().watch();
+        let mut seen = steps.borrow().steps;
+        loop {
+            tokio::select! {
+                () = stop.next() => break,
+                changed = steps.changed() => {
+                    if changed.is_err() {
+                        stop.next().await;
+                        break;
+                    }
+                    let now = steps.borrow_and_update().clone();
+                    if now.steps > seen {
+                        seen = now.steps;
+                        tell(&now);
+                    }
+                }
+            }
+        }
+        tracing::info!("stopping");
+        server.stop().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// One line for each step, on standard error.
+fn tell(now: &clawhost_training::TrainingSnapshot) {
+    use std::io::Write as _;
+    let outcome = now.last_outcome.as_deref().unwrap_or("recorded");
+    let reason = now
+        .last_reason
+        .as_deref()
+        .map(|r| format!(" ({r})"))
+        .unwrap_or_default();
+    let reward = now
+        .last_metrics
+        .as_ref()
+        .and_then(|m| m.get("reward_mean"))
+        .and_then(|r| r.as_f64());
+    let reward = reward
+        .map(|r| format!(", mean reward {r:+.2}"))
+        .unwrap_or_default();
+    // Nobody may be reading any more; the journal has it all.
+    let _ = writeln!(
+        std::io::stderr(),
+        "step {}: {outcome}{reason}, serving version {}{reward}",
+        now.steps,
+        now.version
+    );
+}
+
+/// The signals that mean "stop".
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn new() -> Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn new() -> Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) {
+        // Without a handler there is no way to be told; the process is ended from outside.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `clawhost status`: what a data directory holds.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use clawhost_journal::Journal;
+use serde_json::{Value, json};
+
+use crate::output::{say, say_json};
+
+/// Arguments of `clawhost status`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  clawhost status --data ./clawhost-data\n\nWorks while a server runs on the same data directory."
+)]
+pub(crate) struct StatusArgs {
+    /// Data directory of the server
+    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
+    data: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Steps shown.
+const STEPS: u32 = 10;
+
+/// Runs the command.
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
+    let journal = Journal::open_read_only(&args.data)?;
+    let counts = json!(journal.counts()?);
+    let adapter = journal.active_adapter()?;
+    let steps = journal.steps(STEPS)?;
+    if args.json {
+        say_json(&json!({"counts": counts, "adapter": adapter, "steps": steps}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::new();
+    for (name, value) in counts.as_object().into_iter().flatten() {
+        let value = match value {
+            Value::Object(map) if map.is_empty() => continue,
+            Value::Object(map) => {
+                let parts: Vec<String> = map.iter().map(|(k, v)| format!("{v} {k}")).collect();
+                parts.join(", ")
+            }
+            other => other.to_string(),
+        };
+        let _ = writeln!(text, "{name:<12} {value}");
+    }
+    match adapter {
+        Some(row) => {
+            let digest: String = row.digest.chars().take(12).collect();
+            let _ = writeln!(
+                text,
+                "{:<12} version {}, digest {digest}…",
+                "serving", row.version
+            );
+        }
+        None => text.push_str("serving      the base model; nothing has been learned yet\n"),
+    }
+    for step in steps.iter().rev() {
+        let reason = step
+            .reason
+            .as_deref()
+            .map(|r| format!(" ({r})"))
+            .unwrap_or_default();
+        let number = |key: &str| step.metrics.get(key).and_then(Value::as_f64);
+        let reward = number("reward_mean")
+            .map(|r| format!(" · mean reward {r:+.2}"))
+            .unwrap_or_default();
+        let change = number("change_norm")
+            .map(|n| format!(" · change {n:.3}"))
+            .unwrap_or_default();
+        let seconds = (step.ended_ms - step.started_ms) as f64 / 1e3;
+        let _ = writeln!(
+            text,
+            "step {:<7} {}{reason}{reward}{change} · {seconds:.1} s",
+            step.id, step.outcome
+        );
+    }
+    say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,417 @@
+//! `clawhost.toml`: what an operator can set, and where each value comes from.
+//!
+//! Later wins: defaults, what suits the embedded policy (when it is the one served), the file, the
+//! environment (`CLAWHOST_API_KEY`), flags. Unknown keys are errors that name file, line and the nearest
+//! known key.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clawhost_gateway::{ApiKey, RateLimit, Scope};
+use clawhost_judging::JudgingOptions;
+use clawhost_plugins::{Grants, HostOptions};
+use clawhost_policy::EngineOptions;
+use clawhost_sessions::SessionOptions;
+use clawhost_training::TrainingOptions;
+use serde::{Deserialize, Serialize};
+
+/// Everything that can be configured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Plugin components to load, beside those named by `--plugin`. Default: the embedded
+    /// `judge-next-state`.
+    pub load: Vec<PathBuf>,
+    /// The HTTP endpoint.
+    pub server: ServerConfig,
+    /// What is served.
+    pub model: ModelSection,
+    /// How requests are batched.
+    pub engine: EngineConfig,
+    /// How conversations are told apart.
+    pub sessions: SessionsConfig,
+    /// How turns are judged.
+    pub judging: JudgingOptions,
+    /// How samples become adapters.
+    pub training: TrainingOptions,
+    /// How plugins are run.
+    pub plugin_host: HostOptions,
+    /// What each plugin, by name, may do.
+    pub plugins: BTreeMap<String, Grants>,
+    /// Who may ask.
+    pub keys: Vec<KeyConfig>,
+}
+
+/// `[server]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Address to listen on; anything but loopback needs a key. Default "127.0.0.1".
+    pub host: String,
+    /// Port; 0 = any free one. Default 30000.
+    pub port: u16,
+    /// Directory of journal, adapters and checkpoints. Default "clawhost-data".
+    pub data: PathBuf,
+    /// Further names that mean the served model; "*" = any. Default none.
+    pub aliases: Vec<String>,
+    /// Host names beside the loopback ones that are trusted while no keys are configured. Default none.
+    pub allowed_hosts: Vec<String>,
+    /// Largest request body in bytes. Default 8388608.
+    pub max_body: usize,
+    /// Requests in progress at once. Default 256.
+    pub max_concurrent: usize,
+    /// Seconds that replies in progress get to finish at shutdown. Default 20.
+    pub shutdown_seconds: f64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 30_000,
+            data: PathBuf::from("clawhost-data"),
+            aliases: Vec::new(),
+            allowed_hosts: Vec::new(),
+            max_body: 8 << 20,
+            max_concurrent: 256,
+            shutdown_seconds: 20.0,
+        }
+    }
+}
+
+/// `[model]`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelSection {
+    /// Model directory in Hugging Face layout. Default: the policy inside the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+    /// PEFT directory to begin with, when the data directory has no adapter yet. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<PathBuf>,
+    /// Name under which the model is served. Default: the directory's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// `[engine]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// Most requests in one step. Default 16.
+    pub max_batch: usize,
+    /// Most waiting requests; further ones get 429. Default 256.
+    pub max_waiting: usize,
+    /// Most prompt tokens in one step. Default 512.
+    pub prefill_chunk: usize,
+    /// Megabytes of attention memory kept for conversations that go on. Default 512.
+    pub cache_megabytes: usize,
+    /// Longest context in tokens. Default: what the model was made for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<usize>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let own = EngineOptions::default();
+        Self {
+            max_batch: own.max_batch,
+            max_waiting: own.max_waiting,
+            prefill_chunk: own.prefill_chunk,
+            cache_megabytes: own.cache_budget >> 20,
+            context: None,
+        }
+    }
+}
+
+impl EngineConfig {
+    pub(crate) fn options(&self) -> EngineOptions {
+        EngineOptions {
+            max_batch: self.max_batch,
+            max_waiting: self.max_waiting,
+            prefill_chunk: self.prefill_chunk,
+            cache_budget: self.cache_megabytes << 20,
+            context: self.context,
+            ..EngineOptions::default()
+        }
+    }
+}
+
+/// `[sessions]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionsConfig {
+    /// Minutes without a request after which a session is over. Default 30.
+    pub idle_minutes: f64,
+    /// Minutes within which an identical opening request is a retry. Default 10.
+    pub retry_minutes: f64,
+}
+
+impl Default for SessionsConfig {
+    fn default() -> Self {
+        Self {
+            idle_minutes: 30.0,
+            retry_minutes: 10.0,
+        }
+    }
+}
+
+impl SessionsConfig {
+    pub(crate) fn options(&self) -> SessionOptions {
+        let minutes = |m: f64| Duration::from_secs_f64(m * 60.0);
+        SessionOptions {
+            idle: minutes(self.idle_minutes),
+            retry_window: minutes(self.retry_minutes),
+            ..SessionOptions::default()
+        }
+    }
+}
+
+/// One `[[keys]]` entry.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyConfig {
+    /// Name that sessions and logs keep of it.
+    pub name: String,
+    /// The secret itself, or `env:NAME` to read it from the environment.
+    pub secret: String,
+    /// `chat`, `feedback`, `operator`. Default all three.
+    #[serde(default = "all_scopes")]
+    pub scopes: Vec<String>,
+    /// Requests a minute. Default unlimited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_minute: Option<u32>,
+}
+
+impl std::fmt::Debug for KeyConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyConfig")
+            .field("name", &self.name)
+            .field("scopes", &self.scopes)
+            .field("per_minute", &self.per_minute)
+            .finish_non_exhaustive()
+    }
+}
+
+fn all_scopes() -> Vec<String> {
+    Scope::ALL.iter().map(|s| s.as_str().to_owned()).collect()
+}
+
+impl KeyConfig {
+    /// A key with all scopes and no rate limit.
+    pub(crate) fn everything(name: &str, secret: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            secret: secret.to_owned(),
+            scopes: all_scopes(),
+            per_minute: None,
+        }
+    }
+
+    fn key(&self) -> Result<ApiKey> {
+        let secret = match self.secret.strip_prefix("env:") {
+            Some(name) => std::env::var(name)
+                .with_context(|| format!("key {}: the environment has no {name}", self.name))?,
+            None => self.secret.clone(),
+        };
+        let scopes = self
+            .scopes
+            .iter()
+            .map(|s| s.parse::<Scope>())
+            .collect::<Result<Vec<_>, _>>()?;
+        let key = ApiKey::new(self.name.clone(), &secret, scopes)?;
+        Ok(match self.per_minute {
+            Some(per_minute) => key.with_rate(RateLimit::per_minute(per_minute)),
+            None => key,
+        })
+    }
+}
+
+/// What suits the embedded policy: it is a thousand times smaller than what the defaults are made for,
+/// so it takes a higher rate and smaller batches, and somebody who tries it out does not wait.
+const EMBEDDED: &str = r#"
+[training]
+batch = 8
+min_batch = 4
+max_wait_seconds = 20.0
+epochs = 2
+baseline_rate = 0.3
+[training.optimizer]
+learning_rate = 3e-3
+"#;
+
+impl Config {
+    /// Reads and checks a configuration file; without one, the defaults.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has a key or value that cannot work.
+    pub fn load(file: Option<&Path>) -> Result<Self> {
+        let Some(path) = file else {
+            return Self::parse("").context("the built-in defaults");
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{} cannot be used", path.display()))
+    }
+
+    /// As [`Config::load`], from text.
+    ///
+    /// # Errors
+    /// A key or value that cannot work.
+    pub fn parse(text: &str) -> Result<Self> {
+        // First as it stands, for errors with their line; then over what suits the model.
+        let plain: Self =
+            toml::from_str(text).map_err(|e| anyhow::anyhow!(hinted(&e.to_string())))?;
+        let config = if plain.model.dir.is_some() {
+            plain
+        } else {
+            let mut merged: toml::Table = toml::from_str(EMBEDDED)?;
+            overlay(&mut merged, toml::from_str(text)?);
+            merged.try_into()?
+        };
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks values that depend on each other or have bounds.
+    ///
+    /// # Errors
+    /// The first value that cannot work, with its key.
+    pub fn validate(&self) -> Result<()> {
+        self.training.validate()?;
+        self.judging.validate()?;
+        for (key, value) in [
+            ("sessions.idle_minutes", self.sessions.idle_minutes),
+            ("sessions.retry_minutes", self.sessions.retry_minutes),
+            ("server.shutdown_seconds", self.server.shutdown_seconds),
+        ] {
+            anyhow::ensure!(
+                (0.0..=1e7).contains(&value),
+                "{key} = {value}: must be between 0 and 10000000"
+            );
+        }
+        for (key, value) in [
+            ("engine.max_batch", self.engine.max_batch),
+            ("engine.max_waiting", self.engine.max_waiting),
+            ("engine.prefill_chunk", self.engine.prefill_chunk),
+            ("server.max_body", self.server.max_body),
+            ("server.max_concurrent", self.server.max_concurrent),
+        ] {
+            anyhow::ensure!(value >= 1, "{key} = {value}: must be at least 1");
+        }
+        Ok(())
+    }
+
+    /// The keys that are let in, the environment's `CLAWHOST_API_KEY` among them.
+    ///
+    /// # Errors
+    /// A key without a name or secret, an unknown scope, a missing environment variable.
+    pub(crate) fn api_keys(&self) -> Result<Vec<ApiKey>> {
+        let mut keys = self
+            .keys
+            .iter()
+            .map(KeyConfig::key)
+            .collect::<Result<Vec<_>>>()?;
+        if let Ok(secret) = std::env::var("CLAWHOST_API_KEY")
+            && !secret.is_empty()
+        {
+            keys.push(ApiKey::new("environment", &secret, Scope::ALL)?);
+        }
+        Ok(keys)
+    }
+}
+
+/// Puts `over` on top of `base`, table by table.
+fn overlay(base: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Adds the nearest known key to the parser's message about an unknown one.
+fn hinted(message: &str) -> String {
+    let message = message.trim_end();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let nearest = message.contains("unknown field").then(|| {
+        let wrong = quoted.next()?;
+        let near = quoted.map(|known| (distance(wrong, known), known)).min()?;
+        (near.0 <= wrong.len().div_ceil(2)).then_some(near.1)
+    });
+    match nearest.flatten() {
+        Some(known) => format!("{message}\ndid you mean `{known}`?"),
+        None => message.to_owned(),
+    }
+}
+
+/// Edit distance (Levenshtein 1966).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, y) in row.iter_mut().skip(1).zip(&b) {
+            let here = (*cell + 1)
+                .min(left + 1)
+                .min(diagonal + usize::from(x != *y));
+            diagonal = *cell;
+            *cell = here;
+            left = here;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_policy_has_defaults_of_its_own_and_the_file_wins() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.training.optimizer.learning_rate, 3e-3);
+        let config = Config::parse("[training.optimizer]\nlearning_rate = 1e-3").unwrap();
+        assert_eq!(config.training.optimizer.learning_rate, 1e-3);
+        assert_eq!(config.training.batch, 8);
+        let config = Config::parse("[model]\ndir = \"x\"").unwrap();
+        assert_eq!(config.training.batch, TrainingOptions::default().batch);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line_and_the_nearest_key() {
+        let message = |text: &str| format!("{:#}", Config::parse(text).unwrap_err());
+        let unknown = message("[server]\nprot = 1");
+        assert!(
+            unknown.contains("line 2") && unknown.contains("did you mean `port`"),
+            "{unknown}"
+        );
+        assert!(message("[training]\nbatch = 0").contains("training.batch"));
+        assert!(message("[sessions]\nidle_minutes = -1.0").contains("idle_minutes"));
+        assert!(message("[server]\nport = \"x\"").contains("line 2"));
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        let text = toml::to_string(&Config::parse("").unwrap()).unwrap();
+        assert_eq!(
+            toml::to_string(&Config::parse(&text).unwrap()).unwrap(),
+            text
+        );
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config = Config::parse("[[keys]]\nname = \"a\"\nsecret = \"hunter2\"").unwrap();
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+}

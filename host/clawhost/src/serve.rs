@@ -1,0 +1,288 @@
+//! One server: journal, engine, judges, the loops and the endpoint, started in the order in which they
+//! need each other and stopped in reverse.
+//!
+//! The loops share the journal and the engine and nothing else; each ends when `stop` turns true.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clawhost_gateway::{Gateway, GatewayOptions, check_bind};
+use clawhost_journal::Journal;
+use clawhost_judging::Judging;
+use clawhost_plugins::{Kind, Plugin, PluginHost};
+use clawhost_policy::{Adapter, Engine, ModelFiles};
+use clawhost_sessions::Sessions;
+use clawhost_training::{Training, TrainingState};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::Config;
+use crate::status::Loops;
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    config: Config,
+}
+
+impl From<Config> for Settings {
+    fn from(config: Config) -> Self {
+        Self { config }
+    }
+}
+
+/// A server that is up.
+pub struct Server {
+    url: String,
+    model: String,
+    engine: Engine,
+    journal: Journal,
+    training: TrainingState,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts everything; when it returns, requests are answered.
+    ///
+    /// # Errors
+    /// One sentence about what keeps it from starting.
+    pub async fn start(settings: Settings) -> Result<Self> {
+        let config = settings.config;
+        config.validate()?;
+        let keys = config.api_keys()?;
+        let (listener, address) = listen(&config, &keys).await?;
+        let data = &config.server.data;
+        std::fs::create_dir_all(data).with_context(|| {
+            format!(
+                "cannot make the data directory {}; name another with --data",
+                data.display()
+            )
+        })?;
+        let journal = Journal::open(data)?;
+        let cut = journal.recover()?;
+        if cut > 0 {
+            tracing::warn!(
+                turns = cut,
+                "replies that the last stop cut short were kept as aborted"
+            );
+        }
+        // Loading a checkpoint and compiling judges take their time; the runtime has other work.
+        let loading = tokio::task::spawn_blocking({
+            let config = config.clone();
+            move || -> Result<_> { Ok((engine(&config)?, judges(&config)?)) }
+        });
+        let ((engine, name), judges) = loading.await.context("loading broke off")??;
+        begin_with(&config, &journal, &engine)?;
+
+        let sessions = Sessions::new(journal.clone(), config.sessions.options());
+        let described = judges.iter().map(describe).collect();
+        let judging = Judging::new(journal.clone(), judges, config.judging.clone());
+        let training = Training::new(
+            journal.clone(),
+            engine.clone(),
+            data.clone(),
+            config.training.clone(),
+        )?;
+        let loops = Arc::new(Loops {
+            judging: judging.state(),
+            training: training.state(),
+            trains: config.training.enabled,
+            judges: described,
+        });
+        let state = training.state();
+        let gateway = Gateway::new(
+            engine.clone(),
+            sessions.clone(),
+            journal.clone(),
+            loops,
+            GatewayOptions {
+                keys,
+                aliases: config.server.aliases.clone(),
+                allowed_hosts: config.server.allowed_hosts.clone(),
+                max_body: config.server.max_body,
+                max_concurrent: config.server.max_concurrent,
+                shutdown_grace: Duration::from_secs_f64(config.server.shutdown_seconds),
+                ..GatewayOptions::new(name.clone())
+            },
+        );
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = vec![
+            tokio::spawn(sessions.sweep_idle(stopped.clone())),
+            tokio::spawn(judging.run(stopped.clone())),
+        ];
+        if config.training.enabled {
+            tasks.push(tokio::spawn(training.run(stopped.clone())));
+        }
+        tasks.push(tokio::spawn(async move {
+            if let Err(error) = gateway.serve(listener, stopped).await {
+                tracing::error!(%error, "the endpoint broke down");
+            }
+        }));
+        let url = format!("http://{address}");
+        Ok(Self {
+            url,
+            model: name,
+            engine,
+            journal,
+            training: state,
+            stop,
+            tasks,
+        })
+    }
+
+    /// Base address, such as `http://127.0.0.1:30000`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Name of the served model.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The engine behind it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Its record.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// What training is doing.
+    pub fn training(&self) -> &TrainingState {
+        &self.training
+    }
+
+    /// Stops: no new requests, replies in progress end within the configured time, loops end, the
+    /// journal is closed.
+    pub async fn stop(self) {
+        // Every loop may have ended already.
+        let _ = self.stop.send(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a loop broke off");
+            }
+        }
+        self.engine.shutdown();
+        self.engine.stopped().await;
+    }
+}
+
+async fn listen(
+    config: &Config,
+    keys: &[clawhost_gateway::ApiKey],
+) -> Result<(TcpListener, SocketAddr)> {
+    let (host, port) = (config.server.host.as_str(), config.server.port);
+    let ip: IpAddr = match host {
+        "localhost" => IpAddr::from([127, 0, 0, 1]),
+        other => other.parse().with_context(|| {
+            format!("--host {other} is not an IP address; use 127.0.0.1, or 0.0.0.0 with a key")
+        })?,
+    };
+    check_bind(ip, keys)?;
+    let listener = TcpListener::bind((ip, port)).await.with_context(|| {
+        format!(
+            "cannot listen on {host}:{port}; if another program (or clawhost) has the port, choose one with --port (0 = any)"
+        )
+    })?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+fn engine(config: &Config) -> Result<(Engine, String)> {
+    let files = match &config.model.dir {
+        Some(dir) => ModelFiles::dir(dir)
+            .with_context(|| format!("--model {} cannot be served", dir.display()))?,
+        None => ModelFiles::embedded(),
+    };
+    let name = config
+        .model
+        .name
+        .clone()
+        .unwrap_or_else(|| files.name().to_owned());
+    let engine = Engine::load(&files, config.engine.options())
+        .with_context(|| format!("the model {name} cannot be served"))?;
+    Ok((engine, name))
+}
+
+/// Serves the given adapter from the start when nothing has been learned yet.
+fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()> {
+    let Some(dir) = &config.model.adapter else {
+        return Ok(());
+    };
+    if let Some(row) = journal.active_adapter()? {
+        anyhow::bail!(
+            "{} holds adapter version {} already; leave --adapter away to go on from it, or name a new --data directory",
+            config.server.data.display(),
+            row.version
+        );
+    }
+    let adapter = Adapter::load_peft(dir, engine.model().config())
+        .with_context(|| format!("--adapter {} cannot be served", dir.display()))?;
+    engine.publish(0, Some(Arc::new(adapter)));
+    Ok(())
+}
+
+/// The configured judges, or the embedded one.
+fn judges(config: &Config) -> Result<Vec<Plugin>> {
+    let host = PluginHost::new(config.plugin_host.clone())?;
+    let load = |name: &str, bytes: &[u8]| -> Result<Plugin> {
+        let grants = config.plugins.get(name).cloned().unwrap_or_default();
+        let plugin = host.load(name, bytes, &grants)?;
+        anyhow::ensure!(
+            plugin.kind() == Kind::Judge,
+            "{name} is a {}; this version runs judges with --plugin",
+            plugin.kind()
+        );
+        Ok(plugin)
+    };
+    if config.load.is_empty() {
+        const NAME: &str = "judge-next-state";
+        let bytes = include_bytes!("../../../plugins/artifacts/judge-next-state.wasm"); // TEMP
+        return Ok(vec![load(NAME, bytes)?]);
+    }
+    let mut judges: Vec<Plugin> = Vec::new();
+    for path in &config.load {
+        let name = plugin_name(path);
+        anyhow::ensure!(
+            judges.iter().all(|other| other.name() != name),
+            "two plugins are called {name}; rename one of the files"
+        );
+        let bytes = read_plugin(path)?;
+        judges.push(load(&name, &bytes)?);
+    }
+    Ok(judges)
+}
+
+/// A plugin's name: its file's, without the ending.
+pub(crate) fn plugin_name(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(|| "plugin".to_owned(), |s| s.to_string_lossy().into_owned())
+}
+
+/// A component's bytes.
+pub(crate) fn read_plugin(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| {
+        format!(
+            "cannot read the plugin {}; give the path of a .wasm component",
+            path.display()
+        )
+    })
+}
+
+fn describe(plugin: &Plugin) -> serde_json::Value {
+    json!({
+        "name": plugin.name(),
+        "kind": plugin.kind().to_string(),
+        "digest": plugin.digest(),
+        "imports": plugin.imports(),
+    })
+}
