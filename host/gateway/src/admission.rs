@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::auth::{self, Caller};
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::{guard, ids, limits};
+use crate::{body, guard, ids, limits};
 
 /// Paths that a load balancer or a person in trouble must always get an answer from.
 const ALWAYS_OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -52,7 +52,10 @@ pub(crate) async fn admit(
             request.extensions_mut().insert(slot);
             next.run(request).await
         }
-        Err(error) => error.into_response(),
+        Err(error) => {
+            body::discard(request).await;
+            error.into_response()
+        }
     };
     if response.status() == StatusCode::UNAUTHORIZED && request_is_page {
         // Has a browser ask for the key.
@@ -115,20 +118,27 @@ fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiE
 }
 
 /// 404 for a path that does not exist.
-pub(crate) async fn unknown_path(method: Method, uri: Uri) -> ApiError {
-    let shown: String = uri.path().chars().take(120).collect();
+pub(crate) async fn unknown_path(request: Request) -> ApiError {
+    let (method, path) = named(&request);
+    body::discard(request).await;
     ApiError::not_found(
         "unknown_path",
-        format!("there is no `{method} {shown}`; the API lives under `/v1`"),
+        format!("there is no `{method} {path}`; the API lives under `/v1`"),
     )
 }
 
 /// 405 for a path that exists with other methods.
-pub(crate) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let shown: String = uri.path().chars().take(120).collect();
+pub(crate) async fn wrong_method(request: Request) -> ApiError {
+    let (method, path) = named(&request);
+    body::discard(request).await;
     ApiError::with_status(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        format!("`{shown}` does not know the method `{method}`"),
+        format!("`{path}` does not know the method `{method}`"),
     )
+}
+
+fn named(request: &Request) -> (Method, String) {
+    let path = request.uri().path().chars().take(120).collect();
+    (request.method().clone(), path)
 }

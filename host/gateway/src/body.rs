@@ -16,6 +16,10 @@ use crate::error::ApiError;
 
 /// How much of a refused body is read and thrown away, in bytes.
 const DISCARD: usize = 32 << 20;
+/// The same for a request that was refused before anybody looked at its body, perhaps for want of a key.
+const DISCARD_REFUSED: usize = 1 << 20;
+/// Time for that.
+const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reads the body of a request as one JSON value of at most `max` bytes that arrives within `patience`.
 pub(crate) async fn read_json(
@@ -23,8 +27,11 @@ pub(crate) async fn read_json(
     max: usize,
     patience: Duration,
 ) -> Result<Value, ApiError> {
+    if let Err(error) = check_content_type(request.headers()) {
+        discard(request).await;
+        return Err(error);
+    }
     let (parts, body) = request.into_parts();
-    check_content_type(&parts.headers)?;
     let deadline = Instant::now() + patience;
     let announced = announced_length(&parts.headers);
     if announced.is_some_and(|length| length > max.saturating_add(DISCARD))
@@ -61,6 +68,27 @@ pub(crate) async fn read_json(
     serde_json::from_slice(&bytes).map_err(|error| {
         ApiError::bad_request(format!("the body is not valid JSON: {error}")).code("invalid_json")
     })
+}
+
+/// Reads the body of a refused request and throws it away, as far as that is cheap. A server that answers
+/// without reading has to close the connection, often before the client has seen the answer.
+pub(crate) async fn discard(request: Request) {
+    let (parts, body) = request.into_parts();
+    let announced = announced_length(&parts.headers);
+    if announced.is_some_and(|length| length > DISCARD_REFUSED)
+        || parts.headers.contains_key(header::EXPECT)
+    {
+        return;
+    }
+    let deadline = Instant::now() + DISCARD_PATIENCE;
+    let mut stream = body.into_data_stream();
+    let mut seen = 0;
+    while let Ok(Some(chunk)) = next_chunk(&mut stream, deadline).await {
+        seen += chunk.len();
+        if seen > DISCARD_REFUSED {
+            break;
+        }
+    }
 }
 
 async fn next_chunk<S>(stream: &mut S, deadline: Instant) -> Result<Option<Bytes>, ApiError>

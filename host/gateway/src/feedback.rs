@@ -26,7 +26,10 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    caller.require(Scope::Feedback)?;
+    if let Err(error) = caller.require(Scope::Feedback) {
+        body::discard(request).await;
+        return Err(error);
+    }
     let max = MAX_BODY.min(shared.options.max_body);
     let body = body::read_json(request, max, shared.options.read_timeout).await?;
     let fields = Fields::of(&body, "")?;

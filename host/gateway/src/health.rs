@@ -112,7 +112,21 @@ fn broken(shared: &Shared, journal: Option<&clawhost_journal::JournalError>) -> 
 }
 
 fn engine(shared: &Shared) -> Value {
-    json!(shared.engine.stats())
+    let stats = shared.engine.stats();
+    json!({
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "finished": stats.finished,
+        "cancelled": stats.cancelled,
+        "failed": stats.failed,
+        "steps": stats.steps,
+        "mean_batch": stats.mean_batch(),
+        "tokens_generated": stats.tokens_generated,
+        "prefill_tokens": stats.prefill_tokens,
+        "cached_tokens": stats.cached_tokens,
+        "active_cache_bytes": stats.active_cache_bytes,
+        "cache_bytes": stats.cache_bytes,
+    })
 }
 
 /// What the journal knows of the loops; whoever runs them may say more.

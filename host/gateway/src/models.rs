@@ -52,7 +52,7 @@ fn all(shared: &Shared) -> Vec<Value> {
             "object": "model",
             "created": shared.started_ms / 1000,
             "owned_by": "clawhost",
-            "max_model_len": shared.engine.model().config().max_position_embeddings,
+            "max_model_len": shared.engine.context(),
             "adapter": {"version": version, "digest": digest},
         })
     };

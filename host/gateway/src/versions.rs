@@ -48,7 +48,7 @@ impl Versions {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<Served> = held.iter().cloned().collect();
         if all.iter().all(|one| one.version != 0) {
-            all.push(base());
+            all.push(base(engine));
         }
         all.sort_by_key(|one| one.version);
         all
@@ -96,10 +96,10 @@ impl Versions {
 }
 
 /// The base model without any adapter.
-fn base() -> Served {
+fn base(engine: &Engine) -> Served {
     Served {
         version: 0,
-        digest: String::new(),
+        digest: engine.model().digest().to_owned(),
         adapter: None,
     }
 }
@@ -107,9 +107,5 @@ fn base() -> Served {
 /// `version:digest-prefix`, as in the header `x-clawhost-adapter`.
 pub(crate) fn label(served: &Served) -> String {
     let digest: String = served.digest.chars().take(SHOWN_DIGEST).collect();
-    if digest.is_empty() {
-        format!("{}:base", served.version)
-    } else {
-        format!("{}:{digest}", served.version)
-    }
+    format!("{}:{digest}", served.version)
 }

@@ -82,30 +82,28 @@ pub(super) struct Choice {
     closed: bool,
 }
 
-impl Choice {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "called once, with everything that a reply begins with"
-    )]
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        chat: &ChatRequest,
-        prompt: &Prompt,
-        index: usize,
-        turn: TurnId,
-        generation: Generation,
-        closing: &Arc<Closing>,
-        arrived: Instant,
-    ) -> Self {
+/// What the choices of one reply have in common.
+pub(super) struct Beginning<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) chat: &'a ChatRequest,
+    pub(super) prompt: &'a Prompt,
+    pub(super) closing: &'a Arc<Closing>,
+    pub(super) arrived: Instant,
+}
+
+impl Beginning<'_> {
+    /// The choice that `generation` writes and that is recorded as `turn`.
+    pub(super) fn choice(&self, index: usize, turn: TurnId, generation: Generation) -> Choice {
+        let Self { chat, prompt, .. } = self;
         let style = ReplyStyle {
             in_reasoning: prompt.in_reasoning,
             // Without tools in the prompt, what looks like a call is something the model talks about.
             tools: !chat.tools.definitions.is_empty(),
             ..ReplyStyle::default()
         };
-        Self {
-            shared: shared.clone(),
-            closing: closing.clone(),
+        Choice {
+            shared: self.shared.clone(),
+            closing: self.closing.clone(),
             index,
             turn,
             generation: Some(generation),
@@ -121,12 +119,14 @@ impl Choice {
             reasoning_tokens: 0,
             prompt_tokens: prompt.ids.len(),
             cached_tokens: 0,
-            arrived,
+            arrived: self.arrived,
             ended: None,
             closed: false,
         }
     }
+}
 
+impl Choice {
     /// Waits until the message grows or ends. The end is returned only after it was recorded. After an
     /// end or an error there is nothing more to wait for.
     pub(super) async fn next(&mut self) -> Result<Progress, ApiError> {

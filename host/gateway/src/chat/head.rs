@@ -13,7 +13,7 @@ pub(super) struct Head {
     /// Unix seconds.
     pub(super) created: i64,
     pub(super) model: String,
-    /// Digest of the adapter, which changes exactly when what is served changes.
+    /// Digest of the adapter (of the base model without one): changes exactly when what is served does.
     pub(super) fingerprint: String,
     pub(super) session: String,
     turns: String,
@@ -27,11 +27,7 @@ impl Head {
             id,
             created: now_ms() / 1000,
             model,
-            fingerprint: if served.digest.is_empty() {
-                "base".to_owned()
-            } else {
-                served.digest.clone()
-            },
+            fingerprint: served.digest.clone(),
             session: arrived.session.to_string(),
             turns: turns.join(","),
             adapter: versions::label(served),

@@ -1,8 +1,8 @@
 //! Log-probs in OpenAI's shape: one entry per sampled token.
 //!
 //! The end-of-sequence token has its entry too, so that the entries, `token_ids` and what the journal
-//! recorded have the same length. The values are those of the full softmax at the sampling temperature,
-//! which the alternatives are taken from as well.
+//! recorded have the same length. The values are the model's own, at temperature 1 and before penalties,
+//! on one scale with the alternatives; the journal keeps those of the distribution drawn from.
 
 use clawhost_policy::{SampledToken, Tokenizer};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(super) fn entries(tokenizer: &Tokenizer, tokens: &[SampledToken], top: u8) -
                 .take(usize::from(top))
                 .map(|(id, logprob)| entry(tokenizer, *id, *logprob).into())
                 .collect();
-            let mut entry = entry(tokenizer, token.id, token.full_logprob);
+            let mut entry = entry(tokenizer, token.id, token.model_logprob);
             entry.insert("top_logprobs".into(), alternatives.into());
             entry.into()
         })

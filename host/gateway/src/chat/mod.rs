@@ -11,6 +11,7 @@ mod messages;
 mod prompt;
 mod request;
 mod response;
+mod sampling;
 mod stream;
 mod tools;
 
@@ -29,7 +30,7 @@ use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::{body, ids, recorded};
 
-use choice::{Choice, Closing};
+use choice::{Beginning, Choice, Closing};
 use head::Head;
 use prompt::Prompt;
 use request::ChatRequest;
@@ -52,7 +53,10 @@ pub(crate) async fn create(
     Extension(slot): Extension<Slot>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    caller.require(Scope::Chat)?;
+    if let Err(error) = caller.require(Scope::Chat) {
+        body::discard(request).await;
+        return Err(error);
+    }
     let arrived = Instant::now();
     let headers = request.headers().clone();
     let options = &shared.options;
@@ -74,30 +78,46 @@ pub(crate) async fn create(
     }
     let generations = generate(&shared, &chat, &prompt.ids, &served)?;
     let id = ids::response_id();
-    let incoming = Incoming {
-        trace: ids::trace_id(&headers),
-        ..incoming(&id, &caller, &chat, &prompt.ids, &served, &model)
-    };
     // From here on the turns are recorded as being generated, and each `Choice` owes them an end.
     let recorded = shared
         .sessions
-        .arrive(incoming)
+        .arrive(Incoming {
+            response_id: id.clone(),
+            n: chat.n,
+            session_header: chat.session_header.clone(),
+            session_body: chat.session_body.clone(),
+            turn_type: chat.turn_type.clone(),
+            session_done: chat.session_done,
+            key: caller.name().map(str::to_owned),
+            user: chat.user.clone(),
+            trace: ids::trace_id(&headers),
+            messages: chat.messages.clone(),
+            tools: chat.tools.definitions.clone(),
+            prompt_ids: prompt.ids.clone(),
+            sampling: chat.sampling_json(generations.iter().map(Generation::seed)),
+            temperature: chat.sampling.temperature,
+            model: chat.model.clone().unwrap_or_else(|| model.clone()),
+            adapter_version: served.version,
+            adapter_digest: served.digest.clone(),
+        })
         .map_err(|error| recorded::session_refusal(&error))?;
     let closing = Arc::new(Closing::default());
-    let head = Head::new(id, model, &served, &recorded);
+    let beginning = Beginning {
+        shared: &shared,
+        chat: &chat,
+        prompt: &prompt,
+        closing: &closing,
+        arrived,
+    };
     let choices = recorded
         .turns
-        .into_iter()
+        .iter()
         .zip(generations)
         .enumerate()
-        .map(|(index, (turn, generation))| {
-            Choice::new(
-                &shared, &chat, &prompt, index, turn, generation, &closing, arrived,
-            )
-        })
+        .map(|(index, (turn, generation))| beginning.choice(index, *turn, generation))
         .collect();
     let reply = Reply {
-        head,
+        head: Head::new(id, model, &served, &recorded),
         prompt_ids: prompt.ids,
         choices,
         closing,
@@ -136,35 +156,6 @@ fn generate(
         .map_err(|refused| refusal(&refused))
 }
 
-fn incoming(
-    id: &str,
-    caller: &Caller,
-    chat: &ChatRequest,
-    prompt: &[u32],
-    served: &Served,
-    model: &str,
-) -> Incoming {
-    Incoming {
-        response_id: id.to_owned(),
-        n: chat.n,
-        session_header: chat.session_header.clone(),
-        session_body: chat.session_body.clone(),
-        turn_type: chat.turn_type.clone(),
-        session_done: chat.session_done,
-        key: caller.name().map(str::to_owned),
-        user: chat.user.clone(),
-        trace: None,
-        messages: chat.messages.clone(),
-        tools: chat.tools.definitions.clone(),
-        prompt_ids: prompt.to_vec(),
-        sampling: chat.sampling_json(),
-        temperature: chat.sampling.temperature,
-        model: chat.model.clone().unwrap_or_else(|| model.to_owned()),
-        adapter_version: served.version,
-        adapter_digest: served.digest.clone(),
-    }
-}
-
 /// What the client is told when the engine does not take its request.
 fn refusal(refused: &Refused) -> ApiError {
     match refused {
@@ -181,6 +172,10 @@ fn refusal(refused: &Refused) -> ApiError {
             "the messages render to an empty prompt; send at least one with content",
         )
         .param("messages"),
+        Refused::UnknownToken { .. } => {
+            tracing::error!(%refused, "tokenizer and model do not belong together");
+            ApiError::internal("model_misconfigured", "the server's tokenizer does not fit its model")
+        }
     }
 }
 

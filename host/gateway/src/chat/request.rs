@@ -7,15 +7,11 @@ use axum::http::HeaderMap;
 use clawhost_policy::Sampling;
 use serde_json::{Map, Value, json};
 
-use crate::chat::messages;
-use crate::chat::tools::{self, Tools};
+use super::tools::{self, Tools};
+use super::{messages, sampling};
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// Stop strings in one request.
-const MAX_STOPS: usize = 16;
-/// Alternatives per token; OpenAI's own bound.
-const MAX_TOP_LOGPROBS: i64 = 20;
 /// Bytes of a session id.
 const MAX_SESSION_ID: usize = 256;
 
@@ -53,7 +49,7 @@ impl ChatRequest {
         let listed = fields
             .list("messages")?
             .ok_or_else(|| fields.missing("messages"))?;
-        let (sampling, logprobs) = sampling(fields, defaults)?;
+        let (sampling, logprobs) = sampling::read(fields, defaults)?;
         let include_usage = match fields.value("stream_options") {
             None => false,
             Some(value) => Fields::of(value, "stream_options")?
@@ -88,15 +84,14 @@ impl ChatRequest {
         })
     }
 
-    /// The sampling settings as the journal keeps them.
-    pub(crate) fn sampling_json(&self) -> Value {
-        let s = &self.sampling;
-        json!({
-            "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "min_p": s.min_p,
-            "seed": s.seed, "max_tokens": s.max_tokens, "stop": s.stop, "n": self.n,
-            "presence_penalty": s.presence_penalty, "frequency_penalty": s.frequency_penalty,
-            "repetition_penalty": s.repetition_penalty,
-        })
+    /// The sampling settings as the journal keeps them, with the seeds that were really used.
+    pub(crate) fn sampling_json(&self, seeds: impl Iterator<Item = u64>) -> Value {
+        let mut settings = json!(self.sampling);
+        if let Some(settings) = settings.as_object_mut() {
+            settings.insert("n".into(), self.n.into());
+            settings.insert("seeds".into(), seeds.collect::<Vec<_>>().into());
+        }
+        settings
     }
 }
 
@@ -145,100 +140,6 @@ fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
         ));
     }
     Ok(())
-}
-
-/// The settings, and whether the client wants log-probs.
-fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<(Sampling, bool), ApiError> {
-    let mut sampling = defaults.clone();
-    let set = |name: &str, min: f64, max: f64, target: &mut f32| -> Result<(), ApiError> {
-        if let Some(number) = fields.number(name, min, max)? {
-            *target = number as f32;
-        }
-        Ok(())
-    };
-    set("temperature", 0.0, 2.0, &mut sampling.temperature)?;
-    set("top_p", 0.0, 1.0, &mut sampling.top_p)?;
-    set("min_p", 0.0, 1.0, &mut sampling.min_p)?;
-    set(
-        "presence_penalty",
-        -2.0,
-        2.0,
-        &mut sampling.presence_penalty,
-    )?;
-    set(
-        "frequency_penalty",
-        -2.0,
-        2.0,
-        &mut sampling.frequency_penalty,
-    )?;
-    set(
-        "repetition_penalty",
-        0.01,
-        10.0,
-        &mut sampling.repetition_penalty,
-    )?;
-    if sampling.top_p <= 0.0 {
-        return Err(ApiError::invalid(
-            "top_p",
-            "`top_p` is 0; it must be above 0 (use `temperature: 0` for greedy decoding)",
-        ));
-    }
-    if let Some(top_k) = fields.integer("top_k", -1, i64::from(u32::MAX))? {
-        // -1 is how other servers spell "off".
-        sampling.top_k = u32::try_from(top_k).unwrap_or(0);
-    }
-    if let Some(seed) = fields.integer("seed", i64::MIN, i64::MAX)? {
-        sampling.seed = Some(seed.cast_unsigned());
-    }
-    let most = i64::from(u32::MAX);
-    let bound = match fields.integer("max_completion_tokens", 1, most)? {
-        Some(bound) => Some(bound),
-        None => fields.integer("max_tokens", 1, most)?,
-    };
-    if let Some(bound) = bound.and_then(|bound| u32::try_from(bound).ok()) {
-        sampling.max_tokens = bound;
-    }
-    if let Some(stop) = fields.value("stop") {
-        sampling.stop = stops(stop)?;
-    }
-    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
-    let top = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
-    if top.is_some_and(|top| top > 0) && !logprobs {
-        return Err(ApiError::invalid(
-            "top_logprobs",
-            "`top_logprobs` needs `logprobs: true`",
-        ));
-    }
-    sampling.top_logprobs = top.and_then(|top| u8::try_from(top).ok()).unwrap_or(0);
-    Ok((sampling, logprobs))
-}
-
-fn stops(stop: &Value) -> Result<Vec<String>, ApiError> {
-    let stops = match stop {
-        Value::String(text) => vec![text.clone()],
-        Value::Array(list) => list
-            .iter()
-            .enumerate()
-            .map(|(index, item)| match item {
-                Value::String(text) => Ok(text.clone()),
-                other => Err(wrong_type(&format!("stop[{index}]"), "a string", other)),
-            })
-            .collect::<Result<_, _>>()?,
-        other => return Err(wrong_type("stop", "a string or an array of strings", other)),
-    };
-    if stops.len() > MAX_STOPS {
-        return Err(ApiError::invalid(
-            "stop",
-            format!(
-                "`stop` has {} strings; the limit is {MAX_STOPS}",
-                stops.len()
-            ),
-        ));
-    }
-    if stops.iter().any(String::is_empty) {
-        return Err(ApiError::invalid("stop", "a stop string must not be empty"));
-    }
-    Ok(stops)
 }
 
 /// Variables for the template from `chat_template_kwargs`, `enable_thinking` and `reasoning_effort`.
@@ -400,7 +301,9 @@ mod tests {
         assert_eq!(request.turn_type.as_deref(), Some("side"));
         assert!(request.session_done && request.return_token_ids);
         assert_eq!(request.template["enable_thinking"], false);
-        assert_eq!(request.sampling_json()["max_tokens"], 9);
+        let kept = request.sampling_json([5, 6].into_iter());
+        assert_eq!(kept["max_tokens"], 9);
+        assert_eq!(kept["seeds"], json!([5, 6]));
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! How a request wants its tokens drawn, on top of the model's own defaults.
+
+use clawhost_policy::Sampling;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::fields::{Fields, wrong_type};
+
+/// Stop strings in one request.
+const MAX_STOPS: usize = 16;
+/// Bytes of a stop string.
+const MAX_STOP_BYTES: usize = 1024;
+/// Alternatives per token; OpenAI's own bound.
+const MAX_TOP_LOGPROBS: i64 = 20;
+
+/// The settings, and whether the client wants log-probs.
+pub(super) fn read(
+    fields: Fields<'_, '_>,
+    defaults: &Sampling,
+) -> Result<(Sampling, bool), ApiError> {
+    let mut sampling = defaults.clone();
+    let set = |name: &str, min: f64, max: f64, target: &mut f32| -> Result<(), ApiError> {
+        if let Some(number) = fields.number(name, min, max)? {
+            *target = number as f32;
+        }
+        Ok(())
+    };
+    set("temperature", 0.0, 2.0, &mut sampling.temperature)?;
+    set("top_p", 0.0, 1.0, &mut sampling.top_p)?;
+    set("min_p", 0.0, 1.0, &mut sampling.min_p)?;
+    set(
+        "presence_penalty",
+        -2.0,
+        2.0,
+        &mut sampling.presence_penalty,
+    )?;
+    set(
+        "frequency_penalty",
+        -2.0,
+        2.0,
+        &mut sampling.frequency_penalty,
+    )?;
+    set(
+        "repetition_penalty",
+        0.01,
+        10.0,
+        &mut sampling.repetition_penalty,
+    )?;
+    if sampling.top_p <= 0.0 {
+        return Err(ApiError::invalid(
+            "top_p",
+            "`top_p` is 0; it must be above 0 (use `temperature: 0` for greedy decoding)",
+        ));
+    }
+    if let Some(top_k) = fields.integer("top_k", -1, i64::from(u32::MAX))? {
+        // -1 is how other servers spell "off".
+        sampling.top_k = u32::try_from(top_k).unwrap_or(0);
+    }
+    if let Some(seed) = fields.integer("seed", i64::MIN, i64::MAX)? {
+        sampling.seed = Some(seed.cast_unsigned());
+    }
+    let most = i64::from(u32::MAX);
+    let bound = match fields.integer("max_completion_tokens", 1, most)? {
+        Some(bound) => Some(bound),
+        None => fields.integer("max_tokens", 1, most)?,
+    };
+    if let Some(bound) = bound.and_then(|bound| u32::try_from(bound).ok()) {
+        sampling.max_tokens = bound;
+    }
+    if let Some(stop) = fields.value("stop") {
+        sampling.stop = stops(stop)?;
+    }
+    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
+    if top.is_some_and(|top| top > 0) && !logprobs {
+        return Err(ApiError::invalid(
+            "top_logprobs",
+            "`top_logprobs` needs `logprobs: true`",
+        ));
+    }
+    sampling.top_logprobs = top.and_then(|top| u8::try_from(top).ok()).unwrap_or(0);
+    Ok((sampling, logprobs))
+}
+
+fn stops(stop: &Value) -> Result<Vec<String>, ApiError> {
+    let stops = match stop {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(index, item)| match item {
+                Value::String(text) => Ok(text.clone()),
+                other => Err(wrong_type(&format!("stop[{index}]"), "a string", other)),
+            })
+            .collect::<Result<_, _>>()?,
+        other => return Err(wrong_type("stop", "a string or an array of strings", other)),
+    };
+    if stops.len() > MAX_STOPS {
+        return Err(ApiError::invalid(
+            "stop",
+            format!(
+                "`stop` has {} strings; the limit is {MAX_STOPS}",
+                stops.len()
+            ),
+        ));
+    }
+    if stops
+        .iter()
+        .any(|stop| stop.is_empty() || stop.len() > MAX_STOP_BYTES)
+    {
+        return Err(ApiError::invalid(
+            "stop",
+            format!("a stop string has 1 to {MAX_STOP_BYTES} bytes"),
+        ));
+    }
+    Ok(stops)
+}

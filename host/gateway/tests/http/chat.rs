@@ -1,0 +1,277 @@
+//! Whole replies: text, counts, choices, log-probs, names, and what is recorded of them.
+
+use clawhost_journal::{Finish, TurnState};
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+fn content(body: &Value) -> &str {
+    body["choices"][0]["message"]["content"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_reply_has_openais_shape() {
+    let server = Server::start().await;
+    let answer = server.chat("say H").await;
+    let body = answer.ok();
+    assert_eq!(content(&body), "Hello, wörld!");
+    assert_eq!(body["object"], "chat.completion");
+    assert_eq!(body["model"], "tiny");
+    assert!(body["id"].as_str().unwrap().starts_with("chatcmpl-"));
+    assert!(body["created"].as_i64().unwrap() > 1_700_000_000);
+    let choice = &body["choices"][0];
+    assert_eq!(choice["index"], 0);
+    assert_eq!(choice["finish_reason"], "stop");
+    assert_eq!(choice["message"]["role"], "assistant");
+    assert!(choice["logprobs"].is_null());
+    assert!(choice.get("token_ids").is_none() && body.get("prompt_token_ids").is_none());
+    // "user: say H" in bytes; six pieces and the end token.
+    assert_eq!(
+        body["usage"],
+        json!({
+            "prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18,
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        })
+    );
+}
+
+#[tokio::test]
+async fn headers_say_where_the_reply_was_recorded() {
+    let server = Server::start().await;
+    let answer = server
+        .chat_with("H", json!({"session_id": "my session", "user": "ann"}))
+        .await;
+    let body = answer.ok();
+    assert_eq!(answer.header("x-clawhost-session"), "my session");
+    assert_eq!(body["session_id"], "my session");
+    let digest = body["system_fingerprint"].as_str().unwrap();
+    assert_eq!(
+        answer.header("x-clawhost-adapter"),
+        format!("0:{}", &digest[..12])
+    );
+    let turn = server.turn(answer.turn());
+    assert_eq!(turn.state, TurnState::Complete);
+    assert_eq!(turn.response_id, body["id"].as_str().unwrap());
+    assert_eq!(turn.adapter_digest, digest);
+    let session = server.journal.session(&turn.session).unwrap().unwrap();
+    assert_eq!(session.user.as_deref(), Some("ann"));
+}
+
+#[tokio::test]
+async fn what_is_recorded_is_what_was_sampled_and_sent() {
+    let server = Server::start().await;
+    let answer = server
+        .chat_with("H", json!({"return_token_ids": true, "logprobs": true, "top_logprobs": 2, "temperature": 0.7, "seed": 5}))
+        .await;
+    let body = answer.ok();
+    let turn = server.turn(answer.turn());
+    let reply = turn.completion.unwrap();
+    assert_eq!(json!(turn.prompt_ids), body["prompt_token_ids"]);
+    assert_eq!(json!(reply.token_ids), body["choices"][0]["token_ids"]);
+    assert_eq!(reply.reply, body["choices"][0]["message"]);
+    assert_eq!(reply.finish, Finish::Stop);
+    assert_eq!(turn.temperature, 0.7);
+    assert_eq!(turn.sampling["seeds"], json!([5]));
+    let entries = body["choices"][0]["logprobs"]["content"]
+        .as_array()
+        .unwrap();
+    assert_eq!(entries.len(), reply.token_ids.len());
+    assert_eq!(reply.logprobs.len(), reply.token_ids.len());
+    assert_eq!(reply.full_logprobs.len(), reply.token_ids.len());
+    assert_eq!(entries[0]["token"], "Hello");
+    assert_eq!(entries[0]["bytes"], json!("Hello".as_bytes()));
+    assert_eq!(entries[2]["bytes"], json!([0xc3]));
+    for entry in entries {
+        let logprob = entry["logprob"].as_f64().unwrap();
+        assert!((-0.01..=0.0).contains(&logprob), "{entry}");
+        let top = entry["top_logprobs"].as_array().unwrap();
+        assert_eq!(top.len(), 2);
+        assert_eq!(top[0]["token"], entry["token"]);
+        assert!(top[1]["logprob"].as_f64().unwrap() < logprob);
+    }
+}
+
+#[tokio::test]
+async fn the_seed_that_was_drawn_is_recorded_and_gives_the_same_reply() {
+    let server = Server::start().await;
+    // Nothing follows `u`, so the reply is random.
+    let extra = json!({"temperature": 1, "max_tokens": 12});
+    let first = server.chat_with("u", extra.clone()).await;
+    let recorded = server.turn(first.turn());
+    let mut again = extra;
+    again["seed"] = recorded.sampling["seeds"][0]
+        .as_u64()
+        .unwrap()
+        .cast_signed()
+        .into();
+    let second = server.chat_with("u", again.clone()).await;
+    assert_eq!(content(&first.ok()), content(&second.ok()));
+    again["seed"] = 77.into();
+    let third = server.chat_with("u", again).await;
+    assert_ne!(content(&first.ok()), content(&third.ok()));
+}
+
+#[tokio::test]
+async fn n_choices_are_n_turns_of_one_group() {
+    let server = Server::start().await;
+    let answer = server
+        .chat_with(
+            "u",
+            json!({"n": 3, "temperature": 1, "max_tokens": 8, "seed": 1}),
+        )
+        .await;
+    let body = answer.ok();
+    let choices = body["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 3);
+    for (index, choice) in choices.iter().enumerate() {
+        assert_eq!(choice["index"], index);
+        assert_eq!(choice["finish_reason"], "length");
+    }
+    assert_ne!(choices[0]["message"], choices[1]["message"]);
+    assert_eq!(body["usage"]["completion_tokens"], 24);
+    let turns: Vec<i64> = answer
+        .header("x-clawhost-turn")
+        .split(',')
+        .map(|turn| turn.parse().unwrap())
+        .collect();
+    assert_eq!(turns.len(), 3);
+    for (turn, choice) in turns.iter().zip(choices) {
+        let recorded = server.turn(*turn);
+        assert_eq!(recorded.completion.unwrap().reply, choice["message"]);
+        assert_eq!(recorded.group, server.turn(turns[0]).group);
+    }
+}
+
+#[tokio::test]
+async fn length_and_stop_strings_end_a_reply() {
+    let server = Server::start().await;
+    let body = server.chat_with("L", json!({"max_tokens": 3})).await.ok();
+    assert_eq!(body["choices"][0]["finish_reason"], "length");
+    assert_eq!(content(&body), "la la la ");
+    let body = server
+        .chat_with("L", json!({"max_completion_tokens": 2, "max_tokens": 9}))
+        .await
+        .ok();
+    assert_eq!(body["usage"]["completion_tokens"], 2);
+    for stop in [json!("STOP"), json!(["never", "STOP"])] {
+        let body = server.chat_with("S", json!({"stop": stop})).await.ok();
+        assert_eq!(content(&body), "one ");
+        assert_eq!(body["choices"][0]["finish_reason"], "stop");
+    }
+}
+
+#[tokio::test]
+async fn the_model_has_a_name_aliases_and_versions() {
+    let server = Server::with(|options| options.aliases = vec!["gpt-4o".into()]).await;
+    for model in [json!(null), json!(""), json!("tiny"), json!("gpt-4o")] {
+        let body = server.chat_with("A", json!({"model": model})).await.ok();
+        assert_eq!(body["model"], "tiny");
+    }
+    for model in ["tiny:0", "tiny:base"] {
+        let body = server.chat_with("A", json!({"model": model})).await.ok();
+        assert_eq!(body["model"], model);
+    }
+    let listed = server.get("/v1/models").await.ok();
+    let ids: Vec<&str> = listed["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["tiny", "tiny:0"]);
+    assert_eq!(server.get("/v1/models/tiny").await.ok()["object"], "model");
+}
+
+#[tokio::test]
+async fn a_published_version_is_served_and_older_ones_can_still_be_named() {
+    let server = Server::start().await;
+    let before = server.chat("A").await;
+    let adapter = clawhost_policy::Adapter::init(
+        server.engine.model().config(),
+        clawhost_policy::LoraSpec::default(),
+        3,
+    );
+    let served = server.engine.publish(4, Some(std::sync::Arc::new(adapter)));
+    let after = server.chat("A").await;
+    assert!(before.header("x-clawhost-adapter").starts_with("0:"));
+    assert_eq!(
+        after.header("x-clawhost-adapter"),
+        format!("4:{}", &served.digest[..12])
+    );
+    assert_eq!(after.ok()["system_fingerprint"], served.digest.as_str());
+    assert_eq!(server.turn(after.turn()).adapter_version, 4);
+    let named = server.chat_with("A", json!({"model": "tiny:0"})).await;
+    assert_eq!(
+        named.header("x-clawhost-adapter"),
+        before.header("x-clawhost-adapter")
+    );
+    assert_eq!(
+        server.get("/v1/models").await.ok()["data"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    assert_eq!(
+        server.get("/v1/adapters").await.ok()["active"]["version"],
+        4
+    );
+}
+
+#[tokio::test]
+async fn developer_messages_and_text_parts_reach_the_template() {
+    let server = Server::start().await;
+    let messages = json!([
+        {"role": "developer", "content": "d"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "H"}]},
+    ]);
+    let answer = server
+        .chat_with("", json!({"messages": messages, "return_token_ids": true}))
+        .await;
+    let body = answer.ok();
+    let prompt: Vec<u8> = body["prompt_token_ids"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap() as u8)
+        .collect();
+    assert_eq!(String::from_utf8(prompt).unwrap(), "system: d\nuser: a\nH");
+    assert_eq!(content(&body), "Hello, wörld!");
+}
+
+#[tokio::test]
+async fn template_variables_can_be_set() {
+    let server = Server::start().await;
+    let body = server
+        .chat_with("x", json!({"chat_template_kwargs": {"ending": "B"}}))
+        .await
+        .ok();
+    assert_eq!(content(&body), "no");
+}
+
+#[tokio::test]
+async fn two_requests_at_once_do_not_mix() {
+    let server = Server::start().await;
+    let (first, second) = tokio::join!(
+        server.chat_with("A", json!({"session_id": "same"})),
+        server.chat_with("B", json!({"session_id": "same"})),
+    );
+    assert_eq!(content(&first.ok()), "yes");
+    assert_eq!(content(&second.ok()), "no");
+    let turns = server.turns("same");
+    assert_eq!(turns.len(), 2);
+    assert!(turns.iter().all(|turn| turn.state == TurnState::Complete));
+}
+
+#[tokio::test]
+async fn reasoning_is_apart_from_the_content() {
+    let server = Server::start().await;
+    let body = server.chat("R").await.ok();
+    let message = &body["choices"][0]["message"];
+    assert_eq!(message["reasoning_content"], "Two and two.");
+    assert_eq!(message["content"], "It is 4.");
+    let details = &body["usage"]["completion_tokens_details"];
+    // The closing tag counts, the opening one does not.
+    assert_eq!(details["reasoning_tokens"], 3);
+}

@@ -1,0 +1,68 @@
+//! A client that goes away stops the work for it at the next token, and what was said is kept.
+
+use clawhost_journal::{Finish, TurnState};
+use futures_util::StreamExt;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::server::{Server, chat_body, until};
+
+const ENDLESS: i64 = 60_000;
+
+#[tokio::test]
+async fn dropping_a_stream_cancels_its_generation() {
+    let server = Server::start().await;
+    let response = server
+        .stream("L", json!({"max_tokens": ENDLESS, "session_id": "gone"}))
+        .await;
+    let mut body = response.bytes_stream();
+    let mut seen = String::new();
+    while seen.matches("la ").count() < 3 {
+        seen.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
+    }
+    drop(body);
+    until("the engine cancels", || {
+        (server.engine.stats().cancelled == 1 && server.engine.stats().running == 0).then_some(())
+    })
+    .await;
+    let id = server.turns("gone")[0].id.0;
+    let turn = server.ended(id).await;
+    assert_eq!(turn.state, TurnState::Aborted);
+    assert_eq!(turn.reason.as_deref(), Some("client disconnected"));
+    let partial = turn.completion.unwrap();
+    assert_eq!(partial.finish, Finish::Aborted);
+    assert!(
+        partial.reply["content"]
+            .as_str()
+            .unwrap()
+            .starts_with("la la la ")
+    );
+    assert!(partial.token_ids.len() < ENDLESS as usize);
+    assert_eq!(partial.token_ids.len(), partial.logprobs.len());
+}
+
+#[tokio::test]
+async fn dropping_a_request_that_waits_for_a_whole_reply_cancels_it_too() {
+    let server = Server::start().await;
+    let body = chat_body(
+        "L",
+        json!({"max_tokens": ENDLESS, "session_id": "gone", "n": 2}),
+    );
+    let request = server
+        .request(Method::POST, "/v1/chat/completions")
+        .json(&body);
+    let asking = tokio::spawn(request.send());
+    until("both choices run", || {
+        (server.engine.stats().running == 2).then_some(())
+    })
+    .await;
+    asking.abort();
+    until("the engine cancels both", || {
+        (server.engine.stats().cancelled == 2).then_some(())
+    })
+    .await;
+    for turn in server.turns("gone") {
+        assert_eq!(server.ended(turn.id.0).await.state, TurnState::Aborted);
+    }
+    server.chat("A").await.ok();
+}

@@ -1,0 +1,56 @@
+//! Overload is refused at once, with a time to come back, and ends when the load does.
+
+use clawhost_journal::Journal;
+use clawhost_policy::EngineOptions;
+use serde_json::json;
+
+use crate::server::{Server, until};
+
+#[tokio::test]
+async fn more_than_the_limit_at_once_is_refused_and_streams_count() {
+    let server = Server::with(|options| options.max_concurrent = 1).await;
+    let stream = server.stream("L", json!({"max_tokens": 60_000})).await;
+    let answer = server.chat("A").await;
+    assert_eq!(answer.error(429), "overloaded");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert_eq!(server.get("/healthz").await.status, 200);
+    assert!(
+        server
+            .get("/metrics")
+            .await
+            .text
+            .contains("clawhost_requests_in_progress 1")
+    );
+    drop(stream);
+    until("the stream is over", || {
+        (server.engine.stats().cancelled == 1).then_some(())
+    })
+    .await;
+    loop {
+        let answer = server.chat("A").await;
+        if answer.status == 200 {
+            break;
+        }
+        answer.error(429);
+    }
+}
+
+#[tokio::test]
+async fn a_full_engine_refuses_without_leaving_a_turn() {
+    let engine = EngineOptions {
+        max_batch: 1,
+        max_waiting: 1,
+        ..EngineOptions::default()
+    };
+    let server = Server::on(Journal::in_memory().unwrap(), engine, |_| {}).await;
+    let running = server.stream("L", json!({"max_tokens": 60_000})).await;
+    until("it runs", || {
+        (server.engine.stats().running == 1).then_some(())
+    })
+    .await;
+    let waiting = server.stream("L", json!({"max_tokens": 60_000})).await;
+    let before = server.journal.counts().unwrap().turns;
+    assert_eq!(server.chat("A").await.error(429), "overloaded");
+    assert_eq!(server.journal.counts().unwrap().turns, before);
+    drop((running, waiting));
+}

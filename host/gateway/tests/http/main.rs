@@ -1,0 +1,25 @@
+//! The HTTP surface over a real socket, with a real engine on a model whose replies are known.
+//!
+//! One file per promise; `model` builds the model, `server` starts a gateway on it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
+
+mod chat;
+mod disconnect;
+mod feedback;
+mod keys;
+mod load;
+mod model;
+mod operator;
+mod recording;
+mod refusals;
+mod server;
+mod sessions;
+mod shutdown;
+mod streaming;
+mod tools;

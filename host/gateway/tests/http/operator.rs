@@ -1,0 +1,96 @@
+//! Health, metrics and the operator page say what is, and let nobody's text become markup.
+
+use serde_json::json;
+
+use crate::server::Server;
+
+#[tokio::test]
+async fn health_shows_engine_loops_and_journal() {
+    let server = Server::start().await;
+    server.chat("A").await.ok();
+    let body = server.get("/healthz").await.ok();
+    assert_eq!(body["status"], "ok");
+    assert_eq!(body["model"], "tiny");
+    assert_eq!(body["adapter"]["version"], 0);
+    assert_eq!(body["judging"], json!({"ready": 0, "running": 1}));
+    assert_eq!(
+        body["training"],
+        json!({"queued": 0, "running": false, "steps": 0})
+    );
+    assert_eq!(body["journal"]["turns"]["complete"], 1);
+    assert_eq!(body["engine"]["finished"], 1);
+    assert_eq!(body["plugins"], json!(["judge-next-state"]));
+    assert_eq!(server.get("/readyz").await.ok()["status"], "ready");
+
+    *server.loops.trouble.lock().unwrap() = Some("the trainer has died".into());
+    for path in ["/healthz", "/readyz"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.status, 503, "{path}");
+        assert_eq!(answer.json()["reason"], "the trainer has died");
+    }
+}
+
+#[tokio::test]
+async fn metrics_count_requests_tokens_and_turns() {
+    let server = Server::start().await;
+    server.chat("A").await.ok();
+    server.get("/v1/nothing").await.error(404);
+    let text = server.get("/metrics").await.text;
+    for line in [
+        "clawhost_http_requests_total{path=\"/v1/chat/completions\",method=\"POST\",status=\"200\"} 1",
+        "clawhost_http_requests_total{path=\"other\",method=\"GET\",status=\"404\"} 1",
+        "clawhost_replies_total{end=\"stop\"} 1",
+        "clawhost_completion_tokens_total 2",
+        "clawhost_first_token_seconds_count 1",
+        "clawhost_journal_turns{by=\"complete\"} 1",
+        "clawhost_engine_finished 1",
+        "clawhost_judge_calls_total 7",
+    ] {
+        assert!(
+            text.lines().any(|have| have == line),
+            "{line} is missing in\n{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_page_shows_replies_as_text_only() {
+    let server = Server::with(|options| options.model_name = "<img src=x>".into()).await;
+    server
+        .chat_with(
+            "<b onclick=\"x\">'X",
+            json!({"model": null, "session_id": "<i>s</i>"}),
+        )
+        .await
+        .ok();
+    let answer = server.get("/").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.header("content-type").starts_with("text/html"));
+    assert!(
+        answer
+            .header("content-security-policy")
+            .contains("default-src 'none'")
+    );
+    let page = &answer.text;
+    for markup in [
+        "<script",
+        "<b onclick",
+        "<i>s",
+        "<img",
+        "http://",
+        "https://",
+        "src=",
+    ] {
+        assert!(
+            !page.contains(markup) || markup == "src=",
+            "{markup} in {page}"
+        );
+    }
+    for shown in [
+        "&lt;script&gt;alert(1)&lt;/script&gt;",
+        "&lt;i&gt;s&lt;/i&gt;",
+        "&lt;b onclick=&quot;x&quot;&gt;&#39;X",
+    ] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+}

@@ -1,0 +1,287 @@
+//! A gateway on a port of its own, and short ways to talk to it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clawhost_gateway::{Gateway, GatewayOptions, StatusSource};
+use clawhost_journal::{Journal, SessionId, TurnId, TurnRecord, TurnState};
+use clawhost_policy::{Engine, EngineOptions};
+use clawhost_sessions::{SessionOptions, Sessions};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the binary would say of judging and training.
+#[derive(Default)]
+pub(crate) struct Loops {
+    pub(crate) trouble: Mutex<Option<String>>,
+}
+
+impl StatusSource for Loops {
+    fn status(&self) -> Value {
+        json!({"judging": {"running": 1}, "plugins": ["judge-next-state"]})
+    }
+
+    fn healthy(&self) -> Result<(), String> {
+        match &*self.trouble.lock().unwrap() {
+            Some(trouble) => Err(trouble.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        "# TYPE clawhost_judge_calls_total counter\nclawhost_judge_calls_total 7".to_owned()
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    pub(crate) loops: Arc<Loops>,
+    pub(crate) client: reqwest::Client,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) running: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(set: impl FnOnce(&mut GatewayOptions)) -> Self {
+        Self::on(Journal::in_memory().unwrap(), EngineOptions::default(), set).await
+    }
+
+    pub(crate) async fn on(
+        journal: Journal,
+        engine: EngineOptions,
+        set: impl FnOnce(&mut GatewayOptions),
+    ) -> Self {
+        let engine = crate::model::engine(engine);
+        let loops = Arc::new(Loops::default());
+        let mut options = GatewayOptions::new("tiny");
+        set(&mut options);
+        let gateway = Gateway::new(
+            engine.clone(),
+            Sessions::new(journal.clone(), SessionOptions::default()),
+            journal.clone(),
+            loops.clone(),
+            options,
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        Self {
+            address,
+            engine,
+            journal,
+            loops,
+            client: reqwest::Client::new(),
+            stop,
+            running: tokio::spawn(gateway.serve(listener, stopped)),
+        }
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client
+            .request(method, format!("http://{}{path}", self.address))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        Answer::of(self.request(Method::GET, path).send().await.unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        Answer::of(
+            self.request(Method::POST, path)
+                .json(body)
+                .send()
+                .await
+                .unwrap(),
+        )
+        .await
+    }
+
+    /// A chat request whose only message is `text`.
+    pub(crate) async fn chat(&self, text: &str) -> Answer {
+        self.chat_with(text, json!({})).await
+    }
+
+    pub(crate) async fn chat_with(&self, text: &str, extra: Value) -> Answer {
+        self.post("/v1/chat/completions", &chat_body(text, extra))
+            .await
+    }
+
+    /// Starts a streaming chat request.
+    pub(crate) async fn stream(&self, text: &str, mut extra: Value) -> Response {
+        extra["stream"] = true.into();
+        self.request(Method::POST, "/v1/chat/completions")
+            .json(&chat_body(text, extra))
+            .send()
+            .await
+            .unwrap()
+    }
+
+    pub(crate) fn turn(&self, id: i64) -> TurnRecord {
+        self.journal.turn(TurnId(id)).unwrap().unwrap()
+    }
+
+    pub(crate) fn turns(&self, session: &str) -> Vec<TurnRecord> {
+        self.journal
+            .session_turns(&SessionId::from(session))
+            .unwrap()
+    }
+
+    /// Waits until a turn has left the state `generating`.
+    pub(crate) async fn ended(&self, id: i64) -> TurnRecord {
+        until("the turn ends", || {
+            Some(self.turn(id)).filter(|turn| turn.state != TurnState::Generating)
+        })
+        .await
+    }
+}
+
+pub(crate) fn chat_body(text: &str, extra: Value) -> Value {
+    let mut body =
+        json!({"model": "tiny", "messages": [{"role": "user", "content": text}], "temperature": 0});
+    for (name, value) in extra.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+/// Waits for a condition of another task.
+pub(crate) async fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = ready() {
+            return value;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) async fn of(response: Response) -> Self {
+        Self {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            text: response.text().await.unwrap(),
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
+    }
+
+    /// The body of an answer that must be good.
+    pub(crate) fn ok(&self) -> Value {
+        assert_eq!(self.status, StatusCode::OK.as_u16(), "{}", self.text);
+        self.json()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .unwrap_or_else(|| panic!("no header {name}"))
+            .to_str()
+            .unwrap()
+    }
+
+    pub(crate) fn turn(&self) -> i64 {
+        self.header("x-clawhost-turn").parse().unwrap()
+    }
+
+    /// Checks that this is an error in OpenAI's shape and returns its code.
+    pub(crate) fn error(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{}", self.text);
+        let body = self.json();
+        let error = body["error"].as_object().expect("an error object");
+        assert!(!error["message"].as_str().unwrap().is_empty());
+        assert!(error["type"].is_string());
+        assert!(error.contains_key("param") && error.contains_key("code"));
+        assert!(!self.header("x-request-id").is_empty());
+        error["code"].as_str().unwrap_or("").to_owned()
+    }
+}
+
+/// One connection, used for one request after the other.
+pub(crate) struct Connection(TcpStream);
+
+impl Connection {
+    pub(crate) async fn open(server: &Server) -> Self {
+        Self(TcpStream::connect(server.address).await.unwrap())
+    }
+
+    /// Sends a request as it stands and returns status and body. Panics when the server hung up.
+    pub(crate) async fn send(&mut self, head: &str, body: &[u8]) -> (u16, String) {
+        let head = format!("{head}\r\nContent-Length: {}\r\n\r\n", body.len());
+        self.0.write_all(head.as_bytes()).await.unwrap();
+        self.0.write_all(body).await.unwrap();
+        self.answer().await
+    }
+
+    /// Sends bytes as they stand and returns the answer.
+    pub(crate) async fn raw(&mut self, bytes: &str) -> (u16, String) {
+        self.0.write_all(bytes.as_bytes()).await.unwrap();
+        self.answer().await
+    }
+
+    async fn answer(&mut self) -> (u16, String) {
+        let mut seen = Vec::new();
+        let head = loop {
+            if let Some(end) = find(&seen, b"\r\n\r\n") {
+                break String::from_utf8(seen.drain(..end + 4).collect()).unwrap();
+            }
+            self.more(&mut seen).await;
+        };
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let length = head
+            .lines()
+            .find_map(|line| {
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length: ")
+                    .map(str::to_owned)
+            })
+            .map_or(0, |length| length.parse().unwrap());
+        while seen.len() < length {
+            self.more(&mut seen).await;
+        }
+        (status, String::from_utf8(seen).unwrap())
+    }
+
+    async fn more(&mut self, seen: &mut Vec<u8>) {
+        let mut chunk = [0; 4096];
+        let read = self.0.read(&mut chunk).await.unwrap();
+        assert!(read > 0, "the server closed the connection");
+        seen.extend_from_slice(&chunk[..read]);
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes
+        .windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+/// The head of a request for [`Connection::send`].
+pub(crate) fn head(method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json")
+}

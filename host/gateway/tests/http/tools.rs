@@ -1,0 +1,112 @@
+//! Tool calls: read from what the model wrote, whole and in a stream.
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::streaming::{Streamed, read};
+
+fn with_tools(extra: Value) -> Value {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
+    let mut body = json!({"tools": [tool("read"), tool("stat")]});
+    for (name, value) in extra.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[tokio::test]
+async fn calls_are_parsed_and_end_the_reply() {
+    let server = Server::start().await;
+    let answer = server.chat_with("T", with_tools(json!({}))).await;
+    let body = answer.ok();
+    let choice = &body["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    assert_eq!(choice["message"]["content"], "I look.");
+    let calls = choice["message"]["tool_calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(
+        calls[0]["function"],
+        json!({"name": "read", "arguments": "{\"path\": \"a.txt\"}"})
+    );
+    assert_eq!(
+        calls[1]["function"],
+        json!({"name": "stat", "arguments": "{}"})
+    );
+    assert_ne!(calls[0]["id"], calls[1]["id"]);
+    let recorded = server.turn(answer.turn());
+    assert_eq!(recorded.completion.unwrap().reply, choice["message"]);
+    assert_eq!(recorded.tools.as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn one_call_at_a_time_when_the_client_wants_it() {
+    let server = Server::start().await;
+    let answer = server
+        .chat_with("T", with_tools(json!({"parallel_tool_calls": false})))
+        .await;
+    let body = answer.ok();
+    let choice = &body["choices"][0];
+    assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), 1);
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    assert_eq!(body["usage"]["completion_tokens"], 5);
+}
+
+#[tokio::test]
+async fn without_tools_a_call_is_only_text() {
+    let server = Server::start().await;
+    for extra in [json!({}), with_tools(json!({"tool_choice": "none"}))] {
+        let answer = server.chat_with("T", extra).await;
+        let body = answer.ok();
+        let choice = &body["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop");
+        assert!(choice["message"].get("tool_calls").is_none());
+        assert!(
+            choice["message"]["content"]
+                .as_str()
+                .unwrap()
+                .contains("<tool_call>")
+        );
+        // The template saw no tool either.
+        assert_eq!(server.turn(answer.turn()).prompt_ids.len(), "user: T".len());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_carries_calls_by_index() {
+    let server = Server::start().await;
+    let whole = server.chat_with("T", with_tools(json!({}))).await.ok();
+    let streamed = Streamed::of(&read(server.stream("T", with_tools(json!({}))).await).await);
+    assert_eq!(streamed.finish.as_deref(), Some("tool_calls"));
+    assert_eq!(streamed.content, "I look.");
+    let calls = whole["choices"][0]["message"]["tool_calls"]
+        .as_array()
+        .unwrap();
+    assert_eq!(streamed.calls.len(), 2);
+    for (call, (name, arguments)) in calls.iter().zip(&streamed.calls) {
+        assert_eq!(call["function"]["name"], name.as_str());
+        assert_eq!(call["function"]["arguments"], arguments.as_str());
+    }
+}
+
+#[tokio::test]
+async fn results_of_tools_go_back_into_the_conversation() {
+    let server = Server::start().await;
+    let first = server.chat_with("T", with_tools(json!({}))).await;
+    let reply = first.ok()["choices"][0]["message"].clone();
+    let id = reply["tool_calls"][0]["id"].clone();
+    let messages = json!([
+        {"role": "user", "content": "T"},
+        reply,
+        {"role": "tool", "tool_call_id": id, "content": "the text A"},
+    ]);
+    let second = server
+        .chat_with("", with_tools(json!({"messages": messages})))
+        .await;
+    assert_eq!(second.ok()["choices"][0]["message"]["content"], "yes");
+    assert_eq!(
+        first.header("x-clawhost-session"),
+        second.header("x-clawhost-session")
+    );
+    let next = server.turn(first.turn()).next_state.unwrap();
+    assert_eq!(next[0]["content"], "the text A");
+}
