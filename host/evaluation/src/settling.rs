@@ -39,7 +39,7 @@ pub struct Health {
     pub ready: u64,
     /// Turns that a judge is looking at.
     pub judging: u64,
-    /// Samples that wait for a step.
+    /// Samples that wait for a step; none where nothing trains.
     pub queued: u64,
     /// Whether a step is running.
     pub training: bool,
@@ -52,18 +52,24 @@ pub struct Health {
 impl Health {
     /// Reads a `/healthz` body. A part that an endpoint does not have (it does not train, or is no
     /// clawhost at all) counts as idle.
+    ///
+    /// What a loop says of itself can be a moment old: it has not looked yet at what has just arrived.
+    /// The counts of the journal cannot, so where both are told, the larger number counts.
     pub fn read(body: &Value) -> Health {
-        let number = |at: &str| body.pointer(at).and_then(Value::as_u64);
+        let number = |at: &str| body.pointer(at).and_then(Value::as_u64).unwrap_or(0);
+        let flag = |at: &str| body.pointer(at).and_then(Value::as_bool);
+        let steps = body.pointer("/journal/steps").and_then(Value::as_object);
+        let recorded = steps.map_or(0, |by| by.values().filter_map(Value::as_u64).sum());
+        // Where nothing trains, samples wait for ever and nothing is due.
+        let trains = flag("/training/enabled").unwrap_or(true);
+        let queued = number("/training/queued").max(number("/journal/samples/queued"));
         Health {
-            ready: number("/judging/ready").unwrap_or(0),
-            judging: number("/judging/running").unwrap_or(0),
-            queued: number("/training/queued").unwrap_or(0),
-            training: body
-                .pointer("/training/running")
-                .and_then(Value::as_bool)
-                .unwrap_or(false),
-            steps: number("/training/steps").unwrap_or(0),
-            batch: number("/training/batch"),
+            ready: number("/judging/ready").max(number("/journal/judging/ready")),
+            judging: number("/judging/running"),
+            queued: if trains { queued } else { 0 },
+            training: flag("/training/running").unwrap_or(false),
+            steps: number("/training/steps").max(recorded),
+            batch: body.pointer("/training/batch").and_then(Value::as_u64),
         }
     }
 
@@ -155,5 +161,24 @@ mod tests {
             !Health::read(&own).is_settled(16),
             "the endpoint's own batch counts"
         );
+    }
+
+    #[test]
+    fn what_the_journal_holds_counts_before_the_loops_have_seen_it() {
+        let unseen = |ready, queued| {
+            json!({"judging": {"ready": 0, "running": 0}, "training": {"queued": 0, "running": false, "steps": 2},
+                   "journal": {"judging": {"ready": ready, "done": 5}, "samples": {"queued": queued},
+                               "steps": {"published": 2, "no_signal": 1}}})
+        };
+        assert!(Health::read(&unseen(0, 15)).is_settled(16));
+        assert!(!Health::read(&unseen(1, 0)).is_settled(16));
+        assert!(!Health::read(&unseen(0, 16)).is_settled(16));
+        assert_eq!(Health::read(&unseen(0, 0)).steps, 3);
+    }
+
+    #[test]
+    fn samples_that_nobody_trains_on_are_not_waited_for() {
+        let frozen = json!({"training": {"enabled": false, "queued": 90, "running": false}});
+        assert!(Health::read(&frozen).is_settled(16));
     }
 }
