@@ -206,7 +206,7 @@ fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
             sample.adapter_version
         ))),
         Some(distance) if distance > rules.max_staleness => Some(Fault::Stale(format!(
-            "stale: sampled {distance} versions away from the active one; training.max_staleness is {}",
+            "stale: sampled more than {} versions away from the active adapter (training.max_staleness)",
             rules.max_staleness
         ))),
         Some(_) => None,

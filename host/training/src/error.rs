@@ -56,6 +56,18 @@ pub enum TrainingError {
         /// Digest of the base that is loaded.
         present: String,
     },
+    /// The engine serves something else than what was published.
+    #[error(
+        "adapter version {version} with digest {expected} was published, but the engine serves {served}"
+    )]
+    NotServed {
+        /// The published version.
+        version: u64,
+        /// Digest of the published adapter.
+        expected: String,
+        /// Digest of what the engine serves.
+        served: String,
+    },
     /// Training was told to stop in the middle of a step; nothing was recorded.
     #[error("training was stopped in the middle of a step; its samples are still queued")]
     Stopped,

@@ -13,7 +13,6 @@ mod optimizer_state;
 mod options;
 mod proof;
 mod real;
-mod serving;
 mod state;
 mod trainer;
 mod training;
@@ -21,6 +20,7 @@ mod update;
 
 pub mod advantage;
 pub mod loss;
+pub mod measure;
 pub mod optimizer;
 pub mod pretrain;
 
@@ -31,7 +31,6 @@ pub use options::{
 };
 pub use proof::Proof;
 pub use real::Real;
-pub use serving::{Active, Serving};
 pub use state::{TrainingSnapshot, TrainingState};
 pub use training::Training;
 

@@ -1,10 +1,14 @@
 //! One step from the queue to the published adapter, in an order that survives being killed.
 //!
-//! 1. draw a batch from the journal's queue, 2. update a copy of the active adapter, 3. write the
-//! checkpoint and prove that what was written is what was trained, 4. commit the step to the journal
-//! (samples, adapter and running means in one transaction), 5. publish. Killed before 4, the samples
-//! are still queued and the directory is removed at the next start; killed after 4, the next start
-//! publishes what the journal holds. So no sample is lost and none trains twice.
+//! - draw a batch from the journal's queue,
+//! - update a copy of the active adapter,
+//! - write the checkpoint and prove that what was written is what was trained,
+//! - commit the step to the journal: samples, adapter and running means in one transaction,
+//! - publish.
+//!
+//! Killed before the commit, the samples are still queued and the directory is removed at the next
+//! start; killed after it, the next start publishes what the journal holds. So no sample is lost and
+//! none trains twice.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,7 +19,7 @@ use std::time::{Duration, Instant};
 use clawhost_journal::{
     AdapterRow, Journal, NewAdapter, NewStep, SampleId, StepId, StepOutcome, now_ms,
 };
-use clawhost_policy::Adapter;
+use clawhost_policy::{Adapter, Engine};
 use serde_json::{Value, json};
 
 use crate::advantage::Baselines;
@@ -27,7 +31,6 @@ use crate::metrics::Metrics;
 use crate::optimizer::Moments;
 use crate::options::TrainingOptions;
 use crate::proof::prove;
-use crate::serving::Serving;
 use crate::update::{Broken, Task, Updated, update};
 
 /// Key of the running means in the journal's table of small values.
@@ -39,7 +42,7 @@ const LOOK_AHEAD: usize = 8;
 /// The trainer's state between steps: a copy of what the journal says.
 pub(crate) struct Trainer {
     journal: Journal,
-    engine: Arc<dyn Serving>,
+    engine: Engine,
     checkpoints: Checkpoints,
     options: TrainingOptions,
     current: Current,
@@ -63,6 +66,13 @@ pub(crate) struct Prepared {
     next: Option<Current>,
 }
 
+#[cfg(test)]
+impl Prepared {
+    pub(crate) fn step(&self) -> &NewStep {
+        &self.step
+    }
+}
+
 /// A step that is recorded.
 #[derive(Debug)]
 pub(crate) struct Recorded {
@@ -70,6 +80,8 @@ pub(crate) struct Recorded {
     pub(crate) outcome: StepOutcome,
     pub(crate) reason: Option<String>,
     pub(crate) metrics: Value,
+    /// The step is recorded, but the engine does not serve what it made.
+    pub(crate) unserved: Option<TrainingError>,
 }
 
 /// When the next step may start.
@@ -85,7 +97,7 @@ impl Trainer {
     /// Takes up where the journal stands and publishes its active adapter.
     pub(crate) fn open(
         journal: Journal,
-        engine: Arc<dyn Serving>,
+        engine: Engine,
         data: PathBuf,
         options: TrainingOptions,
     ) -> Result<Self, TrainingError> {
@@ -95,7 +107,7 @@ impl Trainer {
         let row = journal.active_adapter()?;
         let current = take_up(
             &journal,
-            &*engine,
+            &engine,
             &checkpoints,
             &options,
             row.as_ref(),
@@ -109,7 +121,7 @@ impl Trainer {
             current,
             stop: Arc::new(AtomicBool::new(false)),
         };
-        trainer.publish_current();
+        trainer.publish_current()?;
         Ok(trainer)
     }
 
@@ -179,8 +191,9 @@ impl Trainer {
         if let Some(next) = next {
             self.current = next;
         }
+        let mut unserved = None;
         if step.outcome == StepOutcome::Published {
-            self.publish_current();
+            unserved = self.publish_current().err();
             if let Err(error) = self
                 .journal
                 .adapters()
@@ -198,6 +211,7 @@ impl Trainer {
             outcome: step.outcome,
             reason: step.reason,
             metrics: step.metrics,
+            unserved,
         })
     }
 
@@ -210,33 +224,37 @@ impl Trainer {
         let adapters = self.journal.adapters()?;
         self.current = take_up(
             &self.journal,
-            &*self.engine,
+            &self.engine,
             &self.checkpoints,
             &self.options,
             row.as_ref(),
             &adapters,
         )?;
-        self.publish_current();
-        Ok(())
+        self.publish_current()
     }
 
-    fn publish_current(&self) {
-        if self.current.version == 0 {
-            return;
+    /// Publishes the current adapter and asks the engine what it serves now.
+    fn publish_current(&self) -> Result<(), TrainingError> {
+        let version = self.current.version;
+        if version == 0 {
+            // Back to the base model; what the operator handed in as version 0 stays as it is.
+            if self.engine.active().version != 0 {
+                self.engine.publish(0, None);
+            }
+            return Ok(());
         }
-        let served = self
-            .engine
-            .publish(self.current.version, Some(self.current.adapter.clone()));
-        if served.digest == self.current.digest {
-            tracing::info!(version = served.version, digest = %served.digest, "adapter published");
-        } else {
-            tracing::error!(
-                version = self.current.version,
-                expected = %self.current.digest,
-                served = %served.digest,
-                "the engine serves another adapter than the one that was published"
-            );
+        self.engine
+            .publish(version, Some(self.current.adapter.clone()));
+        let served = self.engine.active();
+        if served.digest != self.current.digest {
+            return Err(TrainingError::NotServed {
+                version,
+                expected: self.current.digest.clone(),
+                served: served.digest,
+            });
         }
+        tracing::info!(version, digest = %served.digest, "adapter published");
+        Ok(())
     }
 
     fn draw(&self, now_ms: i64, adapters: &[AdapterRow]) -> Result<Option<Batch>, TrainingError> {
@@ -485,7 +503,7 @@ enum Computed {
 /// Loads what the journal says is active, or starts anew from the base model.
 fn take_up(
     journal: &Journal,
-    engine: &dyn Serving,
+    engine: &Engine,
     checkpoints: &Checkpoints,
     options: &TrainingOptions,
     row: Option<&AdapterRow>,

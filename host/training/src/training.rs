@@ -4,16 +4,15 @@
 //! The journal's notification makes it prompt; what it does is decided by what the journal holds.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clawhost_journal::{Journal, StepOutcome, now_ms};
+use clawhost_journal::{Journal, JournalError, StepOutcome, now_ms};
+use clawhost_policy::Engine;
 use tokio::sync::watch;
 
 use crate::error::TrainingError;
 use crate::options::TrainingOptions;
-use crate::serving::Serving;
 use crate::state::{TrainingSnapshot, TrainingState};
 use crate::trainer::{Due, Recorded, Trainer};
 
@@ -36,11 +35,11 @@ impl Training {
     /// directory or journal that cannot be read.
     pub fn new(
         journal: Journal,
-        engine: impl Serving,
+        engine: Engine,
         data: PathBuf,
         options: TrainingOptions,
     ) -> Result<Self, TrainingError> {
-        let trainer = Trainer::open(journal, Arc::new(engine), data, options)?;
+        let trainer = Trainer::open(journal, engine, data, options)?;
         let counts = trainer.journal().counts()?;
         let state = TrainingState::new(TrainingSnapshot {
             queued: trainer.journal().queued_count()?,
@@ -113,6 +112,12 @@ impl Training {
                 }
                 Ok(Attempt::Wait(wait)) => wait,
                 Err(TrainingError::Stopped) => break,
+                // A sample was judged again or forgotten during the step, so it was not recorded:
+                // what is queued now is taken instead.
+                Err(TrainingError::Journal(error @ JournalError::SampleNotQueued { .. })) => {
+                    tracing::info!(%error, "the step is repeated");
+                    continue;
+                }
                 Err(error) => {
                     tracing::error!(%error, "no step could be recorded; trying again");
                     state.change(|s| s.last_error = Some(error.to_string()));
@@ -203,6 +208,6 @@ fn tell(recorded: &Recorded, state: &TrainingState) {
         s.last_outcome = Some(recorded.outcome.to_string());
         s.last_reason.clone_from(&recorded.reason);
         s.last_metrics = Some(recorded.metrics.clone());
-        s.last_error = None;
+        s.last_error = recorded.unserved.as_ref().map(ToString::to_string);
     });
 }

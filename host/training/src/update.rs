@@ -426,10 +426,10 @@ fn order(count: usize, minibatches: usize, seed: u64, epoch: usize) -> Vec<usize
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): enough to shuffle a batch, and nothing to persist.
-struct SplitMix(u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

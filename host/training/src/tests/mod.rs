@@ -1,7 +1,12 @@
-//! Promises of the trainer, tested through the journal and a tiny model.
+//! Promises of the trainer, tested with a real journal, a real engine and a tiny model.
 
 use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::{Model, ModelConfig};
+
+mod loops;
+mod resume;
+mod steps;
+mod workshop;
 
 /// A queued sample of two reply tokens, as a journal would give it.
 pub(crate) fn sample(id: i64, reward: f32) -> SampleRecord {

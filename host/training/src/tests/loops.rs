@@ -1,0 +1,134 @@
+//! The loop: prompt, patient, and it stops when told.
+
+use clawhost_journal::StepOutcome;
+use tokio::sync::watch;
+
+use super::workshop::{Workshop, options};
+use crate::state::TrainingSnapshot;
+use crate::training::Training;
+
+async fn until(
+    state: &crate::TrainingState,
+    what: impl Fn(&TrainingSnapshot) -> bool,
+) -> TrainingSnapshot {
+    let mut changes = state.watch();
+    changes.wait_for(what).await.unwrap().clone()
+}
+
+fn training(shop: &Workshop, options: crate::TrainingOptions) -> Training {
+    Training::new(
+        shop.journal.clone(),
+        shop.engine.clone(),
+        shop.data(),
+        options,
+    )
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_that_come_while_it_runs_are_trained_and_published() {
+    let mut shop = Workshop::new();
+    let training = training(&shop, options());
+    let state = training.state();
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(training.run(stopped));
+    let shop = tokio::task::spawn_blocking(move || {
+        shop.eight();
+        shop
+    })
+    .await
+    .unwrap();
+    let all_told = |s: &TrainingSnapshot| {
+        let steps = shop.journal.steps(100).unwrap().len() as u64;
+        shop.journal.queued_count().unwrap() == 0 && s.steps == steps
+    };
+    let seen = until(&state, all_told).await;
+    assert_eq!(seen.last_outcome.as_deref(), Some("published"));
+    assert_eq!(seen.version, shop.engine.active().version);
+    assert_eq!(seen.digest, shop.engine.active().digest);
+    assert_eq!(seen.last_error, None);
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    let trained: usize = shop
+        .journal
+        .steps(100)
+        .unwrap()
+        .iter()
+        .map(|s| s.trained.len())
+        .sum();
+    assert_eq!(trained, 8);
+    // What was recorded is counted again after a restart.
+    let again = Training::new(
+        shop.journal.clone(),
+        shop.engine.clone(),
+        shop.data(),
+        options(),
+    )
+    .unwrap();
+    assert_eq!(again.state().snapshot().steps, seen.steps);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_for_the_rest_of_a_batch_until_the_time_is_up() {
+    let shop = tokio::task::spawn_blocking(|| {
+        let mut shop = Workshop::new();
+        shop.sample(1.0);
+        shop
+    })
+    .await
+    .unwrap();
+    let patient = crate::TrainingOptions {
+        max_wait_seconds: 0.2,
+        ..options()
+    };
+    let training = training(&shop, patient);
+    let state = training.state();
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(training.run(stopped));
+    let seen = until(&state, |s| s.steps == 1).await;
+    assert_eq!(seen.published, 1);
+    let step = &shop.journal.steps(1).unwrap()[0];
+    assert_eq!(step.outcome, StepOutcome::Published);
+    let sample = &shop
+        .journal
+        .samples_of(clawhost_journal::TurnId(1))
+        .unwrap()[0];
+    assert!(step.started_ms - sample.created_ms >= 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_cannot_be_recorded_keeps_its_samples_and_says_why() {
+    let shop = tokio::task::spawn_blocking(|| {
+        let mut shop = Workshop::new();
+        shop.eight();
+        shop
+    })
+    .await
+    .unwrap();
+    let training = training(&shop, options());
+    let state = training.state();
+    // A file where the folder of adapters should be: nothing can be written.
+    let adapters = shop.data().join("adapters");
+    std::fs::remove_dir_all(&adapters).unwrap();
+    std::fs::write(&adapters, b"in the way").unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(training.run(stopped));
+    let seen = until(&state, |s| s.last_error.is_some()).await;
+    assert!(seen.last_error.unwrap().contains("adapters"));
+    assert_eq!(shop.journal.queued_count().unwrap(), 8);
+    assert_eq!(shop.engine.active().version, 0);
+    std::fs::remove_file(&adapters).unwrap();
+    let seen = until(&state, |s| s.published > 0).await;
+    assert_eq!(seen.last_error, None);
+    stop.send(true).unwrap();
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn it_ends_when_the_one_who_could_stop_it_is_gone() {
+    let shop = Workshop::new();
+    let training = training(&shop, options());
+    let (stop, stopped) = watch::channel(false);
+    drop(stop);
+    training.run(stopped).await;
+}

@@ -1,0 +1,179 @@
+//! Killed at any point, training goes on where the journal stands.
+
+use std::path::Path;
+
+use clawhost_journal::{SampleState, StepOutcome};
+
+use super::workshop::{Workshop, engine, options};
+use crate::error::TrainingError;
+use crate::trainer::Trainer;
+
+/// The sha256 of adapter and optimizer of a version, as the journal has them.
+fn files(shop: &Workshop, version: u64) -> Vec<String> {
+    let rows = shop.journal.adapters().unwrap();
+    let row = rows.iter().find(|row| row.version == version).unwrap();
+    ["adapter_model.safetensors", "optimizer.safetensors"]
+        .map(|name| row.provenance["files"][name].as_str().unwrap().to_owned())
+        .into()
+}
+
+#[test]
+fn a_restart_between_two_steps_changes_no_bit() {
+    let run = |restart: bool| {
+        let mut shop = Workshop::new();
+        shop.eight();
+        let mut options = options();
+        options.estimator = crate::advantage::Estimator::Baseline;
+        options.epochs = 2;
+        options.minibatches = 2;
+        options.optimizer.warmup = 3;
+        let mut trainer = shop.trainer(&options);
+        trainer.step(10).unwrap().unwrap();
+        if restart {
+            shop.restart();
+            trainer = shop.trainer(&options);
+            assert_eq!(shop.engine.active().version, 1);
+        }
+        let step = trainer.step(11).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published);
+        (
+            files(&shop, 1),
+            files(&shop, 2),
+            shop.engine.active().digest,
+        )
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn killed_before_the_commit_the_samples_train_once_afterwards() {
+    let mut shop = Workshop::new();
+    let ids = shop.eight();
+    let mut trainer = shop.trainer(&options());
+    let prepared = trainer.prepare(10).unwrap().unwrap();
+    assert!(shop.data().join("adapters/v000001").exists());
+    drop((prepared, trainer));
+
+    shop.restart();
+    let mut trainer = shop.trainer(&options());
+    assert!(
+        !shop.data().join("adapters/v000001").exists(),
+        "what no step recorded is removed"
+    );
+    assert_eq!(shop.engine.active().version, 0);
+    assert_eq!(shop.journal.queued_count().unwrap(), 8);
+    trainer.step(11).unwrap().unwrap();
+    trainer.step(12).unwrap().unwrap();
+    let trained: usize = shop
+        .journal
+        .steps(10)
+        .unwrap()
+        .iter()
+        .map(|step| step.trained.len())
+        .sum();
+    assert_eq!(trained, 8);
+    assert!(
+        ids.iter()
+            .all(|id| shop.found(*id).state == SampleState::Trained)
+    );
+    assert!(trainer.step(13).unwrap().is_none());
+}
+
+#[test]
+fn killed_after_the_commit_the_adapter_is_published_at_the_next_start() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    let mut trainer = shop.trainer(&options());
+    let prepared = trainer.prepare(10).unwrap().unwrap();
+    shop.journal.commit_step(prepared.step()).unwrap();
+    drop((prepared, trainer));
+
+    shop.restart();
+    let trainer = shop.trainer(&options());
+    let row = shop.journal.active_adapter().unwrap().unwrap();
+    assert_eq!(shop.engine.active().digest, row.digest);
+    assert_eq!(
+        (trainer.version(), shop.journal.queued_count().unwrap()),
+        (1, 4)
+    );
+}
+
+#[test]
+fn half_written_checkpoints_are_removed_and_other_files_left_alone() {
+    let shop = Workshop::new();
+    let adapters = shop.data().join("adapters");
+    for name in [".v000001", "v000002", "mine"] {
+        std::fs::create_dir_all(adapters.join(name)).unwrap();
+    }
+    shop.trainer(&options());
+    let left: Vec<_> = std::fs::read_dir(&adapters)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["mine"]);
+}
+
+fn reopen(shop: &Workshop, seed: u64) -> Result<Trainer, TrainingError> {
+    Trainer::open(shop.journal.clone(), engine(seed), shop.data(), options())
+}
+
+fn flip_last_byte(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_checkpoint_that_is_not_what_was_recorded_is_refused() {
+    for name in ["adapter_model.safetensors", "optimizer.safetensors"] {
+        let mut shop = Workshop::new();
+        shop.eight();
+        shop.trainer(&options()).step(10).unwrap().unwrap();
+        let path = shop.data().join("adapters/v000001").join(name);
+        flip_last_byte(&path);
+        let said = reopen(&shop, 7).err().unwrap().to_string();
+        assert!(
+            said.contains(name) && said.contains("recorded is"),
+            "{said}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(reopen(&shop, 7).is_err());
+    }
+}
+
+#[test]
+fn another_base_model_is_refused() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    shop.trainer(&options()).step(10).unwrap().unwrap();
+    let said = reopen(&shop, 8).err().unwrap().to_string();
+    assert!(said.contains("was trained on base model"), "{said}");
+}
+
+#[test]
+fn only_the_newest_checkpoints_keep_the_optimizer() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    let few = crate::TrainingOptions {
+        batch: 2,
+        keep_checkpoints: 2,
+        ..options()
+    };
+    let mut trainer = shop.trainer(&few);
+    for now in 0..4 {
+        trainer.step(now).unwrap().unwrap();
+    }
+    let kept = |file: &str| -> Vec<bool> {
+        (1..=4)
+            .map(|v| {
+                shop.data()
+                    .join(format!("adapters/v{v:06}/{file}"))
+                    .exists()
+            })
+            .collect()
+    };
+    assert_eq!(kept("optimizer.safetensors"), [false, false, true, true]);
+    assert_eq!(kept("adapter_model.safetensors"), [true; 4]);
+    shop.restart();
+    assert_eq!(shop.trainer(&few).version(), 4);
+}
