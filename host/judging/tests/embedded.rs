@@ -1,0 +1,105 @@
+//! The judge that ships with the program, in its real host, on a real journal.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test states what must hold"
+)]
+
+use clawhost_journal::{
+    Arrival, Completion, Finish, Journal, NewTurn, NextState, SessionId, SessionUpsert, TurnId,
+    TurnKind,
+};
+use clawhost_judging::{Judging, JudgingOptions};
+use clawhost_plugins::{Grants, HostOptions, PluginHost, embedded};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
+    let host = PluginHost::new(HostOptions::default()).unwrap();
+    let bytes = embedded("judge-next-state").unwrap();
+    let judge = host
+        .load("judge-next-state", bytes, &Grants::default())
+        .unwrap();
+    let digest = judge.digest().to_owned();
+    let journal = Journal::in_memory().unwrap();
+    let said = [
+        ("Thanks, that is perfect!", Some(1.0)),
+        ("No, that is wrong. Please do it again.", Some(-1.0)),
+    ];
+    let turns: Vec<TurnId> = said.iter().map(|(text, _)| talk(&journal, text)).collect();
+    let judging = Judging::new(journal.clone(), vec![judge], JudgingOptions::default());
+    let state = judging.state();
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(judging.run(stopped));
+    state.watch().wait_for(|s| s.judged == 2).await.unwrap();
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    for (turn, (text, reward)) in turns.iter().zip(said) {
+        let sample = journal.samples_of(*turn).unwrap().pop();
+        assert_eq!(sample.as_ref().map(|s| s.reward), reward, "{text}");
+        let verdict = journal.verdicts(*turn).unwrap().remove(0);
+        assert_eq!(verdict.source, "plugin:judge-next-state");
+        assert_eq!(verdict.digest.as_ref(), Some(&digest));
+        assert!(!verdict.votes.as_array().unwrap().is_empty());
+    }
+}
+
+/// One turn about a sum, and what the user said after it.
+fn talk(journal: &Journal, next: &str) -> TurnId {
+    let session = SessionUpsert {
+        id: SessionId(next.to_owned()),
+        origin: "new".to_owned(),
+        key: None,
+        user: None,
+        ms: 1,
+    };
+    let arrive = |next_state_of: Vec<NextState>, turns: Vec<NewTurn>| {
+        journal
+            .arrive(&Arrival {
+                session: session.clone(),
+                next_state_of,
+                turns,
+            })
+            .unwrap()
+    };
+    let turn = arrive(
+        Vec::new(),
+        vec![NewTurn {
+            response_id: format!("response to {next}"),
+            choice: 0,
+            group: next.to_owned(),
+            kind: TurnKind::Unknown,
+            parent: None,
+            received_ms: 1,
+            key: None,
+            request_digest: String::new(),
+            messages: json!([{"role": "user", "content": "Tom has 3 apples and gets 4 more. How many now?"}]),
+            tools: Value::Null,
+            prompt_ids: vec![1],
+            sampling: json!({}),
+            temperature: 1.0,
+            adapter_version: 0,
+            adapter_digest: String::new(),
+            model: "m".to_owned(),
+            matched: Value::Null,
+        }],
+    )[0];
+    let completion = Completion {
+        ms: 2,
+        finish: Finish::Stop,
+        reply: json!({"role": "assistant", "content": "Tom has 7 apples now."}),
+        anchor: None,
+        token_ids: vec![2, 3],
+        logprobs: vec![-0.1, -0.2],
+        full_logprobs: vec![-0.1, -0.2],
+    };
+    journal.complete(turn, &completion).unwrap();
+    let next_state = NextState {
+        turn,
+        messages: json!([{"role": "user", "content": next}]),
+        ms: 3,
+    };
+    arrive(vec![next_state], Vec::new());
+    turn
+}
