@@ -63,9 +63,10 @@ pub enum TemplateError {
 /// What a template is rendered with.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatInput<'a> {
-    /// Messages in the form of OpenAI's API. Content given as text parts is joined by line breaks,
-    /// and arguments of tool calls given as JSON text are parsed, since templates expect a string
-    /// and an object.
+    /// Messages in the form of OpenAI's API. Content given as text parts is joined by line breaks.
+    /// Arguments of tool calls given as JSON text stay text when the template asks whether they are
+    /// (`arguments is string`), so that a call is rendered as it was sampled, and are parsed for
+    /// templates that would quote them otherwise.
     pub messages: &'a [Json],
     /// Tool definitions in the form of OpenAI's API; empty means that the template sees none.
     pub tools: &'a [Json],
@@ -80,6 +81,7 @@ pub struct ChatInput<'a> {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
+    parses_arguments: bool,
     variables: Vec<(String, String)>,
 }
 
@@ -130,6 +132,7 @@ impl ChatTemplate {
         Ok(Self {
             environment,
             source: source.to_owned(),
+            parses_arguments: !source.contains("arguments is string"),
             variables: variables.into_iter().collect(),
         })
     }
@@ -155,7 +158,11 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`].
     pub fn render_at(&self, input: &ChatInput<'_>, now: i64) -> Result<String, TemplateError> {
-        let messages: Vec<Json> = input.messages.iter().map(as_template_expects).collect();
+        let messages: Vec<Json> = input
+            .messages
+            .iter()
+            .map(|message| self.as_expected(message))
+            .collect();
         let tools = match input.tools {
             [] => Value::from(()),
             tools => Value::from(Serde(tools)),
@@ -196,6 +203,36 @@ impl ChatTemplate {
                 reason: error.to_string(),
             }),
         }
+    }
+
+    /// A message as the template expects it.
+    fn as_expected(&self, message: &Json) -> Json {
+        let mut message = message.clone();
+        if let Some(parts) = message.get("content").and_then(Json::as_array) {
+            let texts: Option<Vec<&str>> = parts.iter().map(text_part).collect();
+            if let Some(texts) = texts {
+                let joined = Json::String(texts.join("\n"));
+                if let Some(content) = message.get_mut("content") {
+                    *content = joined;
+                }
+            }
+        }
+        let calls = message.get_mut("tool_calls").and_then(Json::as_array_mut);
+        for call in calls
+            .into_iter()
+            .flatten()
+            .filter(|_| self.parses_arguments)
+        {
+            let Some(arguments) = call.pointer_mut("/function/arguments") else {
+                continue;
+            };
+            let text = arguments.as_str();
+            let parsed = text.and_then(|text| serde_json::from_str::<Json>(text).ok());
+            if let Some(parsed) = parsed.filter(Json::is_object) {
+                *arguments = parsed;
+            }
+        }
+        message
     }
 }
 
@@ -322,37 +359,6 @@ fn owned<'a>(parts: impl IntoIterator<Item = &'a str>) -> Value {
         .map(Value::from)
         .collect::<Vec<_>>()
         .into()
-}
-
-/// A message as templates expect it: text parts joined, arguments of tool calls as objects.
-fn as_template_expects(message: &Json) -> Json {
-    let mut message = message.clone();
-    if let Some(parts) = message.get("content").and_then(Json::as_array) {
-        let texts: Option<Vec<&str>> = parts.iter().map(text_part).collect();
-        if let Some(texts) = texts {
-            let joined = Json::String(texts.join("\n"));
-            if let Some(content) = message.get_mut("content") {
-                *content = joined;
-            }
-        }
-    }
-    for call in message
-        .get_mut("tool_calls")
-        .and_then(Json::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        let Some(arguments) = call.pointer_mut("/function/arguments") else {
-            continue;
-        };
-        let parsed = arguments
-            .as_str()
-            .and_then(|text| serde_json::from_str::<Json>(text).ok());
-        if let Some(parsed) = parsed.filter(Json::is_object) {
-            *arguments = parsed;
-        }
-    }
-    message
 }
 
 fn text_part(part: &Json) -> Option<&str> {

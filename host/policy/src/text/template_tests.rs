@@ -110,11 +110,19 @@ fn a_conversation_with_tools_and_reasoning_renders_exactly() {
         {\"type\": \"function\", \"function\": {\"name\": \"weather\", \"description\": \"a <b> & 'c'\"}}<|im_end|>\n\
         <|im_start|>user\nWetter\nin Köln?<|im_end|>\n\
         <|im_start|>assistant\n<think>\nlook it up\n</think>\n\nOne moment.\n\
-        <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Köln\", \"n\": 1.0}}\n</tool_call>\n\
+        <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\":\"Köln\",\"n\":1.0}}\n</tool_call>\n\
         <tool_call>\n{\"name\": \"clock\", \"arguments\": not json}\n</tool_call><|im_end|>\n\
         <|im_start|>user\n<result>\n7 °C\n</result>\n<result>\nnoon\n</result><|im_end|>\n\
         <|im_start|>assistant\n<think>\n\n</think>\n\n";
     assert_eq!(compile(AGENT).render_at(&input, 0).unwrap(), expected);
+}
+
+#[test]
+fn arguments_are_parsed_for_a_template_that_would_quote_them() {
+    let source = "{% for call in messages[0].tool_calls %}{{ call.function.arguments | tojson }} {% endfor %}";
+    let call = |arguments: &str| json!({"function": {"name": "f", "arguments": arguments}});
+    let messages = json!([{"role": "assistant", "tool_calls": [call("{\"a\":1.0}"), call("[1]")]}]);
+    assert_eq!(render(source, messages).unwrap(), "{\"a\": 1.0} \"[1]\" ");
 }
 
 #[test]
