@@ -55,24 +55,22 @@ fn is_bullet(line: &str) -> bool {
     ["- ", "* ", "• "].iter().any(|sign| line.starts_with(sign))
 }
 
-/// Whether a pupil who knows the right number finds it in the reply.
-pub(super) fn finds(reply: &str, answer: i64) -> bool {
-    let wanted = answer.to_string();
-    let mut rest = reply;
-    while let Some(at) = rest.find(&wanted) {
-        let (head, tail) = rest.split_at(at);
-        let tail = tail.get(wanted.len()..).unwrap_or("");
-        let alone_before = !head.ends_with(|c: char| c.is_ascii_digit());
-        let alone_after = !tail.starts_with(|c: char| c.is_ascii_digit());
-        // The "3." that opens a line of a list is its number, not the result.
-        let opens_line = head.is_empty() || head.ends_with('\n');
-        let ordinal = opens_line && (tail.starts_with(". ") || tail.starts_with(") "));
-        if alone_before && alone_after && !ordinal {
-            return true;
-        }
-        rest = tail;
-    }
-    false
+/// Whether a pupil who knows the right number believes the reply: it has that number, and none that
+/// comes from nowhere. The "3." that opens a line of a list is not a number of the reply.
+pub(super) fn believes(reply: &str, answer: i64, given: &[i64]) -> bool {
+    let numbers: Vec<i64> = reply
+        .lines()
+        .flat_map(|line| {
+            let line = line.trim_start_matches([' ', '*']);
+            let ordinal = is_step(line) && !line.starts_with("Step ");
+            line.split(|c: char| !c.is_ascii_digit())
+                .filter(|digits| !digits.is_empty())
+                .skip(usize::from(ordinal))
+                .filter_map(|digits| digits.parse().ok())
+        })
+        .collect();
+    let known = |number: &i64| *number == answer || given.contains(number);
+    numbers.contains(&answer) && numbers.iter().all(known)
 }
 
 #[cfg(test)]
@@ -100,17 +98,20 @@ mod tests {
     }
 
     #[test]
-    fn the_number_must_stand_alone() {
+    fn a_reply_is_believed_when_its_numbers_make_sense() {
         let cases = [
-            ("That is 12.", 12, true),
-            ("112 or 120", 12, false),
-            ("112 or 12", 12, true),
-            ("3. Add them: 5", 3, false),
-            ("3. Add them: 3", 3, true),
-            ("", 3, false),
+            ("That is 12.", true),
+            ("7 and 5 make 12.", true),
+            ("112 or 120", false),
+            ("7 plus 5 is 13, or 12.", false),
+            ("30 are left, I took 12 from 12.", false),
+            ("1. Take 7\n2. Add 5\n3. 12", true),
+            ("12. Done", false),
+            ("7 and 5", false),
+            ("", false),
         ];
-        for (reply, answer, expected) in cases {
-            assert_eq!(finds(reply, answer), expected, "{reply:?}");
+        for (reply, expected) in cases {
+            assert_eq!(believes(reply, 12, &[7, 5]), expected, "{reply:?}");
         }
     }
 }

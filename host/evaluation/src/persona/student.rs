@@ -7,7 +7,7 @@
 use rand_chacha::ChaCha8Rng;
 
 use super::homework::{Homework, held_out};
-use super::reading::{Sight, finds, glance};
+use super::reading::{Sight, believes, glance};
 use super::wording::{Slot, compose};
 use super::{Key, Persona, Reaction, Task};
 use crate::seeds::{choose, generator};
@@ -41,13 +41,15 @@ impl Persona for Student {
 
     fn react(&self, task: &Task, reply: &str, wording: u64, last: bool) -> Reaction {
         let mut rng = generator(wording);
-        let answer = match task.key {
-            Key::Homework { answer, .. } => answer,
-            // A pupil who is shown somebody else's graded answer has nothing to check it by.
-            Key::Grading { answer, .. } => answer,
+        let (answer, given): (i64, &[i64]) = match &task.key {
+            Key::Homework { answer, given } => (*answer, given),
+            // Somebody else's graded answer: a pupil can only look for the right number.
+            Key::Grading {
+                answer, written, ..
+            } => (*answer, std::slice::from_ref(written)),
         };
         let sights = glance(reply);
-        let right = finds(reply, answer);
+        let right = believes(reply, answer, given);
         if sights.is_empty() && right {
             return Reaction::Content(compose(&mut rng, THANKS));
         }
