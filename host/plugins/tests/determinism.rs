@@ -1,0 +1,95 @@
+//! Promise: in the deterministic profile the same input gives the same verdict and costs the same
+//! fuel, and one call leaves nothing behind for the next.
+
+mod common;
+
+use clawhost_plugins::{Grants, Limits, Outcome, Profile, embedded};
+use common::{Fixture, call, host, judge, load, trajectory, verdict};
+
+#[tokio::test]
+async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
+    let host = host();
+    let bytes = embedded("judge-next-state").unwrap();
+    let plugin = host.load("judge-next-state", bytes, &Grants::default()).unwrap();
+    assert_eq!(plugin.profile(), Profile::Deterministic);
+    for (text, reward) in [
+        ("Thanks, that's perfect.", 1.0),
+        ("Thanks, but please rewrite it without bold.", -1.0),
+        ("why?", 0.0),
+    ] {
+        let seen = trajectory(text);
+        let first = plugin.score_turn(call(Limits::default()), &seen, 0).await;
+        let second = plugin.score_turn(call(Limits::default()), &seen, 0).await;
+        let one = first.outcome.unwrap();
+        assert_eq!(one.reward, reward, "{text}: {one:?}");
+        assert_eq!(Ok(one), second.outcome, "{text}");
+        assert!(first.receipt.fuel.is_some_and(|fuel| fuel > 0));
+        assert_eq!(first.receipt.fuel, second.receipt.fuel, "{text}");
+        assert_eq!(first.receipt.outcome, Outcome::Ok);
+        assert!(first.receipt.peak_memory_bytes > 0);
+    }
+}
+
+#[tokio::test]
+async fn both_profiles_agree() {
+    let host = host();
+    let bytes = embedded("judge-next-state").unwrap();
+    let fast = Grants { profile: Profile::Fast, ..Grants::default() };
+    let fast = host.load("judge", bytes, &fast).unwrap();
+    let slow = host.load("judge", bytes, &Grants::default()).unwrap();
+    let seen = trajectory("too much bold, redo it please");
+    let a = fast.score_turn(call(Limits::default()), &seen, 0).await;
+    let b = slow.score_turn(call(Limits::default()), &seen, 0).await;
+    assert_eq!(a.outcome, b.outcome);
+    assert_eq!(a.receipt.fuel, None);
+}
+
+#[tokio::test]
+async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
+    let host = host();
+    let bytes = embedded("judge-next-state").unwrap();
+    let plugin = host.load("judge", bytes, &Grants::default()).unwrap();
+    let missing = plugin.score_turn(call(Limits::default()), &trajectory("thanks"), 5).await;
+    let fault = missing.outcome.unwrap_err();
+    assert!(fault.to_string().contains("invalid-input"), "{fault}");
+    let mut silent = trajectory("");
+    silent.turns[0].next_state.clear();
+    let silent = plugin.score_turn(call(Limits::default()), &silent, 0).await;
+    assert!(silent.outcome.unwrap_err().is_no_answer());
+}
+
+#[tokio::test]
+async fn no_call_sees_what_another_left() {
+    let host = host();
+    // Answers 1 when a marker of an earlier call is still in memory or in a global, else 0.
+    let leaky = Fixture {
+        core: "(global $seen (mut f32) (f32.const 0))".into(),
+        ..Fixture::body(
+            "(i32.store8 (i32.const 0) (i32.const 0))
+             (f32.store (i32.const 4) (f32.add (global.get $seen) (f32.load (i32.const 2000))))
+             (i32.store8 (i32.const 8) (i32.const 1))
+             (global.set $seen (f32.const 0.5))
+             (f32.store (i32.const 2000) (f32.const 0.5))
+             (i32.const 0)",
+        )
+    };
+    let plugin = load(&host, &leaky);
+    for _ in 0..20 {
+        assert_eq!(judge(&plugin, Limits::default()).await.outcome.unwrap().reward, 0.0);
+    }
+}
+
+#[tokio::test]
+async fn nan_bits_do_not_tell_machines_apart() {
+    let host = host();
+    // 0/0, its bits shifted to a number: canonical NaN is 0x7fc00000.
+    let fixture = Fixture::body(&verdict(
+        "0",
+        "(f32.store (i32.const 4)
+           (f32.div
+             (f32.convert_i32_u (i32.shr_u (i32.reinterpret_f32 (f32.div (f32.const 0) (f32.const 0))) (i32.const 22)))
+             (f32.const 1024)))",
+    ));
+    let judged = judge(&load(&host, &fixture), Limits::default()).await;
+    assert_eq!(judged.outcome.unwrap().reward, 511.0 / 1024.0);
+}
