@@ -93,6 +93,7 @@ impl Server {
             judging: judging.state(),
             training: training.state(),
             trains: config.training.enabled,
+            batch: config.training.batch,
             judges: described,
         });
         let state = training.state();
@@ -246,7 +247,7 @@ fn judges(config: &Config) -> Result<Vec<Plugin>> {
     };
     if config.load.is_empty() {
         const NAME: &str = "judge-next-state";
-        let bytes = include_bytes!("../../../plugins/artifacts/judge-next-state.wasm"); // TEMP
+        let bytes = clawhost_plugins::embedded(NAME).context("the embedded judge is missing")?;
         return Ok(vec![load(NAME, bytes)?]);
     }
     let mut judges: Vec<Plugin> = Vec::new();

@@ -12,6 +12,7 @@ pub(crate) struct Loops {
     pub(crate) judging: JudgingStatus,
     pub(crate) training: TrainingState,
     pub(crate) trains: bool,
+    pub(crate) batch: usize,
     pub(crate) judges: Vec<Value>,
 }
 
@@ -20,6 +21,7 @@ impl StatusSource for Loops {
         let mut training = json!(self.training.snapshot());
         if let Some(fields) = training.as_object_mut() {
             fields.insert("enabled".to_owned(), self.trains.into());
+            fields.insert("batch".to_owned(), self.batch.into());
         }
         json!({
             "judging": self.judging.snapshot(),

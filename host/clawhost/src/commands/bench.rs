@@ -9,8 +9,11 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
 use clawhost_journal::measure::append_turns;
+use clawhost_plugins::HostOptions;
+use clawhost_plugins::measure::{Effort, judge_calls};
 use clawhost_policy::measure::{ServeLoad, Spread, serve};
-use clawhost_policy::{Engine, EngineOptions, ModelFiles};
+use clawhost_policy::{Engine, EngineOptions, Model, ModelFiles};
+use clawhost_training::measure::{TrainLoad, lora_updates};
 use serde_json::{Value, json};
 
 use crate::output::{say, say_json};
@@ -162,9 +165,76 @@ fn journal(shared: &Shared) -> Result<Vec<Figure>> {
     }])
 }
 
-fn training(_shared: &Shared) -> Result<Vec<Figure>> {
-    anyhow::bail!("pending")
+fn training(shared: &Shared) -> Result<Vec<Figure>> {
+    let model = Model::load(&files(shared)?)?;
+    let load = TrainLoad {
+        rounds: shared.rounds as usize,
+        ..TrainLoad::default()
+    };
+    let measured = lora_updates(&model, &load)?;
+    let figure = |name: &str, unit, spread| Figure {
+        name: name.to_owned(),
+        unit,
+        spread,
+    };
+    Ok(vec![
+        figure(
+            "LoRA update, 16 samples of 160 tokens",
+            "tokens/s",
+            measured.tokens_per_second,
+        ),
+        figure("LoRA update", "ms", measured.update_ms),
+        figure("scoring the reference", "ms", measured.reference_ms),
+        figure("whole step", "ms", measured.round_ms),
+    ])
 }
-fn plugins(_shared: &Shared) -> Result<Vec<Figure>> {
-    anyhow::bail!("pending")
+
+fn plugins(shared: &Shared) -> Result<Vec<Figure>> {
+    const NAME: &str = "judge-next-state";
+    let component = clawhost_plugins::embedded(NAME).context("the embedded judge is missing")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let mut rounds = Vec::new();
+    for _ in 0..shared.rounds {
+        let calls = judge_calls(component, &HostOptions::default(), Effort::default());
+        rounds.push(runtime.block_on(calls)?);
+    }
+    // Rounds make the same measurements in the same order.
+    let mut figures = Vec::new();
+    let first = rounds
+        .first()
+        .map(|r| r.spreads.as_slice())
+        .unwrap_or_default();
+    for (index, one) in first.iter().enumerate() {
+        let over = |value: fn(&clawhost_plugins::measure::Spread) -> f64| {
+            let values: Vec<f64> = rounds
+                .iter()
+                .filter_map(|r| r.spreads.get(index))
+                .map(value)
+                .collect();
+            Spread::of(&values)
+        };
+        let name = |what: &str| format!("{NAME}: {}, {} at a time, {what}", one.what, one.at_once);
+        figures.push(Figure {
+            name: name("calls"),
+            unit: "calls/s",
+            spread: over(|s| s.per_second),
+        });
+        figures.push(Figure {
+            name: name("p50"),
+            unit: "µs",
+            spread: over(|s| s.p50_us),
+        });
+        figures.push(Figure {
+            name: name("p99"),
+            unit: "µs",
+            spread: over(|s| s.p99_us),
+        });
+    }
+    let loads: Vec<f64> = rounds.iter().map(|r| r.load_ms).collect();
+    figures.push(Figure {
+        name: format!("{NAME}: load"),
+        unit: "ms",
+        spread: Spread::of(&loads),
+    });
+    Ok(figures)
 }

@@ -91,7 +91,7 @@ const WINDOW: usize = 12;
 pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
     // A report that cannot be written after minutes of work is worse than one that is refused now.
     check_writable(&args.out)?;
-    let config = Config::load(args.config.as_deref())?;
+    let config = config(args)?;
     let data = Data::open(args.data.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -118,66 +118,79 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
     })
 }
 
+/// The configuration of both servers: the file's, or what suits the model that is served.
+fn config(args: &DemoArgs) -> Result<Config> {
+    let mut config = match (&args.config, &args.model) {
+        (None, Some(dir)) => {
+            let mut model = toml::Table::new();
+            model.insert("dir".to_owned(), dir.display().to_string().into());
+            let mut root = toml::Table::new();
+            root.insert("model".to_owned(), model.into());
+            Config::parse(&toml::to_string(&root)?)?
+        }
+        (file, _) => Config::load(file.as_deref())?,
+    };
+    if let Some(dir) = &args.model {
+        config.model.dir = Some(dir.clone());
+    }
+    config.server.host = "127.0.0.1".to_owned();
+    config.server.port = 0;
+    config.keys = Vec::new();
+    Ok(config)
+}
+
 /// Starts both servers, lets the persona talk to them, and stops them whatever came of it.
 async fn both_arms(args: &DemoArgs, config: &Config, data: &Path) -> Result<(DemoOutcome, About)> {
-    let trained = Server::start(settings(args, config, &data.join("trained"), true))
+    let trained = Server::start(arm(config, &data.join("trained"), true))
         .await
         .context("the server that trains did not start")?;
-    let control = match Server::start(settings(args, config, &data.join("control"), false)).await {
+    let control = match Server::start(arm(config, &data.join("control"), false)).await {
         Ok(server) => server,
         Err(error) => {
             trained.stop().await;
             return Err(error.context("the control server did not start"));
         }
     };
-    let outcome = talk(args, trained.url(), control.url()).await;
+    let outcome = talk(args, config, &trained, &control).await;
     trained.stop().await;
     control.stop().await;
     outcome
 }
 
-/// The settings of one arm: loopback, a free port, its own data.
-fn settings(args: &DemoArgs, config: &Config, data: &Path, train: bool) -> Settings {
+/// The settings of one arm: its own data, and whether it trains.
+fn arm(config: &Config, data: &Path, train: bool) -> Settings {
     let mut config = config.clone();
-    config.server.host = "127.0.0.1".to_owned();
-    config.server.port = 0;
     config.server.data = data.to_owned();
-    config.keys = Vec::new();
     config.training.enabled = train;
-    if let Some(model) = &args.model {
-        config.model.dir = Some(model.clone());
-    }
     Settings::from(config)
 }
 
-async fn talk(args: &DemoArgs, trained: &str, control: &str) -> Result<(DemoOutcome, About)> {
-    let options = DemoOptions {
+async fn talk(
+    args: &DemoArgs,
+    config: &Config,
+    trained: &Server,
+    control: &Server,
+) -> Result<(DemoOutcome, About)> {
+    let mut options = DemoOptions {
         seed: args.seed,
         conversations: args.conversations as usize,
         concurrency: args.concurrency as usize,
         temperature: args.temperature,
         ..DemoOptions::default()
     };
-    let health = health(trained).await?;
-    let text = |at: &str| {
-        let value = health.pointer(at).and_then(Value::as_str);
-        value.unwrap_or_default().to_owned()
-    };
+    options.patience.batch = config.training.batch as u64;
     let endpoints = DemoEndpoints {
-        trained: trained.to_owned(),
-        control: control.to_owned(),
-        model: text("/model"),
-        api_key: None,
+        trained: trained.url().to_owned(),
+        control: control.url().to_owned(),
+        model: trained.model().to_owned(),
+        // The servers of this process take the same key from the environment as any other.
+        api_key: std::env::var("CLAWHOST_API_KEY")
+            .ok()
+            .filter(|key| !key.is_empty()),
     };
+    let health = health(trained.url()).await?;
     let about = About {
-        served: vec![
-            (
-                "program".into(),
-                format!("clawhost {}", env!("CARGO_PKG_VERSION")),
-            ),
-            ("model".into(), text("/model")),
-            ("sha256 of its weights".into(), text("/adapter/digest")),
-        ],
+        served: served(trained, config, &health),
         reproduce: command_line(args),
         date: today(),
     };
@@ -185,6 +198,43 @@ async fn talk(args: &DemoArgs, trained: &str, control: &str) -> Result<(DemoOutc
     let outcome = run_demo(&endpoints, args.persona.persona(), options, &mut progress).await;
     progress.end();
     Ok((outcome?, about))
+}
+
+/// What the report says about the server that trains.
+fn served(server: &Server, config: &Config, health: &Value) -> Vec<(String, String)> {
+    let judges = health.get("plugins").and_then(Value::as_array);
+    let judge = |plugin: &Value| {
+        let of = |name: &str| {
+            plugin
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or("unknown")
+        };
+        format!("{} (sha256 {})", of("name"), of("digest"))
+    };
+    let judges: Vec<String> = judges.into_iter().flatten().map(judge).collect();
+    let training = &config.training;
+    [
+        ("program", format!("clawhost {}", env!("CARGO_PKG_VERSION"))),
+        ("model", server.model().to_owned()),
+        (
+            "sha256 of its weights",
+            server.engine().model().digest().to_owned(),
+        ),
+        ("judges", judges.join("\n")),
+        (
+            "a step",
+            format!(
+                "{} samples, {} epochs, learning rate {}, LoRA of rank {}",
+                training.batch,
+                training.epochs,
+                training.optimizer.learning_rate,
+                training.lora.rank
+            ),
+        ),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
 }
 
 async fn health(url: &str) -> Result<Value> {
