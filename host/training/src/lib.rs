@@ -6,6 +6,7 @@
 
 mod batch;
 mod checkpoint;
+mod current;
 mod error;
 mod lineage;
 mod metrics;

@@ -19,22 +19,18 @@ use std::time::{Duration, Instant};
 use clawhost_journal::{
     AdapterRow, Journal, NewAdapter, NewStep, SampleId, StepId, StepOutcome, now_ms,
 };
-use clawhost_policy::{Adapter, Engine};
+use clawhost_policy::Engine;
 use serde_json::{Value, json};
 
-use crate::advantage::Baselines;
 use crate::batch::{Batch, Chosen, Rules, draw};
 use crate::checkpoint::{Checkpoints, Unfinished};
+use crate::current::{BASELINES, Current, take_up};
 use crate::error::TrainingError;
 use crate::lineage::Lineage;
 use crate::metrics::Metrics;
-use crate::optimizer::Moments;
 use crate::options::TrainingOptions;
 use crate::proof::prove;
 use crate::update::{Broken, Task, Updated, update};
-
-/// Key of the running means in the journal's table of small values.
-const BASELINES: &str = "training.baselines";
 
 /// Samples read from the queue per step, in multiples of the batch: room for those that are dropped.
 const LOOK_AHEAD: usize = 8;
@@ -47,17 +43,6 @@ pub(crate) struct Trainer {
     options: TrainingOptions,
     current: Current,
     pub(crate) stop: Arc<AtomicBool>,
-}
-
-/// The adapter that the next step starts from.
-#[derive(Clone)]
-struct Current {
-    version: u64,
-    /// Empty for the base.
-    digest: String,
-    adapter: Arc<Adapter>,
-    moments: Moments<f32>,
-    baselines: Baselines,
 }
 
 /// A step that is computed and written, but that the journal does not know yet.
@@ -498,72 +483,6 @@ enum Computed {
     },
     NoSignal(String),
     Failed(String),
-}
-
-/// Loads what the journal says is active, or starts anew from the base model.
-fn take_up(
-    journal: &Journal,
-    engine: &Engine,
-    checkpoints: &Checkpoints,
-    options: &TrainingOptions,
-    row: Option<&AdapterRow>,
-    adapters: &[AdapterRow],
-) -> Result<Current, TrainingError> {
-    let model = engine.model();
-    let empty = Baselines::new(options.baseline_rate, options.baseline_start);
-    let baselines = match journal.meta(BASELINES)? {
-        Some(text) => empty.with_json(&text)?,
-        None => empty,
-    };
-    let zeros = |adapter: &Adapter| Moments::zeros(adapter.tensors().iter().map(|(_, v)| v.len()));
-    let Some(row) = row else {
-        // An adapter that the operator handed in is where training starts; else a fresh one.
-        let active = engine.active();
-        let adapter = match active.adapter {
-            Some(adapter) if active.version == 0 => adapter,
-            _ => Arc::new(Adapter::init(
-                model.config(),
-                options.lora.clone(),
-                options.seed,
-            )),
-        };
-        return Ok(Current {
-            version: 0,
-            digest: String::new(),
-            moments: zeros(&adapter),
-            adapter,
-            baselines,
-        });
-    };
-    let recorded = row
-        .provenance
-        .get("base_digest")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if recorded != model.digest() {
-        return Err(TrainingError::OtherBase {
-            version: row.version,
-            recorded: recorded.to_owned(),
-            present: model.digest().to_owned(),
-        });
-    }
-    let newer = adapters.iter().filter(|a| a.version > row.version).count();
-    let (adapter, moments) =
-        checkpoints.load(row, model.config(), newer < options.keep_checkpoints)?;
-    let moments = moments.unwrap_or_else(|| {
-        tracing::warn!(
-            version = row.version,
-            "the optimizer's state of this version is no longer kept; starting from zero moments"
-        );
-        zeros(&adapter)
-    });
-    Ok(Current {
-        version: row.version,
-        digest: row.digest.clone(),
-        adapter: Arc::new(adapter),
-        moments,
-        baselines,
-    })
 }
 
 /// Digests of the components that had a hand in the samples.
