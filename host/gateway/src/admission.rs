@@ -49,8 +49,10 @@ pub(crate) async fn admit(
     let mut response = match check(&shared, &request) {
         Ok((caller, slot)) => {
             request.extensions_mut().insert(caller);
-            request.extensions_mut().insert(slot);
-            next.run(request).await
+            request.extensions_mut().insert(slot.clone());
+            let response = next.run(request).await;
+            drop(slot);
+            response
         }
         Err(error) => {
             body::discard(request).await;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admission;
+use crate::error::ApiError;
 use crate::limits::RateLimits;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
@@ -49,6 +50,22 @@ impl Shared {
     /// Whether the server has been told to stop.
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Asks the journal something that may take longer than a request should hold up others.
+    pub(crate) async fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        question: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let shared = self.clone();
+        let answer = tokio::task::spawn_blocking(move || question(&shared)).await;
+        answer.unwrap_or_else(|error| {
+            tracing::error!(%error, "a question to the journal broke off");
+            Err(ApiError::internal(
+                "read_failed",
+                "the journal could not be read; the operator finds the reason in the log",
+            ))
+        })
     }
 
     pub(crate) fn stop(&self) {

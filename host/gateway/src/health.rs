@@ -16,11 +16,12 @@ use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::metrics::Page;
+use crate::recorded;
 
 /// State of everything, with 503 when something is broken.
 pub(crate) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
     let active = shared.versions.active(&shared.engine);
-    let counts = shared.journal.counts();
+    let counts = counts(&shared).await;
     let broken = broken(&shared, counts.as_ref().err());
     let mut body = Map::new();
     body.insert(
@@ -55,7 +56,11 @@ pub(crate) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let reason = if shared.stopping() {
         Some("the server is stopping".to_owned())
     } else {
-        broken(&shared, shared.journal.active_adapter().err().as_ref())
+        let read = shared
+            .journal
+            .active_adapter()
+            .map_err(|error| recorded::refusal(&error));
+        broken(&shared, read.err().as_ref())
     };
     match reason {
         None => Json(json!({"status": "ready"})).into_response(),
@@ -91,7 +96,7 @@ pub(crate) async fn metrics(
         active.version as f64,
     );
     numbers(&mut page, "clawhost_engine", &engine(&shared));
-    if let Ok(counts) = shared.journal.counts() {
+    if let Ok(counts) = counts(&shared).await {
         tallies(&mut page, &json!(counts));
     }
     page.append(&shared.status.metrics());
@@ -103,12 +108,22 @@ pub(crate) async fn metrics(
 }
 
 /// What is broken, if anything is.
-fn broken(shared: &Shared, journal: Option<&clawhost_journal::JournalError>) -> Option<String> {
-    if let Some(error) = journal {
-        tracing::error!(%error, "the journal cannot be read");
-        return Some("the journal cannot be read".to_owned());
+fn broken(shared: &Shared, journal: Option<&ApiError>) -> Option<String> {
+    match journal {
+        Some(_) => Some("the journal cannot be read".to_owned()),
+        None => shared.status.healthy().err(),
     }
-    shared.status.healthy().err()
+}
+
+async fn counts(shared: &Arc<Shared>) -> Result<Counts, ApiError> {
+    shared
+        .ask(|shared| {
+            shared
+                .journal
+                .counts()
+                .map_err(|error| recorded::refusal(&error))
+        })
+        .await
 }
 
 fn engine(shared: &Shared) -> Value {

@@ -41,9 +41,13 @@ pub(crate) async fn list(
     let asked = query(asked)?;
     let limit = asked.limit.unwrap_or(100).clamp(1, MAX_SESSIONS);
     let sessions = shared
-        .journal
-        .sessions(limit)
-        .map_err(|error| refusal(&error))?;
+        .ask(move |shared| {
+            shared
+                .journal
+                .sessions(limit)
+                .map_err(|error| refusal(&error))
+        })
+        .await?;
     Ok(Json(json!({"object": "list", "data": sessions})))
 }
 
@@ -56,20 +60,20 @@ pub(crate) async fn one(
     asked: AskedFor,
 ) -> Result<Json<Value>, ApiError> {
     let include = query(asked)?.include.unwrap_or_default();
-    let include: Vec<&str> = include.split(',').map(str::trim).collect();
+    let asked_for = move |part: &str| include.split(',').any(|given| given.trim() == part);
+    let (messages, tokens) = (asked_for("messages"), asked_for("tokens"));
     let session = visible(&shared, &caller, named)?;
+    let id = session.id.clone();
     let turns = shared
-        .journal
-        .session_turns(&session.id)
-        .map_err(|error| refusal(&error))?
-        .iter()
-        .map(|turn| {
-            shown(
-                turn,
-                include.contains(&"messages"),
-                include.contains(&"tokens"),
-            )
+        .ask(move |shared| {
+            shared
+                .journal
+                .session_turns(&id)
+                .map_err(|error| refusal(&error))
         })
+        .await?
+        .iter()
+        .map(|turn| shown(turn, messages, tokens))
         .collect::<Result<Vec<_>, _>>()?;
     let mut body = to_json(&session)?;
     if let Some(body) = body.as_object_mut() {
@@ -86,10 +90,15 @@ pub(crate) async fn explain(
     named: Named,
 ) -> Result<Json<Value>, ApiError> {
     let session = visible(&shared, &caller, named)?;
+    let id = session.id.clone();
     let explained = shared
-        .sessions
-        .explain(&session.id)
-        .map_err(|error| session_refusal(&error))?;
+        .ask(move |shared| {
+            shared
+                .sessions
+                .explain(&id)
+                .map_err(|error| session_refusal(&error))
+        })
+        .await?;
     explained
         .map(Json)
         .ok_or_else(|| unknown_session(&session.id.0))
@@ -149,10 +158,15 @@ pub(crate) async fn forget(
     named: Named,
 ) -> Result<Json<Value>, ApiError> {
     let session = visible(&shared, &caller, named)?;
+    let id = session.id.clone();
     let forgotten = shared
-        .journal
-        .forget_session(&session.id)
-        .map_err(|error| refusal(&error))?;
+        .ask(move |shared| {
+            shared
+                .journal
+                .forget_session(&id)
+                .map_err(|error| refusal(&error))
+        })
+        .await?;
     tracing::info!(session = %session.id, key = caller.name(), "a session was forgotten");
     Ok(Json(json!({
         "id": session.id,

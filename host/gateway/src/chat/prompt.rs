@@ -13,39 +13,25 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// Renders the chat template and tokenises the result, off the threads that serve requests: fifty
-    /// kilobytes of agent prompt are milliseconds of work.
-    pub(super) async fn render(engine: &Engine, chat: &ChatRequest) -> Result<Self, ApiError> {
-        let engine = engine.clone();
-        let messages = chat.messages.clone();
-        let tools = chat.tools.definitions.clone();
-        let extra = chat.template.clone();
-        let work = tokio::task::spawn_blocking(move || {
-            let text = engine
-                .template()
-                .render(&ChatInput {
-                    messages: &messages,
-                    tools: &tools,
-                    add_generation_prompt: true,
-                    extra: Some(&extra),
-                })
-                .map_err(|error| template_refusal(&error))?;
-            let ids = engine.tokenizer().encode(&text).map_err(|error| {
-                ApiError::bad_request(error.to_string())
-                    .param("messages")
-                    .code("invalid_value")
-            })?;
-            Ok(Self {
-                ids,
-                in_reasoning: opens_reasoning(&text),
+    /// Renders the chat template and tokenises the result.
+    pub(super) fn render(engine: &Engine, chat: &ChatRequest) -> Result<Self, ApiError> {
+        let text = engine
+            .template()
+            .render(&ChatInput {
+                messages: &chat.messages,
+                tools: &chat.tools.definitions,
+                add_generation_prompt: true,
+                extra: Some(&chat.template),
             })
-        });
-        work.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "rendering a prompt broke off");
-            Err(ApiError::internal(
-                "template_failed",
-                "the prompt could not be rendered; the operator finds the reason in the log",
-            ))
+            .map_err(|error| template_refusal(&error))?;
+        let ids = engine.tokenizer().encode(&text).map_err(|error| {
+            ApiError::bad_request(error.to_string())
+                .param("messages")
+                .code("invalid_value")
+        })?;
+        Ok(Self {
+            ids,
+            in_reasoning: opens_reasoning(&text),
         })
     }
 }

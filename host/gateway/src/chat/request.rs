@@ -236,6 +236,7 @@ fn header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Api
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn body(extra: Value) -> Value {
         let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
@@ -449,5 +450,58 @@ mod tests {
         let error =
             ChatRequest::read(&json!([1]), &HeaderMap::new(), &Sampling::default(), 1).unwrap_err();
         assert!(error.to_string().contains("an object"), "{error}");
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(|number| json!(number)),
+            "[a-z\u{0}é ]{0,8}".prop_map(Value::from),
+            prop_oneof![
+                Just("user"),
+                Just("assistant"),
+                Just("tool"),
+                Just("function"),
+                Just("text")
+            ]
+            .prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            let name = prop_oneof![
+                Just("role"),
+                Just("content"),
+                Just("type"),
+                Just("text"),
+                Just("tool_calls"),
+                Just("function"),
+                Just("name"),
+                Just("arguments"),
+                Just("parameters"),
+                Just("properties"),
+            ];
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(name.prop_map(str::to_owned), inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_is_read_or_refused_with_a_400(
+            name in prop_oneof![
+                Just("messages"), Just("tools"), Just("tool_choice"), Just("stop"), Just("seed"),
+                Just("temperature"), Just("max_tokens"), Just("n"), Just("stream_options"),
+                Just("chat_template_kwargs"), Just("logit_bias"), Just("session_done"),
+            ],
+            value in any_json(),
+        ) {
+            if let Err(error) = read(json!({name: value})) {
+                prop_assert_eq!(error.status().as_u16(), 400);
+            }
+        }
     }
 }

@@ -31,11 +31,9 @@ pub(crate) async fn show(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::Operator)?;
-    let reader = shared.clone();
-    let overview = tokio::task::spawn_blocking(move || Overview::gather(&reader.journal))
-        .await
-        .map_err(|_| ApiError::internal("page_failed", "the page could not be made"))?
-        .map_err(|error| recorded::refusal(&error))?;
+    let overview = shared
+        .ask(|shared| Overview::gather(&shared.journal).map_err(|error| recorded::refusal(&error)))
+        .await?;
     let mut page = String::with_capacity(32 << 10);
     write(&mut page, &shared, &overview)
         .map_err(|_| ApiError::internal("page_failed", "the page could not be written"))?;
