@@ -1,0 +1,271 @@
+//! What a request may say, row by row.
+
+use super::*;
+use proptest::prelude::*;
+
+fn body(extra: Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+    let extra = extra.as_object().unwrap().clone();
+    body.as_object_mut().unwrap().extend(extra);
+    body
+}
+
+fn read(extra: Value) -> Result<ChatRequest, ApiError> {
+    read_with(extra, &HeaderMap::new())
+}
+
+fn read_with(extra: Value, headers: &HeaderMap) -> Result<ChatRequest, ApiError> {
+    ChatRequest::read(&body(extra), headers, &Sampling::default(), 4)
+}
+
+fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
+    rows.iter()
+        .map(|(name, value)| {
+            (
+                axum::http::HeaderName::from_static(name),
+                value.parse().unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_least_request_takes_the_models_defaults() {
+    let request = read(json!({})).unwrap();
+    assert_eq!(
+        request.sampling.temperature,
+        Sampling::default().temperature
+    );
+    assert_eq!((request.n, request.stream), (1, false));
+    assert_eq!(request.model, None);
+}
+
+#[test]
+fn every_setting_arrives() {
+    let request = read(json!({
+        "model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "seed": -1,
+        "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.1,
+        "max_tokens": 5, "max_completion_tokens": 9, "stop": ["a", "b"], "n": 3, "stream": true,
+        "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2,
+        "return_token_ids": true, "user": "ann", "session_id": " s1 ", "turn_type": "side",
+        "session_done": "yes", "chat_template_kwargs": {"enable_thinking": false},
+        "store": true, "metadata": {"a": "b"}, "some_future_field": [1],
+    }))
+    .unwrap();
+    let s = &request.sampling;
+    assert_eq!(
+        (s.temperature, s.top_p, s.top_k, s.min_p),
+        (0.5, 0.9, 7, 0.1)
+    );
+    assert_eq!(s.seed, Some(u64::MAX));
+    assert_eq!((s.presence_penalty, s.frequency_penalty), (1.0, -1.0));
+    assert_eq!(s.max_tokens, 9, "max_completion_tokens replaces max_tokens");
+    assert_eq!(s.stop, ["a", "b"]);
+    assert_eq!(s.top_logprobs, 2);
+    assert!(request.stream && request.include_usage && request.logprobs);
+    assert_eq!(request.session_body.as_deref(), Some("s1"));
+    assert_eq!(request.turn_type.as_deref(), Some("side"));
+    assert!(request.session_done && request.return_token_ids);
+    assert_eq!(request.template["enable_thinking"], false);
+    let kept = request.sampling_json([5, 6].into_iter());
+    assert_eq!(kept["max_tokens"], 9);
+    assert_eq!(kept["seeds"], json!([5, 6]));
+}
+
+#[test]
+fn stop_is_a_string_or_a_list() {
+    assert_eq!(read(json!({"stop": "x"})).unwrap().sampling.stop, ["x"]);
+    assert!(read(json!({"stop": []})).unwrap().sampling.stop.is_empty());
+}
+
+#[test]
+fn top_k_off_is_spelled_two_ways() {
+    assert_eq!(read(json!({"top_k": -1})).unwrap().sampling.top_k, 0);
+    assert_eq!(read(json!({"top_k": 0})).unwrap().sampling.top_k, 0);
+}
+
+#[test]
+fn headers_come_before_the_body() {
+    let headers = headers(&[
+        ("x-session-id", "h1"),
+        ("x-turn-type", "Main"),
+        ("x-session-done", "0"),
+    ]);
+    let request = read_with(
+        json!({"session_id": "b1", "turn_type": "side", "session_done": true}),
+        &headers,
+    )
+    .unwrap();
+    assert_eq!(request.session_header.as_deref(), Some("h1"));
+    assert_eq!(request.session_body.as_deref(), Some("b1"));
+    assert_eq!(request.turn_type.as_deref(), Some("main"));
+    assert!(!request.session_done);
+}
+
+#[test]
+fn empty_session_fields_are_absent() {
+    let request = read_with(
+        json!({"session_id": " ", "turn_type": ""}),
+        &headers(&[("x-session-id", " ")]),
+    )
+    .unwrap();
+    assert_eq!(request.session_header, None);
+    assert_eq!(request.session_body, None);
+    assert_eq!(request.turn_type, None);
+}
+
+#[test]
+fn reasoning_effort_none_switches_thinking_off() {
+    let request = read(json!({"reasoning_effort": "none"})).unwrap();
+    assert_eq!(request.template["enable_thinking"], false);
+    let request = read(json!({"reasoning_effort": "low"})).unwrap();
+    assert!(!request.template.contains_key("enable_thinking"));
+    let request = read(json!({"enable_thinking": true})).unwrap();
+    assert_eq!(request.template["enable_thinking"], true);
+}
+
+#[test]
+fn what_changes_nothing_may_be_spelled_out() {
+    let request = read(json!({
+        "response_format": {"type": "text"}, "logit_bias": {}, "modalities": ["text"], "audio": null,
+    }));
+    assert!(request.is_ok());
+}
+
+#[test]
+fn what_is_wrong_or_not_done_is_named() {
+    let rows = [
+        (json!({"messages": null}), "messages"),
+        (json!({"messages": "hi"}), "messages"),
+        (json!({"messages": []}), "messages"),
+        (json!({"model": 3}), "model"),
+        (json!({"temperature": "hot"}), "temperature"),
+        (json!({"temperature": -0.1}), "temperature"),
+        (json!({"temperature": 2.1}), "temperature"),
+        (json!({"top_p": 0}), "top_p"),
+        (json!({"top_p": 1.5}), "top_p"),
+        (json!({"top_k": -2}), "top_k"),
+        (json!({"min_p": 2}), "min_p"),
+        (json!({"seed": "x"}), "seed"),
+        (json!({"seed": 1.5}), "seed"),
+        (json!({"presence_penalty": 3}), "presence_penalty"),
+        (json!({"frequency_penalty": -3}), "frequency_penalty"),
+        (json!({"repetition_penalty": 0}), "repetition_penalty"),
+        (json!({"max_tokens": 0}), "max_tokens"),
+        (json!({"max_tokens": -1}), "max_tokens"),
+        (
+            json!({"max_completion_tokens": 1.5}),
+            "max_completion_tokens",
+        ),
+        (json!({"stop": 3}), "stop"),
+        (json!({"stop": [3]}), "stop[0]"),
+        (json!({"stop": [""]}), "stop"),
+        (json!({"stop": vec!["a"; 17]}), "stop"),
+        (json!({"n": 0}), "n"),
+        (json!({"n": 5}), "n"),
+        (json!({"stream": "yes"}), "stream"),
+        (json!({"stream_options": 1}), "stream_options"),
+        (
+            json!({"stream_options": {"include_usage": 1}}),
+            "stream_options.include_usage",
+        ),
+        (json!({"logprobs": 5}), "logprobs"),
+        (json!({"top_logprobs": 3}), "top_logprobs"),
+        (
+            json!({"logprobs": true, "top_logprobs": 21}),
+            "top_logprobs",
+        ),
+        (
+            json!({"response_format": {"type": "json_schema"}}),
+            "response_format",
+        ),
+        (
+            json!({"response_format": {"type": "json_object"}}),
+            "response_format",
+        ),
+        (json!({"response_format": {}}), "response_format.type"),
+        (json!({"logit_bias": {"5": 1}}), "logit_bias"),
+        (json!({"modalities": ["text", "audio"]}), "modalities"),
+        (json!({"audio": {"voice": "x"}}), "audio"),
+        (
+            json!({"continue_final_message": true}),
+            "continue_final_message",
+        ),
+        (
+            json!({"chat_template_kwargs": {"messages": []}}),
+            "chat_template_kwargs.messages",
+        ),
+        (json!({"chat_template_kwargs": 3}), "chat_template_kwargs"),
+        (json!({"session_id": 3}), "session_id"),
+        (json!({"session_id": "a\u{0}b"}), "session_id"),
+        (json!({"turn_type": "other"}), "turn_type"),
+        (json!({"session_done": []}), "session_done"),
+        (json!({"user": 3}), "user"),
+        (json!({"return_token_ids": 1}), "return_token_ids"),
+    ];
+    for (extra, param) in rows {
+        let error = read(extra.clone()).unwrap_err();
+        assert_eq!(error.status().as_u16(), 400, "{extra}");
+        assert_eq!(error.to_json()["error"]["param"], param, "{extra}");
+    }
+}
+
+#[test]
+fn a_body_that_is_no_object_is_refused() {
+    let error =
+        ChatRequest::read(&json!([1]), &HeaderMap::new(), &Sampling::default(), 1).unwrap_err();
+    assert!(error.to_string().contains("an object"), "{error}");
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(|number| json!(number)),
+        "[a-z\u{0}é ]{0,8}".prop_map(Value::from),
+        prop_oneof![
+            Just("user"),
+            Just("assistant"),
+            Just("tool"),
+            Just("function"),
+            Just("text")
+        ]
+        .prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let name = prop_oneof![
+            Just("role"),
+            Just("content"),
+            Just("type"),
+            Just("text"),
+            Just("tool_calls"),
+            Just("function"),
+            Just("name"),
+            Just("arguments"),
+            Just("parameters"),
+            Just("properties"),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(name.prop_map(str::to_owned), inner, 0..5)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_sent_is_read_or_refused_with_a_400(
+        name in prop_oneof![
+            Just("messages"), Just("tools"), Just("tool_choice"), Just("stop"), Just("seed"),
+            Just("temperature"), Just("max_tokens"), Just("n"), Just("stream_options"),
+            Just("chat_template_kwargs"), Just("logit_bias"), Just("session_done"),
+        ],
+        value in any_json(),
+    ) {
+        if let Err(error) = read(json!({name: value})) {
+            prop_assert_eq!(error.status().as_u16(), 400);
+        }
+    }
+}
