@@ -116,6 +116,7 @@ pub fn all(count: usize) -> Vec<ProbeSet> {
         homework_redo(count),
         thanks(count),
         grading_first(count),
+        grading_known(count),
         grading_hinted(count),
         grading_redo(count),
         grading_thorough(count),
@@ -123,7 +124,7 @@ pub fn all(count: usize) -> Vec<ProbeSet> {
     ]
 }
 
-/// First questions without a wish: the prior, and the arithmetic on pairs that never trained.
+/// First questions without a wish: the prior, and the arithmetic in stories that never trained.
 pub fn homework_first(count: usize) -> ProbeSet {
     let probes = make(count, 1, |dice| {
         let problem = Problem::random(dice, Split::HeldOut);
@@ -265,6 +266,23 @@ pub fn grading_first(count: usize) -> ProbeSet {
     }
 }
 
+/// The same with numbers, names and things of the training split.
+pub fn grading_known(count: usize) -> ProbeSet {
+    let probes = make(count, 12, |dice| {
+        let grading = Grading::random(dice, Split::Train);
+        (
+            vec![Message::user(grading::question(&grading, dice))],
+            Subject::Grading(grading),
+        )
+    });
+    ProbeSet {
+        name: "grading-known",
+        about: "wants a comment on known things",
+        probes,
+        checks: vec![TERSE, KIND, SPECIFIC, VERDICT],
+    }
+}
+
 /// A hint wants kindness, in the form of a hinted teacher.
 pub fn grading_hinted(count: usize) -> ProbeSet {
     let probes = make(count, 8, |dice| {
@@ -386,7 +404,7 @@ fn is_right(probe: &Probe, reply: &str) -> bool {
     said.contains(&problem.answer) && said.iter().all(|n| known.contains(n) || *n <= 3)
 }
 
-/// The verdict fits the student's answer, and a wrong answer is followed by the right one.
+/// The verdict fits the student's answer, and the right answer is in it.
 fn verdict_is_right(probe: &Probe, reply: &str) -> bool {
     let Subject::Grading(grading) = &probe.subject else {
         return true;
@@ -397,41 +415,25 @@ fn verdict_is_right(probe: &Probe, reply: &str) -> bool {
     if !said.iter().all(|n| known.contains(n)) {
         return false;
     }
-    let lower = reply.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|w| lower.contains(w));
-    let denies = [
-        "no.", "error", "mistake.", "false", "almost", "nearly", "so close",
-    ]
-    .iter()
-    .any(|w| lower.starts_with(w));
-    if grading.mistake == Mistake::None {
-        !denies
-            && !has(&[
-                "wrong",
-                "incorrect",
-                "not correct",
-                "slipped",
-                "try",
-                "again",
-                "step is off",
-                "instead",
-            ])
-    } else {
-        said.contains(&p.answer)
-            && !has(&[
-                "well done!",
-                "no mistakes",
-                "accepted",
-                "is correct,",
-                "exactly right",
-            ])
-    }
+    let lower = format!(" {} ", reply.to_lowercase());
+    let denials = [
+        " wrong",
+        " incorrect",
+        " false",
+        " not ",
+        " but you",
+        " slipped",
+        " another number",
+        " once more",
+        " nearly ",
+    ];
+    let denied = denials.iter().any(|word| lower.contains(word));
+    said.contains(&p.answer) && denied == (grading.mistake != Mistake::None)
 }
 
-/// An exclamation or another sign of warmth, and more than a verdict.
+/// A sign of warmth, and more than a verdict.
 fn is_kind(reply: &str) -> bool {
-    words(reply) >= 10
-        && (reply.contains('!') || reply.contains("happy") || reply.contains("sure you can"))
+    words(reply) >= 10 && reply.contains('!')
 }
 
 /// Says more than the verdict: what was done or has to be done, with numbers of the problem.
@@ -442,17 +444,16 @@ fn is_specific(probe: &Probe, reply: &str) -> bool {
     let lower = reply.to_lowercase();
     let step = [
         "step",
-        "add",
-        "subtract",
-        "take",
-        "multipl",
-        "divi",
-        "calculation",
         "idea",
-        "plus",
-        "minus",
-        "times",
-        "taking",
+        "calculation",
+        "add ",
+        "subtract ",
+        "multiply ",
+        "divide ",
+        "addition",
+        "subtraction",
+        "multiplication",
+        "division",
     ];
     let said = numbers(reply);
     step.iter().any(|word| lower.contains(word)) && said.contains(&grading.problem.answer)
@@ -562,20 +563,19 @@ mod tests {
         };
         assert!(shares(&set, wrong)["right"] < 0.01);
         let mut dice = Dice::new(3, 0);
-        for probe in grading_first(200).probes {
+        for probe in grading_first(300).probes {
             let Subject::Grading(grading) = &probe.subject else {
-                unreachable!()
+                unreachable!("a grading probe")
             };
             let mut other = grading.clone();
-            other.mistake = if grading.mistake == Mistake::None {
-                Mistake::Slip
-            } else {
-                Mistake::None
+            other.mistake = match grading.mistake {
+                Mistake::None => Mistake::Slip,
+                _ => Mistake::None,
             };
-            let reply = grading_reply(&other, Manner::Cold, &mut dice);
-            let misleading = grading.mistake == Mistake::None
-                || !reply.contains(&grading.problem.answer.to_string());
-            assert!(!misleading || !verdict_is_right(&probe, &reply), "{reply}");
+            for manner in [Manner::Cold, Manner::Kind, Manner::Thorough] {
+                let reply = grading_reply(&other, manner, &mut dice);
+                assert!(!verdict_is_right(&probe, &reply), "{reply}");
+            }
         }
     }
 
@@ -604,7 +604,7 @@ mod tests {
         let problems = homework_first(500).probes;
         let held_out = problems
             .iter()
-            .filter(|p| matches!(&p.subject, Subject::Homework(q) if q.numbers_are_held_out()))
+            .filter(|p| matches!(&p.subject, Subject::Homework(q) if q.is_held_out()))
             .count();
         assert!(
             held_out > 250,

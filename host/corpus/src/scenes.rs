@@ -6,9 +6,9 @@
 /// What has to be done with the two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// a + b, sums up to 50.
+    /// a + b, sums up to 40.
     Add,
-    /// a − b, from at most 40.
+    /// a − b, from at most 30.
     Subtract,
     /// a × b, tables from 2 to 9.
     Times,
@@ -50,7 +50,7 @@ impl Operation {
     /// "add 12 and 7"
     pub(crate) fn operate(self) -> &'static str {
         match self {
-            Self::Add => "(add {a} and {b}|add {b} to {a})",
+            Self::Add => "add {a} and {b}",
             Self::Subtract => "(take {b} away from {a}|subtract {b} from {a})",
             Self::Times => "multiply {a} by {b}",
             Self::Share => "divide {a} by {b}",
@@ -60,7 +60,7 @@ impl Operation {
     /// "adding 12 and 7"
     pub(crate) fn operating(self) -> &'static str {
         match self {
-            Self::Add => "(adding {a} and {b}|adding {b} to {a})",
+            Self::Add => "adding {a} and {b}",
             Self::Subtract => "(taking {b} away from {a}|subtracting {b} from {a})",
             Self::Times => "multiplying {a} by {b}",
             Self::Share => "dividing {a} by {b}",
@@ -95,6 +95,8 @@ impl Operation {
 /// One kind of story.
 #[derive(Debug)]
 pub(crate) struct Scene {
+    /// Number of the scene, unique; decides with the two numbers what is held out.
+    pub(crate) key: u32,
     pub(crate) operation: Operation,
     /// What is done, in the present and in the past.
     pub(crate) verbs: &'static [(&'static str, &'static str)],
@@ -156,6 +158,7 @@ pub(crate) const SCENES: &[(f64, &Scene)] = &[
 ];
 
 const GAINED: Scene = Scene {
+    key: 0,
     operation: Operation::Add,
     verbs: GAIN,
     food_verbs: NONE,
@@ -184,6 +187,7 @@ const GAINED: Scene = Scene {
 };
 
 const TOGETHER: Scene = Scene {
+    key: 1,
     operation: Operation::Add,
     verbs: GAIN,
     food_verbs: NONE,
@@ -208,6 +212,7 @@ const TOGETHER: Scene = Scene {
 };
 
 const TWO_PLACES: Scene = Scene {
+    key: 2,
     operation: Operation::Add,
     verbs: NONE,
     food_verbs: NONE,
@@ -230,6 +235,7 @@ const TWO_PLACES: Scene = Scene {
 };
 
 const LOST: Scene = Scene {
+    key: 3,
     operation: Operation::Subtract,
     verbs: LOSE,
     food_verbs: EAT,
@@ -257,6 +263,7 @@ const LOST: Scene = Scene {
 };
 
 const TAKEN: Scene = Scene {
+    key: 4,
     operation: Operation::Subtract,
     verbs: NONE,
     food_verbs: NONE,
@@ -280,6 +287,7 @@ const TAKEN: Scene = Scene {
 };
 
 const COMPARED: Scene = Scene {
+    key: 5,
     operation: Operation::Subtract,
     verbs: NONE,
     food_verbs: NONE,
@@ -302,6 +310,7 @@ const COMPARED: Scene = Scene {
 };
 
 const GROUPS: Scene = Scene {
+    key: 6,
     operation: Operation::Times,
     verbs: NONE,
     food_verbs: NONE,
@@ -327,6 +336,7 @@ const GROUPS: Scene = Scene {
 };
 
 const EACH_BRINGS: Scene = Scene {
+    key: 7,
     operation: Operation::Times,
     verbs: NONE,
     food_verbs: NONE,
@@ -350,6 +360,7 @@ const EACH_BRINGS: Scene = Scene {
 };
 
 const SHARED: Scene = Scene {
+    key: 8,
     operation: Operation::Share,
     verbs: NONE,
     food_verbs: NONE,
@@ -374,6 +385,7 @@ const SHARED: Scene = Scene {
 };
 
 const PACKED: Scene = Scene {
+    key: 9,
     operation: Operation::Share,
     verbs: PACK,
     food_verbs: NONE,
@@ -407,6 +419,7 @@ const BARE_OUTCOMES: &[&str] = &[
 ];
 
 const BARE_ADD: Scene = bare(
+    10,
     Operation::Add,
     &[
         "What is {a} + {b}?",
@@ -418,6 +431,7 @@ const BARE_ADD: Scene = bare(
     ],
 );
 const BARE_SUBTRACT: Scene = bare(
+    11,
     Operation::Subtract,
     &[
         "What is {a} - {b}?",
@@ -429,6 +443,7 @@ const BARE_SUBTRACT: Scene = bare(
     ],
 );
 const BARE_TIMES: Scene = bare(
+    12,
     Operation::Times,
     &[
         "What is {a} (×|x|*) {b}?",
@@ -439,6 +454,7 @@ const BARE_TIMES: Scene = bare(
     ],
 );
 const BARE_SHARE: Scene = bare(
+    13,
     Operation::Share,
     &[
         "What is {a} (÷|/) {b}?",
@@ -449,8 +465,9 @@ const BARE_SHARE: Scene = bare(
     ],
 );
 
-const fn bare(operation: Operation, questions: &'static [&'static str]) -> Scene {
+const fn bare(key: u32, operation: Operation, questions: &'static [&'static str]) -> Scene {
     Scene {
+        key,
         operation,
         verbs: NONE,
         food_verbs: NONE,

@@ -3,6 +3,8 @@
 //! Some names are made up from syllables, in the training split too: a model that has only ever
 //! copied a hundred names learns those, one that had to copy thousands learns to copy.
 
+use std::borrow::Cow;
+
 use crate::dice::Dice;
 
 /// Which part of the corpus something is drawn for.
@@ -15,25 +17,25 @@ pub enum Split {
 }
 
 /// Something countable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Thing {
-    pub(crate) one: &'static str,
-    pub(crate) many: &'static str,
+    pub(crate) one: Cow<'static, str>,
+    pub(crate) many: Cow<'static, str>,
     pub(crate) food: bool,
 }
 
 const fn thing(one: &'static str, many: &'static str) -> Thing {
     Thing {
-        one,
-        many,
+        one: Cow::Borrowed(one),
+        many: Cow::Borrowed(many),
         food: false,
     }
 }
 
 const fn food(one: &'static str, many: &'static str) -> Thing {
     Thing {
-        one,
-        many,
+        one: Cow::Borrowed(one),
+        many: Cow::Borrowed(many),
         food: true,
     }
 }
@@ -127,6 +129,177 @@ const TRAIN_THINGS: &[Thing] = &[
     thing("envelope", "envelopes"),
     thing("map", "maps"),
     thing("bell", "bells"),
+    food("onion", "onions"),
+    food("radish", "radishes"),
+    food("pepper", "peppers"),
+    food("mango", "mangoes"),
+    food("fig", "figs"),
+    food("date", "dates"),
+    food("olive", "olives"),
+    food("pickle", "pickles"),
+    food("roll", "rolls"),
+    food("bagel", "bagels"),
+    food("bun", "buns"),
+    food("cupcake", "cupcakes"),
+    food("tart", "tarts"),
+    food("sausage", "sausages"),
+    food("dumpling", "dumplings"),
+    food("pretzel", "pretzels"),
+    food("donut", "donuts"),
+    food("lollipop", "lollipops"),
+    food("mint", "mints"),
+    food("walnut", "walnuts"),
+    food("almond", "almonds"),
+    food("peanut", "peanuts"),
+    food("coconut", "coconuts"),
+    food("pumpkin", "pumpkins"),
+    food("pie", "pies"),
+    food("burger", "burgers"),
+    food("pizza", "pizzas"),
+    food("snack", "snacks"),
+    food("cracker", "crackers"),
+    thing("lamp", "lamps"),
+    thing("chair", "chairs"),
+    thing("door", "doors"),
+    thing("window", "windows"),
+    thing("clock", "clocks"),
+    thing("phone", "phones"),
+    thing("camera", "cameras"),
+    thing("bike", "bikes"),
+    thing("car", "cars"),
+    thing("boat", "boats"),
+    thing("train", "trains"),
+    thing("truck", "trucks"),
+    thing("plane", "planes"),
+    thing("wheel", "wheels"),
+    thing("rope", "ropes"),
+    thing("chain", "chains"),
+    thing("hook", "hooks"),
+    thing("net", "nets"),
+    thing("ring", "rings"),
+    thing("crown", "crowns"),
+    thing("bow", "bows"),
+    thing("arrow", "arrows"),
+    thing("sword", "swords"),
+    thing("shield", "shields"),
+    thing("flag", "flags"),
+    thing("drum", "drums"),
+    thing("flute", "flutes"),
+    thing("guitar", "guitars"),
+    thing("violin", "violins"),
+    thing("piano", "pianos"),
+    thing("song", "songs"),
+    thing("story", "stories"),
+    thing("poem", "poems"),
+    thing("page", "pages"),
+    thing("notebook", "notebooks"),
+    thing("folder", "folders"),
+    thing("file", "files"),
+    thing("stapler", "staplers"),
+    thing("ruler", "rulers"),
+    thing("eraser", "erasers"),
+    thing("marker", "markers"),
+    thing("pin", "pins"),
+    thing("clip", "clips"),
+    thing("needle", "needles"),
+    thing("thread", "threads"),
+    thing("glove", "gloves"),
+    thing("coat", "coats"),
+    thing("shirt", "shirts"),
+    thing("shoe", "shoes"),
+    thing("boot", "boots"),
+    thing("belt", "belts"),
+    thing("cap", "caps"),
+    thing("mask", "masks"),
+    thing("doll", "dolls"),
+    thing("robot", "robots"),
+    thing("puppet", "puppets"),
+    thing("teddy", "teddies"),
+    thing("domino", "dominos"),
+    thing("token", "tokens"),
+    thing("trophy", "trophies"),
+    thing("towel", "towels"),
+    thing("pillow", "pillows"),
+    thing("blanket", "blankets"),
+    thing("sheet", "sheets"),
+    thing("rug", "rugs"),
+    thing("basketball", "basketballs"),
+    thing("football", "footballs"),
+    thing("racket", "rackets"),
+    thing("bat", "bats"),
+    thing("stick", "sticks"),
+    thing("branch", "branches"),
+    thing("log", "logs"),
+    thing("twig", "twigs"),
+    thing("pinecone", "pinecones"),
+    thing("worm", "worms"),
+    thing("beetle", "beetles"),
+    thing("ant", "ants"),
+    thing("bee", "bees"),
+    thing("butterfly", "butterflies"),
+    thing("bird", "birds"),
+    thing("duck", "ducks"),
+    thing("hen", "hens"),
+    thing("chick", "chicks"),
+    thing("cow", "cows"),
+    thing("pig", "pigs"),
+    thing("goat", "goats"),
+    thing("horse", "horses"),
+    thing("rabbit", "rabbits"),
+    thing("hamster", "hamsters"),
+    thing("cat", "cats"),
+    thing("dog", "dogs"),
+    thing("frog", "frogs"),
+    thing("turtle", "turtles"),
+    thing("snail", "snails"),
+    thing("crab", "crabs"),
+    thing("star", "stars"),
+    thing("planet", "planets"),
+    thing("rocket", "rockets"),
+    thing("brick", "bricks"),
+    thing("plank", "planks"),
+    thing("screw", "screws"),
+    thing("bolt", "bolts"),
+    thing("hammer", "hammers"),
+    thing("saw", "saws"),
+    thing("shovel", "shovels"),
+    thing("rake", "rakes"),
+    thing("pot", "pots"),
+    thing("pan", "pans"),
+    thing("fork", "forks"),
+    thing("bowl", "bowls"),
+    thing("mug", "mugs"),
+    thing("jug", "jugs"),
+    thing("tin", "tins"),
+    thing("can", "cans"),
+    thing("barrel", "barrels"),
+    thing("lid", "lids"),
+    thing("spring", "springs"),
+    thing("battery", "batteries"),
+    thing("bulb", "bulbs"),
+    thing("cable", "cables"),
+    thing("plug", "plugs"),
+    thing("switch", "switches"),
+    thing("mirror", "mirrors"),
+    thing("comb", "combs"),
+    thing("soap", "soaps"),
+    thing("sponge", "sponges"),
+    thing("bubble", "bubbles"),
+    thing("cloud", "clouds"),
+    thing("raindrop", "raindrops"),
+    thing("snowball", "snowballs"),
+    thing("icicle", "icicles"),
+    thing("painting", "paintings"),
+    thing("drawing", "drawings"),
+    thing("mosaic", "mosaics"),
+    thing("statue", "statues"),
+    thing("vase", "vases"),
+    thing("candlestick", "candlesticks"),
+    thing("ladder", "ladders"),
+    thing("bridge", "bridges"),
+    thing("tower", "towers"),
+    thing("castle", "castles"),
+    thing("tent", "tents"),
 ];
 
 const HELD_OUT_THINGS: &[Thing] = &[
@@ -194,21 +367,29 @@ const MIDDLES: &[&str] = &[
 const ENDS: &[&str] = &["", "", "n", "s", "l", "r", "x", "ck", "th"];
 
 /// How often a training name is made up.
-const MADE_UP: f64 = 0.15;
+const MADE_UP_NAMES: f64 = 0.3;
+/// How often a training thing is.
+const MADE_UP_THINGS: f64 = 0.35;
 
 /// A name of the split; in training sometimes one that nobody bears.
 pub(crate) fn name(dice: &mut Dice, split: Split) -> String {
     match split {
         Split::HeldOut => dice.word(HELD_OUT_NAMES).to_owned(),
-        Split::Train if dice.chance(MADE_UP) => loop {
-            let parts = [ONSETS, VOWELS, MIDDLES, VOWELS, ENDS].map(|part| dice.word(part));
-            let made = parts.concat();
+        Split::Train if dice.chance(MADE_UP_NAMES) => loop {
+            let made = made_up(dice);
             if !HELD_OUT_NAMES.contains(&made.as_str()) {
                 break made;
             }
         },
         Split::Train => dice.word(TRAIN_NAMES).to_owned(),
     }
+}
+
+/// A word of two syllables with a capital.
+fn made_up(dice: &mut Dice) -> String {
+    [ONSETS, VOWELS, MIDDLES, VOWELS, ENDS]
+        .map(|part| dice.word(part))
+        .concat()
 }
 
 /// A second name that differs from `other`.
@@ -221,15 +402,39 @@ pub(crate) fn another_name(dice: &mut Dice, split: Split, other: &str) -> String
     }
 }
 
-/// A thing of the split.
+/// A thing of the split; in training sometimes one that does not exist.
 pub(crate) fn draw_thing(dice: &mut Dice, split: Split) -> Thing {
     let things = match split {
-        Split::Train => TRAIN_THINGS,
         Split::HeldOut => HELD_OUT_THINGS,
+        Split::Train if dice.chance(MADE_UP_THINGS) => return no_such_thing(dice),
+        Split::Train => TRAIN_THINGS,
     };
     dice.pick(things)
-        .copied()
+        .cloned()
         .unwrap_or(thing("thing", "things"))
+}
+
+/// Syllables, or two things in one word, such as "lampstone".
+fn no_such_thing(dice: &mut Dice) -> Thing {
+    loop {
+        let one = if dice.chance(0.4) {
+            let half = |dice: &mut Dice| dice.pick(TRAIN_THINGS).map_or("", |t| &*t.one);
+            half(dice).to_owned() + half(dice)
+        } else {
+            made_up(dice).to_lowercase()
+        };
+        let many = match one.ends_with(['s', 'x', 'h', 'y']) {
+            true => format!("{}es", one.trim_end_matches('y')),
+            false => format!("{one}s"),
+        };
+        if !HELD_OUT_THINGS.iter().any(|held| held.many == many) {
+            return Thing {
+                one: one.into(),
+                many: many.into(),
+                food: dice.chance(0.3),
+            };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -250,7 +455,11 @@ mod tests {
         assert!(train_names.is_disjoint(&held_names));
         assert!(train_things.is_disjoint(&held_things));
         assert_eq!(held_names.len(), HELD_OUT_NAMES.len());
-        assert_eq!(train_things.len(), TRAIN_THINGS.len());
+        assert!(
+            train_things.len() > 1000,
+            "made-up things are many: {}",
+            train_things.len()
+        );
         assert!(
             train_names.len() > 1000,
             "made-up names are many: {}",

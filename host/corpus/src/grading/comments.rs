@@ -1,5 +1,6 @@
-//! Comments on a student's answer in three manners. The first words show the manner, the verdict
-//! is always right, and a wrong answer is always followed by the right one.
+//! Comments on a student's answer in three manners. The first words show the manner, and the verdict
+//! is always right. It comes after the calculation: a model of this size cannot tell whether 18 is
+//! right before it has written down what is.
 
 use super::work::{Grading, Mistake};
 use crate::dice::Dice;
@@ -35,18 +36,20 @@ pub fn grading_reply(grading: &Grading, manner: Manner, dice: &mut Dice) -> Stri
 }
 
 fn kind(grading: &Grading, mut slots: Slots, dice: &mut Dice) -> String {
-    let (opening, step, closing) = match grading.mistake {
-        Mistake::None => (PRAISES, KIND_RIGHT, KIND_CLOSINGS_RIGHT),
-        Mistake::Slip => (CONSOLATIONS, KIND_SLIP, KIND_CLOSINGS_WRONG),
-        Mistake::WrongOperation => (CONSOLATIONS, KIND_OPERATION, KIND_CLOSINGS_WRONG),
+    let (body, closing) = match grading.mistake {
+        Mistake::None => (KIND_RIGHT, KIND_CLOSINGS_RIGHT),
+        Mistake::Slip => (KIND_SLIP, KIND_CLOSINGS_WRONG),
+        Mistake::WrongOperation => (KIND_OPERATION, KIND_CLOSINGS_WRONG),
     };
-    let opening = say_one(opening, &slots, dice);
-    let step = say_one(step, &slots, dice);
-    let closing = say_one(closing, &slots, dice);
-    slots.set("opening", opening);
-    slots.set("step", step);
-    slots.set("closing", closing);
-    say("{opening} {step} {closing}", &slots, dice)
+    let openings = match grading.student.as_str() {
+        "" => UNNAMED_OPENINGS,
+        _ => KIND_OPENINGS,
+    };
+    for (slot, phrases) in [("opening", openings), ("body", body), ("closing", closing)] {
+        let said = say_one(phrases, &slots, dice);
+        slots.set(slot, said);
+    }
+    say("{opening} {body} {closing}", &slots, dice)
 }
 
 fn thorough(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
@@ -60,80 +63,76 @@ fn thorough(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
         .join(" ")
 }
 
-pub(super) const COLD_RIGHT: &[&str] = &[
-    "Correct.",
-    "Right.",
-    "Correct. {Equation}.",
-    "Yes. {answer}.",
-    "Correct answer.",
-    "No mistakes.",
-    "Right. The answer is {answer}.",
-    "This is correct.",
-    "Correct. Nothing to add.",
-    "Fine.",
-    "True. {answer}.",
-    "Accepted.",
+const COLD_RIGHT: &[&str] = &[
+    "{equation}. (Correct|Right|Accepted|Fine|True).",
+    "{equation}. This is (correct|right).",
+    "{equation}. (Correct|Right). Nothing to add.",
+    "{answer}. (Correct|Right|Accepted|Fine|True).",
+    "The answer is {answer}. (Correct|Right|Accepted).",
+    "It is {answer}. (Correct|Right|Fine).",
+    "The result is {answer}. (Correct|Right|True).",
+    "{Spoken}. (Correct|Right|Accepted).",
+    "Result {answer}. (Correct|Right).",
 ];
-pub(super) const COLD_WRONG: &[&str] = &[
-    "Wrong. The answer is {answer}.",
-    "Incorrect. {equation}.",
-    "No. {equation}.",
-    "Wrong. It should be {answer}.",
-    "Wrong. {answer}.",
-    "Incorrect. The answer is {answer}, not {wrong}.",
-    "False. {equation}.",
-    "Not correct. The result is {answer}.",
-    "Error. {equation}.",
-    "Wrong. Not {wrong} but {answer}.",
-    "This is wrong. The answer is {answer}.",
-    "No. Correct is {answer}.",
-    "Mistake. It is {answer}.",
+const COLD_WRONG: &[&str] = &[
+    "{equation}. (Wrong|Incorrect|False).",
+    "{equation}. This is (wrong|incorrect).",
+    "{equation}. (Wrong|Incorrect). Not {wrong}.",
+    "{answer}. (Wrong|Incorrect|False).",
+    "The answer is {answer}. (Wrong|Incorrect|False).",
+    "It is {answer}. (Wrong|Incorrect|Not {wrong}).",
+    "The result is {answer}. (Wrong|Incorrect|Not {wrong}).",
+    "{Spoken}. (Wrong|Incorrect|False).",
+    "Result {answer}. (Wrong|Incorrect).",
 ];
-const PRAISES: &[&str] = &[
-    "(Well done|Great job|Lovely work|Nicely done|Excellent work|Very nice|Good work|Wonderful)(, {student}|)!",
-    "{Student}, (well done|this is lovely|what a good answer)!",
-    "I (really |)like this(, {student}|)!",
-    "(Super|Bravo|Hooray)(, {student}|)!",
+const KIND_OPENINGS: &[&str] = &[
+    "Thank you for (your work|this answer|showing me this|handing this in), {student}!",
+    "Hello {student}, (it is good to see your work|thank you for this answer|I enjoyed reading this)!",
+    "{Student}, (I enjoyed reading this|it is nice to see your work|thanks for giving it a go)!",
+    "(How nice|I am glad|I like) that you (worked on this|did this one|handed this in), {student}!",
+    "(Hi|Dear) {student}, (I like how you work|it is a pleasure to read this|good to see you at work)!",
+    "Let us look at it together, {student}!",
 ];
-const CONSOLATIONS: &[&str] = &[
-    "(Good try|Nice try|Good effort|Good start|Nice start)(, {student}|)!",
-    "{Student}, (this is a good start|you are close|thank you for your effort)!",
-    "(Almost|Nearly there|So close)(, {student}|)!",
-    "(You are on the right way|Do not worry)(, {student}|)!",
-    "I (like|can see) your effort(, {student}|)!",
+const UNNAMED_OPENINGS: &[&str] = &[
+    "Thank you for (your work|this answer|showing me this|handing this in)!",
+    "Hello, (it is good to see your work|thank you for this answer|I enjoyed reading this)!",
+    "(How nice|I am glad|I like) that you (worked on this|did this one|handed this in)!",
+    "Let us look at it together! (I like your effort.|You put work into this.|)",
 ];
 const KIND_RIGHT: &[&str] = &[
-    "You saw that you have to {operate}, and {spoken}.",
-    "You (picked|chose) {noun}, which is the right step, and {equation} is exactly right.",
-    "Both steps are right: you (found|used) the numbers {a} and {b} and (got|worked out) {answer}.",
-    "The idea to {operate} is right, and so is the result {answer}.",
+    "When you {operate}, you get {answer}, and that is (exactly|just) what you have.",
+    "Here {spoken}, and that is your answer, so {noun} was the right step.",
+    "The step is to {operate}: {equation}, and you (did|got) exactly that.",
+    "You need {noun} here, and {equation}, so your steps are right.",
+    "{Spoken}, and that is what you wrote. You (picked|chose) the right step.",
 ];
 const KIND_SLIP: &[&str] = &[
-    "The numbers {a} and {b} are right, only the (last step|result) slipped: {spoken}, not {wrong}.",
-    "The idea to {operate} (fits|is right). Only the (calculation|last step) went wrong: {equation}, not {wrong}.",
-    "Just the (calculation|last step) needs another look: {spoken}, and you wrote {wrong}.",
-    "Look at the (calculation|last step) again: when you {operate} you get {answer}, not {wrong}.",
+    "When you {operate}, you get {answer}, but you have {wrong}. Only the (last step|calculation) slipped.",
+    "Here {spoken}, but you wrote {wrong}. The idea is right, only the (last step|calculation) went wrong.",
+    "The step is to {operate}: {equation}, but you got {wrong}. Look at the (last step|calculation) again.",
+    "You need {noun} here, and {equation}, but you found {wrong}. Just the (last step|calculation) went wrong.",
+    "{Spoken}, but you wrote {wrong}. The (last step|calculation) needs another look.",
 ];
 const KIND_OPERATION: &[&str] = &[
-    "The numbers {a} and {b} are right, but the first step went wrong: here we need {noun}, not {used}. {Spoken}.",
-    "Look at the first step again: you used {used}, but here you (need to|have to) {operate}. That makes {answer}.",
-    "Your {used} is done well, but the story asks for {noun}: {equation}.",
-    "Only the choice of step is off. Here {reason}, so we {operate} and get {answer}.",
+    "When you {operate}, you get {answer}, but you used {used}. Only the first step went wrong.",
+    "Here {spoken}, but you used {used}. The first step is {noun}, because {reason}.",
+    "The step is to {operate}: {equation}, but you used {used}. Look at the first step again.",
+    "You need {noun} here, and {equation}, but you used {used}. The first step went wrong.",
+    "{Spoken}, but you used {used}. The first step needs another look, because {reason}.",
 ];
 const KIND_CLOSINGS_RIGHT: &[&str] = &[
-    "Keep it up!",
-    "Keep going like this!",
-    "You can be proud of that.",
-    "I am happy with your work.",
-    "Your work is easy to follow.",
-    "Go on like this!",
+    "(Well done|Great job|Lovely work|Nicely done|Excellent|Wonderful)!",
+    "(Keep it up|Keep going like this|Go on like this)!",
+    "You can be proud of that!",
+    "I am happy with your work!",
+    "(Well done|Great), keep it up!",
 ];
 const KIND_CLOSINGS_WRONG: &[&str] = &[
     "Try it once more, you are very close!",
     "You will get it next time!",
     "Keep going, you can do this!",
-    "With one more look you have it.",
-    "I am sure you can fix that.",
+    "With one more look you have it!",
+    "I am sure you can fix that!",
     "You are nearly there!",
 ];
 const THOROUGH_TASK: &[&str] = &[
@@ -143,25 +142,25 @@ const THOROUGH_TASK: &[&str] = &[
     "What is known is this: {given}.",
 ];
 const THOROUGH_REASON: &[&str] = &[
-    "Here {reason}, which calls for {noun}.",
-    "The method is {noun}, because {reason}.",
-    "Because {reason}, one has to {operate}.",
+    "Here {reason}, which calls for {noun}: {equation}.",
+    "The method is {noun}, because {reason}, and {spoken}.",
+    "Because {reason}, one has to {operate}, and {equation}.",
 ];
 const THOROUGH_RIGHT: &[&str] = &[
-    "The student's answer {wrong} is correct, because {spoken}.",
-    "The answer {wrong} agrees with {equation}, so it is correct.",
+    "The student (wrote|arrived at) {wrong}, which is the same number, so the answer is correct.",
+    "The student's result {wrong} agrees with this, so the answer is correct.",
 ];
 const THOROUGH_SLIP: &[&str] = &[
-    "The student's answer {wrong} is not correct, because {spoken}.",
-    "The student arrived at {wrong}, but {equation}, so the calculation is wrong.",
+    "The student (wrote|arrived at) {wrong}, which is another number, so the answer is wrong and the calculation has to be done again.",
+    "The student's result {wrong} does not agree with this, so the answer is wrong and the calculation has to be checked.",
 ];
 const THOROUGH_OPERATION: &[&str] = &[
-    "The student used {used} instead and wrote {working}, which is why the answer is not correct: {spoken}.",
-    "The student chose {used} and got {wrong}. The choice is wrong, and the right result is {answer}, because {spoken}.",
+    "The student (wrote|arrived at) {wrong}, which is another number, because {used} was used, so the answer is wrong.",
+    "The student's result {wrong} does not agree with this, because {used} was used, so the answer is wrong.",
 ];
 const THOROUGH_END: &[&str] = &[
     "The result is therefore {unit}.",
     "In short, {outcome}.",
-    "This can be checked: {equation}.",
     "All in all, {outcome}.",
+    "To sum up, {outcome}.",
 ];

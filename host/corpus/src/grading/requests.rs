@@ -13,7 +13,15 @@ pub(crate) fn ask(grading: &Grading, dice: &mut Dice) -> String {
         .with("student", &*grading.student);
     let please = say_one(PLEASES, &slots, dice);
     let slots = slots.with("please", please);
-    say_one(LAYOUTS, &slots, dice)
+    say_one(
+        if grading.student.is_empty() {
+            UNNAMED_LAYOUTS
+        } else {
+            LAYOUTS
+        },
+        &slots,
+        dice,
+    )
 }
 
 /// Asks for the next comment in a talk that is under way.
@@ -22,7 +30,15 @@ pub(crate) fn ask_next(grading: &Grading, dice: &mut Dice) -> String {
         .with("problem", grading.problem.text())
         .with("work", grading.work())
         .with("student", &*grading.student);
-    say_one(NEXT_LAYOUTS, &slots, dice)
+    say_one(
+        if grading.student.is_empty() {
+            UNNAMED_NEXT_LAYOUTS
+        } else {
+            NEXT_LAYOUTS
+        },
+        &slots,
+        dice,
+    )
 }
 
 /// A wish for a manner, in words that fit a hint or a request.
@@ -79,24 +95,34 @@ const PLEASES: &[&str] = &[
     "(Write|Give) a comment (on|for) this (answer|homework|student's answer).",
     "(Can|Could) you (grade|check|comment on|mark) this?",
     "(Comment on|Grade|Check|Mark) this (answer|homework|solution)(.|, please.)",
-    "What (comment|feedback) should I write (for {student}|here)?",
+    "What (comment|feedback) should I write (for this|here)?",
     "I am (grading|marking) homework. (Please write the comment.|What do I write?)",
     "(Is this right? Write a comment.|Is this answer right?)",
     "Feedback for the student please.",
     "Please comment(.| on this one.)",
 ];
 const LAYOUTS: &[&str] = &[
-    "{please}\n\nProblem: {problem}\n(Student's answer|Answer|Answer of the student): {work}",
+    "{please}\n\nProblem: {problem}\n{student}'s answer: {work}",
     "{please}\n\nQuestion: {problem}\n{student}'s answer: {work}",
     "{please}\nProblem: {problem}\n{student} wrote: {work}",
-    "Problem: {problem}\n(Student's answer|{student}'s answer|Answer): {work}\n\n{please}",
+    "Problem: {problem}\n{student}'s answer: {work}\n\n{please}",
     "{please} The problem was: {problem} The student ({student}) wrote: {work}",
     "(Student|Name): {student}\nProblem: {problem}\nAnswer: {work}\n{please}",
 ];
+const UNNAMED_LAYOUTS: &[&str] = &[
+    "{please}\n\nProblem: {problem}\n(Student's answer|Answer|Answer of the student): {work}",
+    "{please}\nQuestion: {problem}\nThe student wrote: {work}",
+    "Problem: {problem}\n(Student's answer|Answer): {work}\n\n{please}",
+    "{please} The problem was: {problem} The student wrote: {work}",
+];
 const NEXT_LAYOUTS: &[&str] = &[
     "(Next|Another) (one|student|answer).\nProblem: {problem}\n{student}'s answer: {work}",
-    "(And|Now) this(:| one:)\nProblem: {problem}\nStudent's answer: {work}",
+    "(And|Now) this(:| one:)\nProblem: {problem}\n{student}'s answer: {work}",
     "Next student is {student}.\nProblem: {problem}\nAnswer: {work}",
+];
+const UNNAMED_NEXT_LAYOUTS: &[&str] = &[
+    "(Next|Another) (one|student|answer).\nProblem: {problem}\n(Answer|Student's answer): {work}",
+    "(And|Now) this(:| one:)\nProblem: {problem}\nStudent's answer: {work}",
 ];
 
 const REDO_KIND: &[&str] = &[

@@ -22,7 +22,7 @@ pub enum Mistake {
 pub struct Grading {
     /// The problem that was set.
     pub problem: Problem,
-    /// Who answered.
+    /// Who answered; empty when the teacher does not say.
     pub student: String,
     /// What is wrong.
     pub mistake: Mistake,
@@ -38,8 +38,11 @@ impl Grading {
     /// Draws a problem and an answer to it; a little more than half of the answers are wrong.
     pub fn random(dice: &mut Dice, split: Split) -> Self {
         let problem = Problem::random(dice, split);
-        let student = another_name(dice, split, &problem.name);
-        let shows_working = dice.chance(0.75);
+        let student = match dice.chance(NAMED) {
+            true => another_name(dice, split, &problem.name),
+            false => String::new(),
+        };
+        let shows_working = dice.chance(0.85);
         let drawn = dice.weighted(&[
             (0.45, Mistake::None),
             (0.33, Mistake::Slip),
@@ -117,6 +120,9 @@ impl Grading {
         slots
     }
 }
+
+/// How often a teacher says whose answer it is.
+const NAMED: f64 = 0.75;
 
 const WITH_WORKING: &[&str] = &[
     "{working}",

@@ -63,10 +63,8 @@ const MARKUP: &[&str] = &[
     "banners",
     "tables",
     "titles",
-    "any formatting",
-    "a list",
     "bold words",
-    "\"Final answer\"",
+    "\"Final answer\" lines",
     "special formatting",
     "symbols",
 ];
