@@ -185,8 +185,8 @@ impl DemoOutcome {
         unless(
             trained.first12 <= bounds.first_at_most + hair,
             format!(
-                "its first conversations already score {:.2}, above {:.2}, so that there was little to learn",
-                trained.first12, bounds.first_at_most
+                "its first conversations already score {:.2}, above {:.2} (the frozen policy starts at {:.2}), so that the gain is not shown",
+                trained.first12, bounds.first_at_most, control.first12
             ),
         );
         let drift = (control.last12 - control.first12).abs();
