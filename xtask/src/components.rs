@@ -127,17 +127,11 @@ fn build_all(
         }
         toolchain.cargo_build(root, &target_dir, &args)?;
         let out = target_dir.join(TARGET).join("guest");
+        let file = format!("{}.wasm", component.name.replace('-', "_"));
         let path = if component.is_example {
-            out.join("examples")
-                .join(format!("{}.wasm", component.name.replace('-', "_")))
+            out.join("examples").join(file)
         } else {
-            out.join(format!("{}.wasm", component.name.replace('-', "_")))
-        };
-        let path = if path.exists() {
-            path
-        } else {
-            out.join("examples")
-                .join(format!("{}.wasm", component.name))
+            out.join(file)
         };
         built.push((component, sources::read(&path)?));
     }

@@ -30,6 +30,12 @@ pub const COMPONENTS: &[Component] = &[
         own: &["sdk/rust/examples/judge-minimal.rs"],
     },
     Component {
+        name: "judge-model",
+        package: "clawhost-sdk",
+        is_example: true,
+        own: &["sdk/rust/examples/judge-model.rs"],
+    },
+    Component {
         name: "judge-next-state",
         package: "judge-next-state",
         is_example: false,

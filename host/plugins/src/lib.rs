@@ -22,6 +22,7 @@ mod invoke;
 mod kind;
 mod linking;
 mod loaded;
+pub mod measure;
 mod meter;
 mod openai;
 mod printable;

@@ -1,17 +1,29 @@
 //! Promise: whatever a component does, its call ends with a typed fault within its limits, and the
 //! host serves on.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
 mod common;
 
 use std::sync::Arc;
 
 use clawhost_plugins::{FaultKind, Limits, Outcome, PluginErrorKind};
-use common::{Fixture, call, fault, host, judge, load, load_fast, still_serves, trajectory, verdict};
+use common::{
+    Fixture, call, fault, host, judge, load, load_fast, still_serves, trajectory, verdict,
+};
 
 const LOOP: &str = "(loop $for-ever (br $for-ever)) (i32.const 0)";
 
 fn ticks(cpu_ticks: u64) -> Limits {
-    Limits { cpu_ticks, ..Limits::default() }
+    Limits {
+        cpu_ticks,
+        ..Limits::default()
+    }
 }
 
 #[tokio::test]
@@ -20,7 +32,11 @@ async fn an_endless_loop_ends_at_its_budget_of_ticks() {
     let plugin = load_fast(&host, &Fixture::body(LOOP));
     let judged = judge(&plugin, ticks(5)).await;
     assert_eq!(fault(&judged), "cpu");
-    assert!((5..=7).contains(&judged.receipt.ticks), "{:?}", judged.receipt);
+    assert!(
+        (5..=7).contains(&judged.receipt.ticks),
+        "{:?}",
+        judged.receipt
+    );
     assert_eq!(judged.receipt.outcome, Outcome::Fault("cpu"));
     still_serves(&host).await;
 }
@@ -29,13 +45,21 @@ async fn an_endless_loop_ends_at_its_budget_of_ticks() {
 async fn in_the_deterministic_profile_fuel_ends_it_at_the_same_place() {
     let host = host();
     let plugin = load(&host, &Fixture::body(LOOP));
-    let limits = Limits { fuel: 1_000_000, cpu_ticks: 100_000, ..Limits::default() };
+    let limits = Limits {
+        fuel: 1_000_000,
+        cpu_ticks: 100_000,
+        ..Limits::default()
+    };
     let first = judge(&plugin, limits.clone()).await;
     let second = judge(&plugin, limits).await;
     for judged in [&first, &second] {
         assert!(matches!(
             &judged.outcome.as_ref().unwrap_err().kind,
-            FaultKind::Cpu { limit: 1_000_000, setting: "fuel", .. }
+            FaultKind::Cpu {
+                limit: 1_000_000,
+                setting: "fuel",
+                ..
+            }
         ));
         assert_eq!(judged.receipt.fuel, Some(1_000_000));
     }
@@ -78,7 +102,14 @@ async fn many_loops_at_once_do_not_starve_a_good_judge() {
             tokio::spawn(async move { judge(&bad, ticks(3)).await })
         })
         .collect();
-    assert_eq!(judge(&good, Limits::default()).await.outcome.unwrap().reward, 1.0);
+    assert_eq!(
+        judge(&good, Limits::default())
+            .await
+            .outcome
+            .unwrap()
+            .reward,
+        1.0
+    );
     for looping in loops {
         assert_eq!(fault(&looping.await.unwrap()), "cpu");
     }
@@ -104,7 +135,10 @@ async fn deep_recursion_is_a_stack_fault() {
             .into(),
         ..Fixture::body("(drop (call $deep (i64.const 0))) (i32.const 0)")
     };
-    assert_eq!(fault(&judge(&load(&host, &fixture), Limits::default()).await), "stack");
+    assert_eq!(
+        fault(&judge(&load(&host, &fixture), Limits::default()).await),
+        "stack"
+    );
     still_serves(&host).await;
 }
 
@@ -112,7 +146,10 @@ async fn deep_recursion_is_a_stack_fault() {
 async fn memory_is_capped_as_a_sum() {
     let host = host();
     let bomb = "(loop $grow (drop (memory.grow (i32.const 16))) (br $grow)) (i32.const 0)";
-    let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
+    let limits = Limits {
+        memory_bytes: 8 << 20,
+        ..Limits::default()
+    };
     let judged = judge(&load(&host, &Fixture::body(bomb)), limits).await;
     assert!(matches!(
         &judged.outcome.as_ref().unwrap_err().kind,
@@ -129,7 +166,10 @@ async fn memory_is_capped_as_a_sum() {
         memory: "80",
         ..Fixture::reward("0")
     };
-    let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
+    let limits = Limits {
+        memory_bytes: 8 << 20,
+        ..Limits::default()
+    };
     assert_eq!(fault(&judge(&load(&host, &two), limits).await), "memory");
     still_serves(&host).await;
 }
@@ -143,7 +183,10 @@ async fn tables_are_capped() {
             "(loop $grow (drop (table.grow $t (ref.null func) (i32.const 512))) (br $grow)) (i32.const 0)",
         )
     };
-    let limits = Limits { table_elements: 2_000, ..Limits::default() };
+    let limits = Limits {
+        table_elements: 2_000,
+        ..Limits::default()
+    };
     assert_eq!(fault(&judge(&load(&host, &fixture), limits).await), "table");
     still_serves(&host).await;
 }
@@ -168,16 +211,23 @@ async fn results_that_cannot_be_read_are_bad_output() {
     let votes = |pointer: &str, count: &str| {
         verdict(
             "0",
-            &format!("(i32.store (i32.const 12) (i32.const {pointer})) (i32.store (i32.const 16) (i32.const {count}))"),
+            &format!(
+                "(i32.store (i32.const 12) (i32.const {pointer})) (i32.store (i32.const 16) (i32.const {count}))"
+            ),
         )
     };
     let text = |pointer: &str, length: &str| {
         verdict(
             "0",
-            &format!("(i32.store (i32.const 20) (i32.const {pointer})) (i32.store (i32.const 24) (i32.const {length}))"),
+            &format!(
+                "(i32.store (i32.const 20) (i32.const {pointer})) (i32.store (i32.const 24) (i32.const {length}))"
+            ),
         )
     };
-    let broken_text = format!("(i32.store8 (i32.const 100) (i32.const 255)) {}", text("100", "1"));
+    let broken_text = format!(
+        "(i32.store8 (i32.const 100) (i32.const 255)) {}",
+        text("100", "1")
+    );
     let cases = [
         ("a list beyond the memory", votes("65000", "100000")),
         ("a list of 2 GiB", votes("0", "178956970")),
@@ -186,8 +236,14 @@ async fn results_that_cannot_be_read_are_bad_output() {
         ("a string beyond the memory", text("65530", "1000")),
         ("a rationale of 40 KB", text("1024", "40000")),
         ("text that is not UTF-8", broken_text),
-        ("an unknown outcome", "(i32.store8 (i32.const 0) (i32.const 9)) (i32.const 0)".to_owned()),
-        ("a boolean of 7 is true, a result beyond memory is not", "(i32.const 65535)".to_owned()),
+        (
+            "an unknown outcome",
+            "(i32.store8 (i32.const 0) (i32.const 9)) (i32.const 0)".to_owned(),
+        ),
+        (
+            "a boolean of 7 is true, a result beyond memory is not",
+            "(i32.const 65535)".to_owned(),
+        ),
     ];
     for (what, body) in cases {
         let judged = judge(&load(&host, &Fixture::body(&body)), Limits::default()).await;
@@ -215,7 +271,10 @@ async fn a_plugins_own_error_is_told_as_such() {
             message: "no\\u{1b}\\n".into()
         }
     );
-    assert_eq!(judged.receipt.outcome, Outcome::Refused(PluginErrorKind::Unsupported));
+    assert_eq!(
+        judged.receipt.outcome,
+        Outcome::Refused(PluginErrorKind::Unsupported)
+    );
 }
 
 /// Calls `context.setting` in a loop.
@@ -244,11 +303,18 @@ async fn host_calls_are_counted_and_capped() {
     let storm = asking(
         "(loop $ask (call $setting (i32.const 0) (i32.const 1) (i32.const 16)) (br $ask)) (i32.const 0)",
     );
-    let limits = Limits { host_calls: 50, ..Limits::default() };
+    let limits = Limits {
+        host_calls: 50,
+        ..Limits::default()
+    };
     let judged = judge(&load(&host, &storm), limits).await;
     assert!(matches!(
         judged.outcome.as_ref().unwrap_err().kind,
-        FaultKind::Budget { what: "host_calls", limit: 50, .. }
+        FaultKind::Budget {
+            what: "host_calls",
+            limit: 50,
+            ..
+        }
     ));
     assert_eq!(judged.receipt.host_calls, 51);
 
@@ -256,7 +322,10 @@ async fn host_calls_are_counted_and_capped() {
         "(call $setting (i32.const 0) (i32.const 60000) (i32.const 16)) {}",
         verdict("0", "")
     ));
-    let limits = Limits { host_call_bytes: 1_000, ..Limits::default() };
+    let limits = Limits {
+        host_call_bytes: 1_000,
+        ..Limits::default()
+    };
     let judged = judge(&load(&host, &huge), limits).await;
     assert!(judged.outcome.is_err(), "{:?}", judged.outcome);
     still_serves(&host).await;
@@ -277,14 +346,25 @@ async fn a_call_that_nobody_waits_for_ends_and_frees_its_place() {
     let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx))).await;
     assert!(polled.is_pending());
     drop(waiting);
-    assert_eq!(judge(&good, Limits::default()).await.outcome.unwrap().reward, 1.0);
+    assert_eq!(
+        judge(&good, Limits::default())
+            .await
+            .outcome
+            .unwrap()
+            .reward,
+        1.0
+    );
 }
 
 #[tokio::test]
 async fn the_wall_limit_ends_a_call_that_has_cpu_left() {
     let host = host();
     let plugin = load_fast(&host, &Fixture::body(LOOP));
-    let limits = Limits { wall_ms: 30, cpu_ticks: 1_000_000, ..Limits::default() };
+    let limits = Limits {
+        wall_ms: 30,
+        cpu_ticks: 1_000_000,
+        ..Limits::default()
+    };
     let judged = judge(&plugin, limits).await;
     assert_eq!(
         judged.outcome.unwrap_err().kind,

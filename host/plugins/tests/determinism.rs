@@ -1,6 +1,13 @@
 //! Promise: in the deterministic profile the same input gives the same verdict and costs the same
 //! fuel, and one call leaves nothing behind for the next.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
 mod common;
 
 use clawhost_plugins::{Grants, Limits, Outcome, Profile, embedded};
@@ -10,7 +17,9 @@ use common::{Fixture, call, host, judge, load, trajectory, verdict};
 async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
     let host = host();
     let bytes = embedded("judge-next-state").unwrap();
-    let plugin = host.load("judge-next-state", bytes, &Grants::default()).unwrap();
+    let plugin = host
+        .load("judge-next-state", bytes, &Grants::default())
+        .unwrap();
     assert_eq!(plugin.profile(), Profile::Deterministic);
     for (text, reward) in [
         ("Thanks, that's perfect.", 1.0),
@@ -34,7 +43,10 @@ async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
 async fn both_profiles_agree() {
     let host = host();
     let bytes = embedded("judge-next-state").unwrap();
-    let fast = Grants { profile: Profile::Fast, ..Grants::default() };
+    let fast = Grants {
+        profile: Profile::Fast,
+        ..Grants::default()
+    };
     let fast = host.load("judge", bytes, &fast).unwrap();
     let slow = host.load("judge", bytes, &Grants::default()).unwrap();
     let seen = trajectory("too much bold, redo it please");
@@ -49,7 +61,9 @@ async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
     let host = host();
     let bytes = embedded("judge-next-state").unwrap();
     let plugin = host.load("judge", bytes, &Grants::default()).unwrap();
-    let missing = plugin.score_turn(call(Limits::default()), &trajectory("thanks"), 5).await;
+    let missing = plugin
+        .score_turn(call(Limits::default()), &trajectory("thanks"), 5)
+        .await;
     let fault = missing.outcome.unwrap_err();
     assert!(fault.to_string().contains("invalid-input"), "{fault}");
     let mut silent = trajectory("");
@@ -75,7 +89,14 @@ async fn no_call_sees_what_another_left() {
     };
     let plugin = load(&host, &leaky);
     for _ in 0..20 {
-        assert_eq!(judge(&plugin, Limits::default()).await.outcome.unwrap().reward, 0.0);
+        assert_eq!(
+            judge(&plugin, Limits::default())
+                .await
+                .outcome
+                .unwrap()
+                .reward,
+            0.0
+        );
     }
 }
 

@@ -1,6 +1,13 @@
 //! Promise: what is no plugin, or wants more than it was granted, is refused at load, and the
 //! message says what to do.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
 mod common;
 
 use clawhost_plugins::{Capability, Grants, Kind, PluginError, PluginHost, embedded};
@@ -23,15 +30,27 @@ async fn bytes_that_are_no_component_are_told_apart() {
     let core = wat::parse_str("(module (func (export \"score\")))").unwrap();
     assert_eq!(load_bytes(&host, &core), PluginError::CoreModule);
 
-    assert!(matches!(load_bytes(&host, b"#!/bin/sh\n"), PluginError::NotWasm { .. }));
-    assert!(matches!(load_bytes(&host, b""), PluginError::NotWasm { .. }));
-    assert!(matches!(load_bytes(&host, b"\x7fELF\x02\x01\x01\x00________"), PluginError::Precompiled));
+    assert!(matches!(
+        load_bytes(&host, b"#!/bin/sh\n"),
+        PluginError::NotWasm { .. }
+    ));
+    assert!(matches!(
+        load_bytes(&host, b""),
+        PluginError::NotWasm { .. }
+    ));
+    assert!(matches!(
+        load_bytes(&host, b"\x7fELF\x02\x01\x01\x00________"),
+        PluginError::Precompiled
+    ));
 
     let good = Fixture::reward("0").wasm();
     for cut in [9, 40, good.len() / 2, good.len() - 1] {
         let error = load_bytes(&host, &good[..cut]);
         assert!(
-            matches!(error, PluginError::Damaged { .. } | PluginError::Invalid(_) | PluginError::NoKind { .. }),
+            matches!(
+                error,
+                PluginError::Damaged { .. } | PluginError::Invalid(_) | PluginError::NoKind { .. }
+            ),
             "cut at {cut}: {error}"
         );
     }
@@ -40,7 +59,10 @@ async fn bytes_that_are_no_component_are_told_apart() {
         *byte = byte.wrapping_mul(31).wrapping_add(i as u8);
     }
     let error = load_bytes(&host, &noise);
-    assert!(matches!(error, PluginError::Damaged { .. } | PluginError::Invalid(_)), "{error}");
+    assert!(
+        matches!(error, PluginError::Damaged { .. } | PluginError::Invalid(_)),
+        "{error}"
+    );
 
     let small = PluginHost::new(clawhost_plugins::HostOptions {
         max_component_bytes: 100,
@@ -49,7 +71,10 @@ async fn bytes_that_are_no_component_are_told_apart() {
     .unwrap();
     assert_eq!(
         load_bytes(&small, &good),
-        PluginError::TooLarge { size: good.len(), limit: 100 }
+        PluginError::TooLarge {
+            size: good.len(),
+            limit: 100
+        }
     );
     still_serves(&host).await;
 }
@@ -78,12 +103,19 @@ async fn an_ungranted_import_is_refused_with_the_line_that_grants_it() {
     };
     assert!(matches!(
         host.load("fixture", &fixture.wasm(), &granted),
-        Err(PluginError::NotAvailable { capability: Capability::Http, .. })
+        Err(PluginError::NotAvailable {
+            capability: Capability::Http,
+            ..
+        })
     ));
 
     // A grant for another build does not count.
     let error = host
-        .load("fixture", &importing("clawhost:plugin/model@0.1.0").wasm(), &granted)
+        .load(
+            "fixture",
+            &importing("clawhost:plugin/model@0.1.0").wasm(),
+            &granted,
+        )
         .unwrap_err();
     assert!(matches!(error, PluginError::OtherDigest { .. }), "{error}");
     still_serves(&host).await;
@@ -114,28 +146,44 @@ async fn model_and_state_need_a_provider() {
 fn strange_imports_versions_and_worlds_are_named() {
     assert_eq!(
         refusal(&importing("wasi:http/outgoing-handler@0.2.0")),
-        PluginError::UnknownImport { name: "wasi:http/outgoing-handler@0.2.0".into() }
+        PluginError::UnknownImport {
+            name: "wasi:http/outgoing-handler@0.2.0".into()
+        }
     );
     assert_eq!(
         refusal(&importing("clawhost:plugin/teleport@0.1.0")),
-        PluginError::UnknownImport { name: "clawhost:plugin/teleport@0.1.0".into() }
+        PluginError::UnknownImport {
+            name: "clawhost:plugin/teleport@0.1.0".into()
+        }
     );
     assert_eq!(
         refusal(&importing("clawhost:plugin/log@0.2.0")),
-        PluginError::OtherVersion { name: "clawhost:plugin/log@0.2.0".into() }
+        PluginError::OtherVersion {
+            name: "clawhost:plugin/log@0.2.0".into()
+        }
     );
     assert_eq!(
         refusal(&importing("clawhost:plugin/sandbox@0.1.0")),
-        PluginError::OutsideWorld { capability: Capability::Sandbox, world: "judge-plugin" }
+        PluginError::OutsideWorld {
+            capability: Capability::Sandbox,
+            world: "judge-plugin"
+        }
     );
-    let exporting = |export| Fixture { export, ..Fixture::reward("0") };
+    let exporting = |export| Fixture {
+        export,
+        ..Fixture::reward("0")
+    };
     assert_eq!(
         refusal(&exporting("clawhost:plugin/judge@0.2.0")),
-        PluginError::OtherVersion { name: "clawhost:plugin/judge@0.2.0".into() }
+        PluginError::OtherVersion {
+            name: "clawhost:plugin/judge@0.2.0".into()
+        }
     );
     assert_eq!(
         refusal(&exporting("acme:tools/judge@0.1.0")),
-        PluginError::NoKind { exports: "acme:tools/judge@0.1.0".into() }
+        PluginError::NoKind {
+            exports: "acme:tools/judge@0.1.0".into()
+        }
     );
     // The right name with another shape.
     assert!(matches!(
@@ -146,16 +194,24 @@ fn strange_imports_versions_and_worlds_are_named() {
         "(component (instance $i) (export \"clawhost:plugin/judge@0.1.0\" (instance $i)))",
     )
     .unwrap();
-    let error = host().load("fixture", &shapeless, &Grants::default()).unwrap_err();
+    let error = host()
+        .load("fixture", &shapeless, &Grants::default())
+        .unwrap_err();
     assert!(matches!(error, PluginError::Mismatch(_)), "{error}");
 }
 
 #[test]
 fn what_can_never_start_is_refused_at_load() {
-    let hungry = Fixture { memory: "8192", ..Fixture::reward("0") };
+    let hungry = Fixture {
+        memory: "8192",
+        ..Fixture::reward("0")
+    };
     let error = refusal(&hungry);
     assert!(
-        matches!(error, PluginError::TooHungry { .. } | PluginError::Invalid(_)),
+        matches!(
+            error,
+            PluginError::TooHungry { .. } | PluginError::Invalid(_)
+        ),
         "{error}"
     );
 }
@@ -167,7 +223,10 @@ fn inspection_says_what_a_component_is() {
     assert_eq!(inspection.kind, Kind::Judge);
     assert_eq!(inspection.contract, "0.1.0");
     assert!(inspection.wired && !inspection.wasi);
-    assert!(inspection.capabilities.iter().all(|c| c.is_harmless()), "{inspection:?}");
+    assert!(
+        inspection.capabilities.iter().all(|c| c.is_harmless()),
+        "{inspection:?}"
+    );
     let plugin = load(&host, &Fixture::reward("1"));
     assert_eq!(plugin.imports(), ["clawhost:plugin/types@0.1.0"]);
     assert_eq!(plugin.digest().len(), 64);

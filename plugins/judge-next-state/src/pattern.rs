@@ -16,9 +16,9 @@ pub(crate) struct Match {
 
 /// The first match of `pattern` at or after word `from`.
 pub(crate) fn find(pattern: &str, sentence: &Sentence, from: usize) -> Option<Match> {
-    let items: Vec<&str> = pattern.split(' ').collect();
-    (from..=sentence.words.len())
-        .find_map(|start| match_items(&items, sentence, start).map(|end| Match { start, end }))
+    (from..=sentence.words.len()).find_map(|start| {
+        match_items(Some(pattern), sentence, start).map(|end| Match { start, end })
+    })
 }
 
 /// Whether the pattern occurs anywhere in the sentence.
@@ -26,11 +26,15 @@ pub(crate) fn occurs(pattern: &str, sentence: &Sentence) -> bool {
     find(pattern, sentence, 0).is_some()
 }
 
-fn match_items(items: &[&str], sentence: &Sentence, at: usize) -> Option<usize> {
-    let Some((item, rest)) = items.split_first() else {
+fn match_items(items: Option<&str>, sentence: &Sentence, at: usize) -> Option<usize> {
+    let Some(items) = items else {
         return Some(at);
     };
-    match *item {
+    let (item, rest) = match items.split_once(' ') {
+        Some((item, rest)) => (item, Some(rest)),
+        None => (items, None),
+    };
+    match item {
         "^" => (at == 0).then(|| match_items(rest, sentence, at))?,
         "$" => (at == sentence.words.len()).then(|| match_items(rest, sentence, at))?,
         gap if gap.starts_with('_') => {
@@ -48,11 +52,11 @@ fn match_items(items: &[&str], sentence: &Sentence, at: usize) -> Option<usize> 
                 None => (word, false),
             };
             let here = sentence.word(at);
-            if here.is_empty() && alternatives.split('|').any(|one| one == "$") {
-                return match_items(rest, sentence, at);
+            if here.is_empty() {
+                let may_end = alternatives.split('|').any(|one| one == "$");
+                return (may_end || optional).then(|| match_items(rest, sentence, at))?;
             }
-            if !here.is_empty()
-                && is_one_of(alternatives, here)
+            if is_one_of(alternatives, here)
                 && let Some(end) = match_items(rest, sentence, at + 1)
             {
                 return Some(end);

@@ -105,8 +105,7 @@ fn exit_code(text: &str) -> Option<Sign> {
         let Some((_, after)) = lower.split_once(name) else {
             continue;
         };
-        let after = after
-            .trim_start_matches(|c: char| matches!(c, '"' | '\'' | ':' | '=' | ' ' | '\t' | '('));
+        let after = after.trim_start_matches(['"', '\'', ':', '=', ' ', '\t', '(']);
         let after = after.strip_prefix("of ").unwrap_or(after);
         let number: String = after
             .chars()

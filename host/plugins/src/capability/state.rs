@@ -17,7 +17,7 @@ const MAX_VALUE: usize = 256 << 10;
 const MAX_PAGE: usize = 1_000;
 
 /// Whose state it is. Two plugins, or two runs, never see each other's keys.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StateScope {
     /// Name of the plugin.
     pub plugin: String,

@@ -42,14 +42,18 @@ impl Fixture {
     }
 
     pub fn wasm(&self) -> Vec<u8> {
-        let text = TEMPLATE
+        wat::parse_str(self.text()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The component as text.
+    pub fn text(&self) -> String {
+        TEMPLATE
             .replace("%IMPORTS%", &self.imports)
             .replace("%INSTANCE%", &self.instance)
             .replace("%CORE%", &self.core)
             .replace("%BODY%", &self.body)
             .replace("%MEMORY%", self.memory)
-            .replace("%EXPORT%", self.export);
-        wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}"))
+            .replace("%EXPORT%", self.export)
     }
 }
 
