@@ -258,7 +258,9 @@ fn judges(config: &Config) -> Result<Vec<Plugin>> {
             "two plugins are called {name}; rename one of the files"
         );
         let bytes = read_plugin(path)?;
-        judges.push(load(&name, &bytes)?);
+        let judge = load(&name, &bytes)
+            .with_context(|| format!("--plugin {} cannot be used", path.display()))?;
+        judges.push(judge);
     }
     Ok(judges)
 }

@@ -192,10 +192,11 @@ fn training(shared: &Shared) -> Result<Vec<Figure>> {
 fn plugins(shared: &Shared) -> Result<Vec<Figure>> {
     const NAME: &str = "judge-next-state";
     let component = clawhost_plugins::embedded(NAME).context("the embedded judge is missing")?;
+    let options = HostOptions::default();
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let mut rounds = Vec::new();
     for _ in 0..shared.rounds {
-        let calls = judge_calls(component, &HostOptions::default(), Effort::default());
+        let calls = judge_calls(component, &options, Effort::default());
         rounds.push(runtime.block_on(calls)?);
     }
     // Rounds make the same measurements in the same order.

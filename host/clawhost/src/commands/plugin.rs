@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_plugins::{HostOptions, PluginHost};
 
@@ -37,7 +37,9 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<ExitCode> {
     match &args.command {
         PluginCommand::Inspect { file, json } => {
             let bytes = read_plugin(file)?;
-            let found = PluginHost::new(HostOptions::default())?.inspect(&bytes)?;
+            let found = PluginHost::new(HostOptions::default())?
+                .inspect(&bytes)
+                .with_context(|| format!("{} cannot be used", file.display()))?;
             if *json {
                 say_json(&found)?;
             } else {
