@@ -23,7 +23,7 @@ pub(crate) struct ConfigArgs {
 
 /// Runs the command.
 pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode> {
-    let mut config = Config::load(args.config.as_deref())?;
+    let mut config = Config::load(args.config.as_deref(), None)?;
     for key in &mut config.keys {
         if !key.secret.starts_with("env:") {
             key.secret = "(not shown)".to_owned();

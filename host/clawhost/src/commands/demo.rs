@@ -120,19 +120,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
 
 /// The configuration of both servers: the file's, or what suits the model that is served.
 fn config(args: &DemoArgs) -> Result<Config> {
-    let mut config = match (&args.config, &args.model) {
-        (None, Some(dir)) => {
-            let mut model = toml::Table::new();
-            model.insert("dir".to_owned(), dir.display().to_string().into());
-            let mut root = toml::Table::new();
-            root.insert("model".to_owned(), model.into());
-            Config::parse(&toml::to_string(&root)?)?
-        }
-        (file, _) => Config::load(file.as_deref())?,
-    };
-    if let Some(dir) = &args.model {
-        config.model.dir = Some(dir.clone());
-    }
+    let mut config = Config::load(args.config.as_deref(), args.model.as_deref())?;
     config.server.host = "127.0.0.1".to_owned();
     config.server.port = 0;
     config.keys = Vec::new();

@@ -54,14 +54,7 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// The configuration with the flags on top.
     pub(crate) fn effective(&self) -> Result<Config> {
-        let mut config = match (&self.config, &self.model) {
-            // What suits the embedded policy must not apply to another model.
-            (None, Some(dir)) => Config::parse(&model_only(dir)?)?,
-            (file, _) => Config::load(file.as_deref())?,
-        };
-        if let Some(dir) = &self.model {
-            config.model.dir = Some(dir.clone());
-        }
+        let mut config = Config::load(self.config.as_deref(), self.model.as_deref())?;
         if self.adapter.is_some() {
             config.model.adapter.clone_from(&self.adapter);
         }
@@ -87,14 +80,6 @@ impl RunArgs {
         config.validate()?;
         Ok(config)
     }
-}
-
-fn model_only(dir: &std::path::Path) -> Result<String> {
-    let mut model = toml::Table::new();
-    model.insert("dir".to_owned(), dir.display().to_string().into());
-    let mut root = toml::Table::new();
-    root.insert("model".to_owned(), model.into());
-    Ok(toml::to_string(&root)?)
 }
 
 /// Runs the command.
