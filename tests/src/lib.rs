@@ -1,1 +1,32 @@
 //! The promises of clawhost, one file each.
+//!
+//! Every file beside this package's manifest shows one promise over real HTTP, with a real model, real
+//! components and a real journal on disk. Here are the few builders that they share; none of them knows
+//! what is promised.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `server` | a server inside the test, with a data directory of its own |
+//! | `client` | chat requests, whole and streamed, and what came back |
+//! | `process` | the `clawhost` command as a process that can be killed |
+//! | `scripted` | a checkpoint whose replies are known |
+//! | `waiting` | waiting for a condition, never for a time |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
+
+mod client;
+mod process;
+mod scripted;
+mod server;
+mod waiting;
+
+pub use client::{Answer, Chat, Client, Stream, Streamed, Talk, assistant, system, user};
+pub use process::{Command, Ended, Process, become_clawhost};
+pub use scripted::Script;
+pub use server::{Running, configuration};
+pub use waiting::{PATIENCE, until};

@@ -1,0 +1,106 @@
+//! A request that is sent again is a retry: its reply is a sibling of the first, never a judgement on it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
+
+use clawhost_journal::{JudgingState, TurnState};
+use clawhost_tests::Running;
+use serde_json::json;
+
+#[tokio::test]
+async fn the_same_request_twice_gives_siblings() {
+    let running = Running::start().await;
+    let talk = running.talk();
+    let question = "Sam has 12 apples and gives 5 away. How many are left?";
+    let first = talk.request(question).send().await;
+    let again = talk.request(question).send().await;
+    assert_eq!(first.session(), again.session());
+    let (first, again) = (running.turn(first.turn()), running.turn(again.turn()));
+    assert_ne!(first.id, again.id);
+    assert_eq!(first.group, again.group);
+    assert_eq!(first.request_digest, again.request_digest);
+    assert_eq!(again.matched["decision"], "retry", "{}", again.matched);
+    assert_eq!(again.parent, first.parent);
+    for turn in [&first, &again] {
+        assert_eq!(turn.next_state, None, "asking again is not feedback");
+        assert_eq!(turn.judging, JudgingState::Waiting);
+    }
+    let told = running.explain(again.id).await;
+    assert_eq!(told["siblings"], json!([first.id]), "{told}");
+}
+
+#[tokio::test]
+async fn a_retry_within_a_conversation_judges_the_turn_before_once() {
+    let running = Running::start().await;
+    let mut talk = running.talk();
+    let opening = talk
+        .say("A box holds 4 pens. How many pens do 3 boxes hold?")
+        .await;
+    let complaint = "That's wrong. Please do it again.";
+    let answers = [
+        talk.request(complaint).send().await,
+        talk.request(complaint).send().await,
+        talk.request(complaint).send().await,
+    ];
+    let turns: Vec<_> = answers.iter().map(|a| running.turn(a.turn())).collect();
+    for turn in &turns {
+        assert_eq!(turn.session.to_string(), opening.session());
+        assert_eq!(turn.parent, Some(opening.turn()));
+        assert_eq!(turn.group, turns[0].group);
+        assert_eq!(turn.next_state, None);
+    }
+    let judged = running.judged(opening.turn()).await;
+    assert_eq!(judged.judging, JudgingState::Done);
+    running.settled().await;
+    assert_eq!(
+        running.journal().verdicts(opening.turn()).unwrap().len(),
+        1,
+        "three identical complaints are one"
+    );
+    assert_eq!(
+        running.journal().samples_of(opening.turn()).unwrap().len(),
+        1
+    );
+
+    // The conversation goes on from the second of the three replies: that one is judged, its siblings are not.
+    talk.note(complaint, answers[1].text());
+    let thanks = talk.say("Thanks, perfect!").await;
+    assert_eq!(thanks.session(), opening.session());
+    let chosen = running.turn(thanks.turn()).parent.unwrap();
+    let same_text = |turn: &&clawhost_journal::TurnRecord| {
+        turn.completion.as_ref().unwrap().reply["content"] == answers[1].text()
+    };
+    assert!(turns.iter().filter(same_text).any(|turn| turn.id == chosen));
+    running.judged(chosen).await;
+    for turn in turns.iter().filter(|turn| turn.id != chosen) {
+        let turn = running.turn(turn.id);
+        assert_eq!(turn.judging, JudgingState::Waiting);
+        assert!(running.journal().samples_of(turn.id).unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_retry_of_a_reply_that_was_cut_takes_its_place() {
+    let running = Running::start().await;
+    let mut talk = running.talk();
+    let question = "Write me something about 7 red kites.";
+    // Hot enough that it goes on for a long time.
+    let endless = json!({"temperature": 2.0, "max_tokens": 20_000, "session_id": "cut"});
+    let mut stream = talk.request(question).with(endless).stream().await;
+    let cut = stream.turn();
+    stream.next_text().await.unwrap().unwrap();
+    drop(stream);
+    assert_eq!(running.ended(cut).await.state, TurnState::Aborted);
+    talk = talk.with(json!({"session_id": "cut"}));
+    let again = talk.say(question).await;
+    let thanks = talk.say("Thanks!").await;
+    let (cut, again) = (running.turn(cut), running.turn(again.turn()));
+    assert_eq!(cut.session, again.session);
+    assert_eq!(running.turn(thanks.turn()).parent, Some(again.id));
+    running.judged(again.id).await;
+    let told = running.explain(cut.id).await;
+    assert_eq!(told["trained"], false);
+    assert!(told["why"].as_str().unwrap().contains("cut"), "{told}");
+}

@@ -1,0 +1,146 @@
+//! The `clawhost` command as a process of its own, which can be killed.
+//!
+//! A test of this package is not told where the binary is, and it might be an old one. So the test
+//! executable runs itself again: each file that needs a process holds a test which does nothing but call
+//! [`become_clawhost`], and the child is told to run exactly that test.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ExitCode, Stdio};
+use std::thread::JoinHandle;
+
+/// Name of the test that every file with processes has.
+const TEST: &str = "clawhost_process";
+/// Holds the arguments as a JSON list.
+const ARGUMENTS: &str = "CLAWHOST_TEST_ARGS";
+/// What the test harness prints before a test.
+const BANNER: &str = "running 1 test";
+
+/// The body of the test `clawhost_process`: in a child it runs `clawhost` and ends the process with its
+/// exit code; in an ordinary run of the tests it does nothing.
+pub fn become_clawhost() {
+    let Ok(arguments) = std::env::var(ARGUMENTS) else {
+        return;
+    };
+    let arguments: Vec<String> = serde_json::from_str(&arguments).unwrap();
+    let words = std::iter::once("clawhost".to_owned()).chain(arguments);
+    let code = clawhost::main_with(words.map(OsString::from));
+    let code = (0..=u8::MAX).find(|number| ExitCode::from(*number) == code);
+    std::process::exit(code.map_or(255, i32::from));
+}
+
+/// A command line to run.
+pub struct Command(std::process::Command);
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Command {
+    /// `clawhost` with these arguments.
+    pub fn new<S: AsRef<str>>(arguments: &[S]) -> Self {
+        let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                TEST,
+                "--exact",
+                "--nocapture",
+                "--quiet",
+                "--test-threads=1",
+            ])
+            .env(ARGUMENTS, serde_json::to_string(&arguments).unwrap())
+            .env_remove("CLAWHOST_API_KEY")
+            .env_remove("CLAWHOST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self(command)
+    }
+
+    /// Runs it in this directory.
+    #[must_use]
+    pub fn within(mut self, directory: &Path) -> Self {
+        self.0.current_dir(directory);
+        self
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> Ended {
+        let output = self.0.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let stdout = text(output.stdout);
+        let said = stdout.trim_start().strip_prefix(BANNER);
+        Ended {
+            code: output.status.code(),
+            stdout: said.unwrap().trim_start_matches('\n').to_owned(),
+            stderr: text(output.stderr),
+        }
+    }
+
+    /// Starts `clawhost run` and waits until it is up; none when it ended before that.
+    pub fn serve(mut self) -> Option<Process> {
+        let mut child = self.0.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut stderr = child.stderr.take().unwrap();
+        let complaints = std::thread::spawn(move || {
+            let mut said = String::new();
+            stderr.read_to_string(&mut said).unwrap();
+            said
+        });
+        let url = lines.map_while(Result::ok).find_map(|line| {
+            let mut words = line.split([' ', ',']);
+            let url = words.find(|word| word.starts_with("http://"))?;
+            Some(url.trim_end_matches("/v1").to_owned())
+        });
+        let process = Process {
+            url: url.unwrap_or_default(),
+            child,
+            complaints: Some(complaints),
+        };
+        // Without an address there is only an end, which dropping it waits for.
+        (!process.url.is_empty()).then_some(process)
+    }
+}
+
+/// A server in a process of its own; dropping it kills it.
+pub struct Process {
+    /// Its address.
+    pub url: String,
+    child: Child,
+    complaints: Option<JoinHandle<String>>,
+}
+
+impl Process {
+    /// Kills it as `kill -9` does and waits until it is gone; returns what it said on standard error.
+    pub fn kill(mut self) -> String {
+        self.end();
+        let complaints = self.complaints.take().map(JoinHandle::join);
+        complaints.unwrap().unwrap()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn is_gone(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,136 @@
+//! A server inside the test process, on a free port, over a data directory that goes away with it.
+
+use clawhost::config::Config;
+use clawhost::serve::{Server, Settings};
+use clawhost_journal::{
+    Journal, JudgingState, SampleRecord, SampleState, TurnId, TurnRecord, TurnState,
+};
+use clawhost_policy::Engine;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::client::{Client, Talk};
+use crate::waiting::until;
+
+/// The embedded policy and the embedded judge; steps of two samples, or of one that waited for 0.2 s.
+///
+/// # Panics
+/// When the configuration does not parse.
+pub fn configuration() -> Config {
+    Config::parse(
+        "[server]\nport = 0\n[training]\nbatch = 2\nmin_batch = 1\nmax_wait_seconds = 0.2\n",
+    )
+    .unwrap()
+}
+
+/// A server that is up.
+pub struct Running {
+    /// The server.
+    pub server: Server,
+    /// A client of it.
+    pub client: Client,
+    /// Its data directory.
+    pub data: TempDir,
+}
+
+impl Running {
+    /// Starts with [`configuration`].
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// Starts with a changed [`configuration`].
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let data = TempDir::new().unwrap();
+        let mut config = configuration();
+        config.server.data = data.path().to_owned();
+        change(&mut config);
+        let server = Server::start(Settings::from(config)).await.unwrap();
+        Self {
+            client: Client::new(server.url()),
+            server,
+            data,
+        }
+    }
+
+    /// Its record.
+    pub fn journal(&self) -> &Journal {
+        self.server.journal()
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> &Engine {
+        self.server.engine()
+    }
+
+    /// A new conversation.
+    pub fn talk(&self) -> Talk {
+        Talk::new(&self.client)
+    }
+
+    /// A turn as recorded.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn turn(&self, turn: TurnId) -> TurnRecord {
+        self.journal()
+            .turn(turn)
+            .unwrap()
+            .unwrap_or_else(|| panic!("turn {turn} is not recorded"))
+    }
+
+    /// Waits for a condition.
+    pub async fn until<T>(&self, what: &str, ready: impl FnMut() -> Option<T>) -> T {
+        until(self.journal(), what, ready).await
+    }
+
+    /// Waits until a turn is no longer being generated.
+    pub async fn ended(&self, turn: TurnId) -> TurnRecord {
+        self.until("the turn has ended", || {
+            Some(self.turn(turn)).filter(|record| record.state != TurnState::Generating)
+        })
+        .await
+    }
+
+    /// Waits until a turn was judged.
+    pub async fn judged(&self, turn: TurnId) -> TurnRecord {
+        self.until("the turn is judged", || {
+            let record = self.turn(turn);
+            matches!(record.judging, JudgingState::Done | JudgingState::Skipped).then_some(record)
+        })
+        .await
+    }
+
+    /// Waits until the sample of a turn was part of a step.
+    pub async fn trained(&self, turn: TurnId) -> SampleRecord {
+        self.until("the turn has trained", || {
+            let samples = self.journal().samples_of(turn).unwrap();
+            samples
+                .into_iter()
+                .find(|sample| sample.state == SampleState::Trained)
+        })
+        .await
+    }
+
+    /// Waits until nothing is left to judge and no sample to train.
+    pub async fn settled(&self) {
+        self.until("judging and training have nothing to do", || {
+            let counts = self.journal().counts().unwrap();
+            let none = |left: Option<&u64>| left.is_none_or(|left| *left == 0);
+            (none(counts.judging.get(&JudgingState::Ready))
+                && none(counts.samples.get(&SampleState::Queued))
+                && !self.server.training().snapshot().running)
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// What `/v1/turns/{id}/explain` says.
+    pub async fn explain(&self, turn: TurnId) -> Value {
+        let told = self.client.get(&format!("/v1/turns/{turn}/explain")).await;
+        told.ok().clone()
+    }
+}
