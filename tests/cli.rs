@@ -1,0 +1,251 @@
+//! The command line: help that teaches, and failures of one sentence that say what to do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use clawhost::config::Config;
+use clawhost_journal::Journal;
+use clawhost_tests::{Command, Ended, become_clawhost};
+use tempfile::TempDir;
+
+#[test]
+fn clawhost_process() {
+    become_clawhost();
+}
+
+fn clawhost(arguments: &[&str]) -> Ended {
+    Command::new(arguments).run()
+}
+
+/// Names below `Commands:` in a help text.
+fn commands(help: &str) -> Vec<String> {
+    help.lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| line.starts_with("  "))
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Looks at the help of a command and of all below it; returns how many there are.
+fn teaches(path: &[&str]) -> usize {
+    let ended = clawhost(&[path, &["--help"]].concat());
+    assert_eq!(ended.code, Some(0), "{path:?}: {ended:?}");
+    assert!(
+        ended.stdout.contains("Example"),
+        "{path:?}: {}",
+        ended.stdout
+    );
+    assert_eq!(ended.stderr, "");
+    let below = commands(&ended.stdout);
+    let counts = below.iter().map(|name| teaches(&[path, &[name]].concat()));
+    1 + counts.sum::<usize>()
+}
+
+#[test]
+fn the_help_of_every_command_shows_an_example() {
+    let count = teaches(&[]);
+    assert!(count >= 10, "only {count} commands were found");
+}
+
+#[test]
+fn wrong_usage_ends_with_code_2_and_names_what_is_wrong() {
+    let rows: [(&[&str], &str); 6] = [
+        (&["run", "--prot", "1"], "--port"),
+        (&["run", "--port", "seventy"], "seventy"),
+        (&["run", "--port", "70000"], "65535"),
+        (&["rum"], "run"),
+        (&["explain"], "TURN"),
+        (&[], "Usage"),
+    ];
+    for (arguments, named) in rows {
+        let ended = clawhost(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
+        assert!(
+            ended.stderr.contains(named),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+/// Runs a command that must fail with one sentence which holds all of `parts`.
+fn fails(within: &Path, arguments: &[&str], parts: &[&str]) {
+    let ended = Command::new(arguments).within(within).run();
+    let said = ended.stderr.trim_end();
+    assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+    assert!(said.starts_with("clawhost: "), "{arguments:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    for part in parts {
+        assert!(
+            said.contains(part),
+            "{arguments:?} does not say {part}: {said}"
+        );
+    }
+    for internal in ["panicked", "Os {", "RUST_BACKTRACE", "Error("] {
+        assert!(!said.contains(internal), "{arguments:?}: {said}");
+    }
+    assert_eq!(ended.stdout, "");
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named_with_what_to_do() {
+    let dir = TempDir::new().unwrap();
+    let within = dir.path();
+    std::fs::create_dir(within.join("empty")).unwrap();
+    std::fs::write(within.join("notes.txt"), "hello").unwrap();
+    std::fs::write(within.join("core.wasm"), b"\0asm\x01\0\0\0").unwrap();
+    fails(
+        within,
+        &["run", "--port", "0", "--model", "nowhere"],
+        &["--model nowhere", "config.json"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--model", "empty"],
+        &["empty", "config.json"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--adapter", "empty"],
+        &["--adapter empty", "adapter_config.json"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--plugin", "judge.wasm"],
+        &["judge.wasm", ".wasm component"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--plugin", "notes.txt"],
+        &["--plugin notes.txt", "not WebAssembly", "component"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--plugin", "core.wasm"],
+        &[
+            "--plugin core.wasm",
+            "core module",
+            "wasm-tools component new",
+        ],
+    );
+    fails(
+        within,
+        &["plugin", "inspect", "notes.txt"],
+        &["notes.txt", "not WebAssembly"],
+    );
+    fails(
+        within,
+        &["run", "--config", "clawhost.toml"],
+        &["cannot read", "clawhost.toml"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--host", "0.0.0.0"],
+        &["key"],
+    );
+    for command in ["status", "export", "explain"] {
+        let mut arguments = vec![command];
+        if command == "explain" {
+            arguments.push("1");
+        }
+        fails(
+            within,
+            &[&arguments[..], &["--data", "nowhere"]].concat(),
+            &["nowhere"],
+        );
+    }
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(
+        dir.path().join("clawhost.toml"),
+        "[training]\nbatch = 4\n[training.optimizer]\nlearning_rat = 1.0\n",
+    )
+    .unwrap();
+    for arguments in [
+        &["run", "--config", "clawhost.toml"][..],
+        &["config", "--config", "clawhost.toml"],
+    ] {
+        let ended = Command::new(arguments).within(dir.path()).run();
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        for part in [
+            "clawhost.toml",
+            "line 4",
+            "learning_rat",
+            "did you mean `learning_rate`",
+        ] {
+            assert!(ended.stderr.contains(part), "{}", ended.stderr);
+        }
+    }
+    std::fs::write(
+        dir.path().join("clawhost.toml"),
+        "[training]\nbatch = 4\nmin_batch = 5\n",
+    )
+    .unwrap();
+    fails(
+        dir.path(),
+        &["run", "--config", "clawhost.toml"],
+        &["training.min_batch = 5"],
+    );
+}
+
+#[test]
+fn a_port_in_use_and_a_data_directory_in_use_say_so() {
+    let dir = TempDir::new().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    fails(
+        dir.path(),
+        &["run", "--port", &port],
+        &[&format!("127.0.0.1:{port}"), "--port"],
+    );
+    let data = dir.path().join("data");
+    let held = Journal::open(&data).unwrap();
+    fails(
+        dir.path(),
+        &["run", "--port", "0", "--data", "data"],
+        &["data", "another"],
+    );
+    drop(held);
+}
+
+#[test]
+fn the_printed_configuration_reads_again() {
+    let dir = TempDir::new().unwrap();
+    let printed = Command::new(&["config"]).within(dir.path()).run();
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    Config::parse(&printed.stdout).unwrap();
+    std::fs::write(dir.path().join("clawhost.toml"), &printed.stdout).unwrap();
+    let again = Command::new(&["config", "--config", "clawhost.toml"])
+        .within(dir.path())
+        .run();
+    assert_eq!(again.stdout, printed.stdout);
+}
+
+#[test]
+fn a_secret_is_not_printed() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(
+        dir.path().join("clawhost.toml"),
+        "[[keys]]\nname = \"mine\"\nsecret = \"hunter2hunter2\"\n",
+    )
+    .unwrap();
+    let printed = Command::new(&["config", "--config", "clawhost.toml"])
+        .within(dir.path())
+        .run();
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    assert!(printed.stdout.contains("mine"));
+    assert!(!format!("{printed:?}").contains("hunter2"));
+}
