@@ -439,6 +439,64 @@ const TALK_2: &[(&str, f32)] = &[
     ("he's a poodle", 0.0),
 ];
 
+const STUDENT_3: &[(&str, f32)] = &[
+    ("Oh awesome, that's super clear", 1.0),
+    ("Thank you very much for your help today", 1.0),
+    ("Yup, that does it", 1.0),
+    ("I think that's good, thanks", 1.0),
+    ("okay cool, I'll copy that down", 1.0),
+    ("This is so much nicer, thank you!", 1.0),
+    ("Thanks, that sounds like how I talk", 1.0),
+    (
+        "Great! Question 3: a book costs 9 dollars. How much do 4 books cost?",
+        1.0,
+    ),
+    ("That's a good way of putting it", 1.0),
+    ("I'm happy with this one", 1.0),
+    ("Save that under math homework, please", 1.0),
+    ("Yes! Just like that.", 1.0),
+    ("alright thanks, bye", 1.0),
+    ("Ok got it. How do plants make food?", 1.0),
+    ("not too long, not too short, perfect", 1.0),
+    ("The formatting makes it obvious I didn't write it", -1.0),
+    ("Can we try it without all those dots?", -1.0),
+    ("Please, no more bullet lists", -1.0),
+    ("I need it in normal sentences", -1.0),
+    ("Ew, why is everything bold", -1.0),
+    ("Could I get that as a regular paragraph?", -1.0),
+    ("Sorry but that's way too fancy", -1.0),
+    ("Hmm not really, can you word it differently?", -1.0),
+    ("looks copy pasted from a bot", -1.0),
+    ("you used bold again", -1.0),
+    ("I'd get in trouble handing this in", -1.0),
+    ("thank you but it's too much like an AI answer", -1.0),
+    ("Just write it like I'm talking to a friend", -1.0),
+    ("I asked you not to use lists", -1.0),
+    ("That answer is off by one", -1.0),
+    ("did you even read the question?", -1.0),
+    ("The math is wrong", -1.0),
+    ("OK but shorter", -1.0),
+    ("Can you drop the numbering and just explain it?", -1.0),
+    ("That's not how my teacher does it", -1.0),
+    ("what do you mean by subtract", 0.0),
+    ("let me read it", 0.0),
+];
+
+const TEACHER_3: &[(&str, f32)] = &[
+    ("Could you soften this a little?", -1.0),
+    ("This would upset her", -1.0),
+    ("I want it to be more personal, use her name", -1.0),
+    ("Not enough detail for me to use", -1.0),
+    ("Please say which step was right", -1.0),
+    ("It lacks any encouragement", -1.0),
+    ("Sounds like a robot grading, be human", -1.0),
+    ("Rewrite, but start with something he did well", -1.0),
+    ("That's much friendlier, I'll use it", 1.0),
+    ("Nice, that's just the tone I was after", 1.0),
+    ("Good and specific. Keep it.", 1.0),
+    ("Thanks, she will love reading that", 1.0),
+];
+
 fn turn(before: &str, reply: &str, next: &str) -> Turn {
     Turn::new(
         vec![
@@ -478,7 +536,14 @@ fn every_labelled_turn_is_judged_as_labelled() {
     wrong.extend(wrong_ones(STUDENT_2, HOMEWORK, HOMEWORK_REPLY));
     wrong.extend(wrong_ones(TEACHER_2, GRADING, GRADING_REPLY));
     wrong.extend(wrong_ones(TALK_2, CHAT, CHAT_REPLY));
-    let total = STUDENT.len() + TEACHER.len() + TALK.len();
+    wrong.extend(wrong_ones(STUDENT_3, HOMEWORK, HOMEWORK_REPLY));
+    wrong.extend(wrong_ones(TEACHER_3, GRADING, GRADING_REPLY));
+    let total: usize = [
+        STUDENT, TEACHER, TALK, STUDENT_2, TEACHER_2, TALK_2, STUDENT_3, TEACHER_3,
+    ]
+    .iter()
+    .map(|cases| cases.len())
+    .sum();
     assert!(
         wrong.is_empty(),
         "{} of {total} wrong:\n{}",

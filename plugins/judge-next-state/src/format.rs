@@ -3,6 +3,7 @@
 
 use clawhost_sdk::Vote;
 
+use crate::lexicon::class;
 use crate::pattern::find;
 use crate::praise::is_object_of_praise;
 use crate::request::Asked;
@@ -16,6 +17,7 @@ const WISHES: &[&str] = &[
     "don't|not|stop number|numbering|list|listing|bullet|bold|bolding|format|formatting @it|everything|things|stuff|every|words|the|your",
     "not a|the fan of _3 @format",
     "tired|sick of _3 @format",
+    "why _3 @format",
     "enough|what's|why|again with|all|so|the _3 @format",
     "so|too|that|this|very much|many|heavy _2 @format",
     "too|so|overly|over|very|heavily formatted|structured|bulleted|bolded",
@@ -24,9 +26,11 @@ const WISHES: &[&str] = &[
     "not in|as|a|like|with _2 @format",
     "all|these|those|the _1 @format _1 @be|look|make|makes|aren't|isn't _2 @bad|much|unneeded|distract|hard|too|necessary|needed|weird|silly|like|fake|off|childish",
     "full of _2 @format",
-    "@format @format? everywhere|again|please",
+    "@format _1 everywhere|again|please",
     "doesn't|don't|shouldn't need|have|look|be|contain _2 @format",
     "@seem _3 like|as _4 @machine",
+    "@seem _3 from|by|off _2 @machine",
+    "@format _2 makes|make|made|gives|give @it _3 obvious|clear|away|fake|hard|worse",
     "@seem|so|too|very|obviously|clearly|really|totally @very? @machine",
     "ai|machine|computer|bot|robot|chatgpt generated|written|ish|like|look|sounding|style|vibe|vibes|speak|slop|made",
     "teacher|professor|boss|people|they|anyone|everyone _3 know|notice|tell|think|suspect|see _4 @machine|cheated|copied",
@@ -52,6 +56,7 @@ const WISHES: &[&str] = &[
     "needs|need|lacks|lacking|missing|misses _3 detail|details|examples|example|specifics|praise|warmth|encouragement|reasons|reason|explanation|evidence|work|something",
     "be|sound|make|being|stay|keep @it? _3 kind|nice|specific|friendly|gentle|warm|encouraging|polite|brief|short|concise|simple|plain|natural|human|casual|positive|constructive|supportive|clear|honest|careful",
     "write @it? _1 in|kind|warmly|kindly|nicely|simply|plainly|specifically|naturally",
+    "tell|see|notice|know|obvious|clear|think _3 @machine _1 wrote|did|made|does|writes|written|generated|helped",
     "tone _1 @it? down|up",
     "dumb|water @it down",
     "say|mention|start|begin|add|include|open|lead|point|praise|acknowledge|note _3 something|nice|positive|kind|good|praise|compliment|encouragement|strengths|strength|well|right|specific|example|examples|reason|reasons|details|detail",
@@ -116,10 +121,10 @@ fn is_conceded(sentence: &Sentence, end: usize) -> bool {
         .find(|at| matches!(sentence.word(*at), "but" | "however" | "yet"));
     turn.is_some_and(|turn| {
         (turn..sentence.words.len()).any(|at| {
-            crate::lexicon::class("good", sentence.word(at))
+            class("good", sentence.word(at))
                 && !(1..=2).any(|back| {
                     at.checked_sub(back)
-                        .is_some_and(|at| crate::lexicon::class("not", sentence.word(at)))
+                        .is_some_and(|at| class("not", sentence.word(at)))
                 })
         })
     })
@@ -169,8 +174,8 @@ fn is_fulfilled(sentence: &Sentence, at: usize) -> bool {
                 | "is"
         )
     });
-    let comparative = crate::lexicon::class("more", sentence.word(at))
+    let comparative = class("more", sentence.word(at))
         || (at..sentence.words.len().min(at + 4))
-            .any(|i| crate::lexicon::class("more", sentence.word(i)) && sentence.word(i) != "less");
+            .any(|i| class("more", sentence.word(i)) && sentence.word(i) != "less");
     states && comparative && !asks
 }

@@ -2,7 +2,7 @@
 
 use clawhost_sdk::Vote;
 
-use crate::lexicon::{BAD, GOOD, NOT, PHRASES};
+use crate::lexicon::{BLAME, PRAISE, blame, class, praise};
 use crate::pattern::find;
 use crate::speech::{Sentence, Speech};
 
@@ -31,8 +31,8 @@ struct Remark {
 /// Votes on the tone. Politeness around a wish for a change is no praise, so with `wants_change`
 /// only blame counts.
 pub(crate) fn vote(speech: &Speech, wants_change: bool) -> Option<Vote> {
-    let mut praise: Vec<(f32, String)> = Vec::new();
-    let mut blame: Vec<(f32, String)> = Vec::new();
+    let mut praised: Vec<(f32, String)> = Vec::new();
+    let mut blamed: Vec<(f32, String)> = Vec::new();
     for sentence in &speech.sentences {
         let turn = last_turn(sentence);
         let opens_with_concession =
@@ -51,24 +51,24 @@ pub(crate) fn vote(speech: &Speech, wants_change: bool) -> Option<Vote> {
                 remark.weight
             };
             if weight > 0.0 {
-                praise.push((weight, remark.words));
+                praised.push((weight, remark.words));
             } else if weight < 0.0 {
-                blame.push((-weight, remark.words));
+                blamed.push((-weight, remark.words));
             }
         }
     }
     let sum = |side: &[(f32, String)]| side.iter().map(|(weight, _)| weight).sum::<f32>();
-    let (up, down) = (sum(&praise), sum(&blame));
+    let (up, down) = (sum(&praised), sum(&blamed));
     if down >= ENOUGH && down >= up * 0.6 {
         return Some(Vote::new(
             -1.0,
-            format!("the user complains: {}", quoted(&blame)),
+            format!("the user complains: {}", quoted(&blamed)),
         ));
     }
     if up >= ENOUGH && up > down && !wants_change {
         return Some(Vote::new(
             1.0,
-            format!("the user is pleased: {}", quoted(&praise)),
+            format!("the user is pleased: {}", quoted(&praised)),
         ));
     }
     None
@@ -111,7 +111,7 @@ fn is_neutral_question(sentence: &Sentence) -> bool {
 fn remarks(sentence: &Sentence) -> Vec<Remark> {
     let mut used = vec![false; sentence.words.len()];
     let mut found = Vec::new();
-    for (pattern, weight) in PHRASES {
+    for (pattern, weight) in BLAME.iter().chain(PRAISE) {
         let mut from = 0;
         while let Some(hit) = find(pattern, sentence, from) {
             from = hit.start + 1;
@@ -143,14 +143,8 @@ fn remarks(sentence: &Sentence) -> Vec<Remark> {
             continue;
         }
         let word = sentence.word(at);
-        let weight = |table: &[(&str, f32)]| {
-            table
-                .iter()
-                .find(|(known, _)| *known == word)
-                .map(|(_, weight)| *weight)
-        };
         let negated = is_negated(sentence, at);
-        let weight = match (weight(GOOD), weight(BAD)) {
+        let weight = match (praise(word), blame(word)) {
             (Some(good), _) if negated => -good,
             (Some(good), _) => good,
             (None, Some(bad)) if negated => 0.5 * bad,
@@ -182,7 +176,7 @@ fn is_negated(sentence: &Sentence, at: usize) -> bool {
             return false;
         }
         let word = sentence.word(place);
-        if NOT.contains(&word) {
+        if class("not", word) {
             return sentence.word(place + 1) != "only";
         }
         if word == "no" && back <= 2 {

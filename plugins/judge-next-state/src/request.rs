@@ -2,7 +2,7 @@
 
 use clawhost_sdk::Vote;
 
-use crate::lexicon::NOT;
+use crate::lexicon::class;
 use crate::pattern::{find, occurs};
 use crate::praise::is_object_of_praise;
 use crate::repetition::{content_words, numbers};
@@ -63,6 +63,10 @@ const CHANGE: &[&str] = &[
     "do|write|say|give|solve|explain|answer|try|make|put|phrase|tell|calculate|run|build|grade|comment @it? _2 again|over|differently|anew|afresh",
     "again|anew please $",
     "^ again $",
+    "@it differently|otherwise",
+    "word|phrase @it",
+    "but|just|and @more $",
+    "try|do|have|get|see|read @it|one without|with|in|as",
     "^ once|one more|again time? please? $",
     "one more time|try|attempt|go|shot",
     "once more|again",
@@ -183,14 +187,14 @@ fn affirmed(wish: &str, sentence: &Sentence) -> Option<String> {
     let mut from = 0;
     while let Some(hit) = find(wish, sentence, from) {
         from = hit.start + 1;
-        let own = NOT.contains(&sentence.word(hit.start));
+        let own = class("not", sentence.word(hit.start));
         let denied = (1..=4).any(|back| {
             hit.start.checked_sub(back).is_some_and(|at| {
                 let word = sentence.word(at);
                 let paused = (at + 1..=hit.start)
                     .any(|i| sentence.words.get(i).is_some_and(|word| word.after_pause));
                 let says_no =
-                    NOT.contains(&word) || (word == "no" && sentence.word(at + 1) == "need");
+                    class("not", word) || (word == "no" && sentence.word(at + 1) == "need");
                 says_no
                     && !paused
                     && !matches!(
@@ -235,18 +239,26 @@ fn announcement(speech: &Speech) -> Option<String> {
 }
 
 fn is_about_the_reply(sentence: &Sentence) -> bool {
-    occurs(
-        "you mean|meant|said|say|get|got|wrote|did|do that|it",
-        sentence,
-    ) || occurs(
-        "explain|what|why|how|understand|about|in _3 step|part|line|sentence|number|point @number|one|two|three|first|second|third|last",
-        sentence,
-    ) || occurs(
-        "your answer|reply|response|explanation|comment|feedback",
-        sentence,
-    ) || (sentence.is_question
-        && sentence.words.len() <= 5
-        && occurs("why|how|what|it|that", sentence))
+    let short = sentence.words.len() < 8;
+    let points_at_it = short
+        && (occurs("@it|your|there|did", sentence)
+            || occurs("you mean|read|check|say|said|get", sentence));
+    points_at_it
+        || occurs(
+            "you mean|meant|said|say|get|got|wrote|did|do that|it",
+            sentence,
+        )
+        || occurs(
+            "explain|what|why|how|understand|about|in _3 step|part|line|sentence|number|point @number|one|two|three|first|second|third|last",
+            sentence,
+        )
+        || occurs(
+            "your answer|reply|response|explanation|comment|feedback",
+            sentence,
+        )
+        || (sentence.is_question
+            && sentence.words.len() <= 5
+            && occurs("why|how|what|it|that", sentence))
 }
 
 /// A task whose words or numbers are new.
@@ -256,11 +268,11 @@ fn is_fresh_task(speech: &Speech, text: &str, before: &str, reply: &str) -> bool
     }
     let looks_like_a_task = speech.sentences.iter().any(|sentence| {
         sentence.is_question
-            || crate::lexicon::class("task", sentence.word(0))
+            || class("task", sentence.word(0))
             || (matches!(
                 sentence.word(0),
                 "please" | "i" | "ok" | "okay" | "great" | "thanks"
-            ) && crate::lexicon::class("task", sentence.word(1)))
+            ) && class("task", sentence.word(1)))
             || occurs("how many|much|do|can", sentence)
     });
     if !looks_like_a_task || speech.sentences.iter().all(is_about_the_reply) {
@@ -277,15 +289,26 @@ fn is_fresh_task(speech: &Speech, text: &str, before: &str, reply: &str) -> bool
 /// A text or a problem of its own comes along, so a "rewrite" is about that.
 pub(crate) fn brings_material(speech: &Speech, text: &str, before: &str, reply: &str) -> bool {
     let long = text.split_whitespace().count() >= 14;
+    // "redo it: praise first" goes on about the reply; "redo this: ..." brings a text.
     let introduced = text.split_once(':').is_some_and(|(head, tail)| {
-        head.split_whitespace().count() <= 12 && tail.split_whitespace().count() >= 8
+        let last = head.split_whitespace().last().unwrap_or("").to_lowercase();
+        let about_the_reply = matches!(
+            last.as_str(),
+            "it" | "that"
+                | "again"
+                | "comment"
+                | "answer"
+                | "reply"
+                | "them"
+                | "better"
+                | "way"
+                | "over"
+        );
+        head.split_whitespace().count() <= 12
+            && tail.split_whitespace().count() >= if about_the_reply { 25 } else { 8 }
     });
     let problem = has_new_numbers(text, before, reply)
-        && (text.contains('?')
-            || speech
-                .sentences
-                .iter()
-                .any(|s| crate::lexicon::class("task", s.word(0))));
+        && (text.contains('?') || speech.sentences.iter().any(|s| class("task", s.word(0))));
     (long && problem && share_that_is_known(text, before, reply) < 0.75)
         || (introduced && share_that_is_known(text, before, reply) < 0.5)
 }
