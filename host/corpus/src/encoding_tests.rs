@@ -225,7 +225,7 @@ fn conversations_alternate_and_say_something_different() {
         let roles: Vec<Role> = conversation.messages.iter().map(|m| m.role).collect();
         let talk = roles.strip_prefix(&[Role::System]).unwrap_or(&roles);
         assert!(
-            (2..=8).contains(&talk.len()) && talk.len() % 2 == 0,
+            (2..=8).contains(&talk.len()) && talk.len().is_multiple_of(2),
             "{roles:?}"
         );
         for (at, role) in talk.iter().enumerate() {
