@@ -6,8 +6,9 @@
 )]
 
 use clawhost_journal::{JudgingState, TurnState};
-use clawhost_tests::Running;
+use clawhost_tests::{Running, Script};
 use serde_json::json;
+use tempfile::TempDir;
 
 #[tokio::test]
 async fn the_same_request_twice_gives_siblings() {
@@ -83,23 +84,31 @@ async fn a_retry_within_a_conversation_judges_the_turn_before_once() {
 
 #[tokio::test]
 async fn a_retry_of_a_reply_that_was_cut_takes_its_place() {
-    let running = Running::start().await;
-    let mut talk = running.talk();
-    let question = "Write me something about 7 red kites.";
-    // Hot enough that it goes on for a long time.
-    let endless = json!({"temperature": 2.0, "max_tokens": 20_000, "session_id": "cut"});
-    let mut stream = talk.request(question).with(endless).stream().await;
+    let model = TempDir::new().unwrap();
+    let scripts = [
+        Script::endless('L', "la "),
+        Script::reply('!', &["Any time."]),
+    ];
+    Script::save(&scripts, model.path());
+    let running = Running::with(|config| config.model.dir = Some(model.path().to_owned())).await;
+    // Long enough that nobody who leaves after the first word has heard it all.
+    let mut talk = running.talk().with(json!({"max_tokens": 4000}));
+    let question = "Sing me something L";
+    let mut stream = talk.request(question).stream().await;
     let cut = stream.turn();
     stream.next_text().await.unwrap().unwrap();
     drop(stream);
     assert_eq!(running.ended(cut).await.state, TurnState::Aborted);
-    talk = talk.with(json!({"session_id": "cut"}));
+
     let again = talk.say(question).await;
     let thanks = talk.say("Thanks!").await;
     let (cut, again) = (running.turn(cut), running.turn(again.turn()));
-    assert_eq!(cut.session, again.session);
+    assert_eq!(again.matched["decision"], "retry", "{}", again.matched);
+    assert_eq!((&cut.session, &cut.group), (&again.session, &again.group));
+    assert_eq!(cut.next_state, None);
     assert_eq!(running.turn(thanks.turn()).parent, Some(again.id));
     running.judged(again.id).await;
+    assert!(running.journal().verdicts(cut.id).unwrap().is_empty());
     let told = running.explain(cut.id).await;
     assert_eq!(told["trained"], false);
     assert!(told["why"].as_str().unwrap().contains("cut"), "{told}");
