@@ -233,6 +233,8 @@ impl Weights {
             let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu)
                 .map_err(|e| malformed(&e))?;
             let mut slots = weights.tensors_mut(config);
+            // In order of names, so that of several faults always the same one is told.
+            let tensors: BTreeMap<String, Tensor> = tensors.into_iter().collect();
             for (name, tensor) in tensors {
                 let Some(index) = missing.remove(&name) else {
                     continue;
