@@ -689,7 +689,11 @@ pub(crate) mod tests {
             intermediate_size: 81,
             ..tiny()
         };
-        assert!(write(&config).contains("[81, 48]"), "{}", write(&config));
+        assert!(
+            write(&config).contains("down_proj.weight has shape [48, 80]"),
+            "{}",
+            write(&config)
+        );
         std::fs::write(dir.path().join("model.safetensors"), b"not tensors").unwrap();
         assert!(write(&tiny()).contains("model.safetensors"));
     }
