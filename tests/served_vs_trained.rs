@@ -171,7 +171,7 @@ async fn recorded_log_probs_are_what_training_computes() {
         stats.cached_tokens,
         stats.cached_tokens + stats.prefill_tokens
     );
-    assert!(gaps.len() >= 4, "turns of several versions were recorded");
+    assert!(gaps.len() >= 3, "turns of several versions were recorded");
     assert!(stats.cached_tokens > 0 && stats.mean_batch() > 1.0);
     assert!(all.mean() <= 1e-4 && all.max <= 1e-3, "{all:?}");
     assert!(elsewhere.mean() > 1e-2, "{elsewhere:?}");

@@ -111,8 +111,11 @@ async fn conversations_at_the_same_time_stay_apart() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_begins_with_the_same_words_as_another_is_another() {
-    let running = Running::start().await;
+async fn conversations_with_the_same_words_and_the_same_replies_are_told_apart_by_their_instructions()
+ {
+    let model = TempDir::new().unwrap();
+    Script::save(&[Script::reply('!', &["Hello to you."])], model.path());
+    let running = Running::with(|config| config.model.dir = Some(model.path().to_owned())).await;
     let mut talks = Vec::new();
     for name in ["Ben", "Eva"] {
         let mut talk = running.talk();
@@ -122,7 +125,9 @@ async fn a_conversation_that_begins_with_the_same_words_as_another_is_another() 
     }
     assert_ne!(talks[0].1, talks[1].1);
     for (talk, session) in &mut talks {
-        assert_eq!(talk.say("Thanks, bye!").await.session(), *session);
+        let thanks = talk.say("Thanks, bye!").await;
+        let matched = running.turn(thanks.turn()).matched;
+        assert_eq!(thanks.session(), *session, "{matched}");
     }
 }
 
