@@ -1,8 +1,8 @@
 //! Scores a turn from what followed it: what the user wrote next, what the tools answered.
 //!
-//! Five rules vote -1 or +1, or abstain, each with its reason: [`reaction`] reads praise and
-//! complaint, [`request`] what is asked for next (a redo, a save, something new), [`format`] wishes
-//! about the form of the reply, [`repetition`] sees the same request again, [`tools`] reads results
+//! Five rules vote -1 or +1, or abstain, each with its reason: `reaction` reads praise and
+//! complaint, `request` what is asked for next (a redo, a save, something new), `format` wishes
+//! about the form of the reply, `repetition` sees the same request again, `tools` reads results
 //! of tools. The majority is the reward; no vote, or a draw, is a neutral 0. Where nothing followed
 //! at all there is no verdict.
 //!
