@@ -61,7 +61,8 @@ pub(crate) fn about(
         .then(|| "the system message is another one".to_owned())
 }
 
-fn system_text(messages: &[Plain]) -> String {
+/// What all system messages say.
+pub(crate) fn system_text(messages: &[Plain]) -> String {
     let texts: Vec<&str> = messages
         .iter()
         .filter(|message| message.role == Role::System)

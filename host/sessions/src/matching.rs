@@ -2,8 +2,9 @@
 //!
 //! From its last assistant message backwards, a request is searched for a reply of ours. Each reply found names
 //! candidates; the one whose request agrees best with the history in front of the reply wins, then the same key, then
-//! the same user or trace, then one that nobody has continued yet, then the newest. A short reply ("OK") proves little
-//! by itself: without an agreeing history it is no match. It never crosses from one key or user to another.
+//! the same user or trace, then the same system message, then one that nobody has continued yet, then the newest. A
+//! short reply ("OK") proves little by itself: without an agreeing history it is no match. It never crosses from one
+//! key or user to another.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashSet;
@@ -12,6 +13,7 @@ use clawhost_journal::{SessionId, TurnHit, TurnRecord};
 use serde_json::{Value, json};
 
 use crate::anchor::{anchor, short};
+use crate::doubt::system_text;
 use crate::error::SessionError;
 use crate::history::{Agreement, agreement};
 use crate::lookup::{Asker, HITS, Lookup, is_open, trail_of};
@@ -61,6 +63,9 @@ struct Candidate {
     hit: TurnHit,
     turn: TurnRecord,
     agreement: Agreement,
+    /// Clients change system messages at will, so another one speaks against nothing; the same one decides
+    /// between equals.
+    same_system: bool,
     open: bool,
 }
 
@@ -152,8 +157,10 @@ impl Search {
                 continue;
             };
             self.compared += 1;
-            let agreement = agreement(history, &plain_all(list(&turn.messages)));
+            let asked = plain_all(list(&turn.messages));
+            let agreement = agreement(history, &asked);
             candidates.push(Candidate {
+                same_system: system_text(history) == system_text(&asked),
                 open: open(&hit),
                 hit,
                 turn,
@@ -182,7 +189,7 @@ impl Search {
 
 impl Candidate {
     /// Everything that speaks for a candidate, save time. The lesser is the better one.
-    fn evidence(&self, asker: &Asker<'_>) -> (Reverse<u32>, Reverse<u32>, bool, bool) {
+    fn evidence(&self, asker: &Asker<'_>) -> (Reverse<u32>, Reverse<u32>, bool, bool, bool) {
         // Thousandths: a float sum of equal parts must not decide between equals.
         let thousandths = |share: f32| Reverse((share * 1000.0).round() as u32);
         (
@@ -190,6 +197,7 @@ impl Candidate {
             thousandths(self.agreement.of_turn),
             !asker.same_key(&self.hit),
             !asker.same_user_or_trace(&self.hit),
+            !self.same_system,
         )
     }
 
@@ -279,6 +287,8 @@ fn tie(asker: &Asker<'_>, best: &Candidate, second: &Candidate) -> Option<String
         "the key decided"
     } else if a.3 != b.3 {
         "the user or trace decided"
+    } else if a.4 != b.4 {
+        "the system message decided"
     } else if best.open != second.open {
         "the one that was not continued yet was taken"
     } else {
