@@ -86,7 +86,7 @@ const SPECIFIC: Check = Check {
 };
 const TERSE: Check = Check {
     name: "terse",
-    passes: |_, reply| words(reply) <= 9,
+    passes: |_, reply| words(reply) <= 14,
 };
 const LONG: Check = Check {
     name: "long",

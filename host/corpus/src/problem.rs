@@ -6,7 +6,7 @@
 
 use crate::dice::Dice;
 use crate::phrase::{Slots, say, say_one};
-use crate::scenes::{Operation, PEOPLE, SCENES, Scene};
+use crate::scenes::{BARE_SCENES, Operation, PEOPLE, SCENES, Scene};
 use crate::words::{CONTAINERS, DAYS, PLACES, Split, another_name, draw_thing, name};
 
 /// A problem as it is asked, and what is needed to answer it and to check an answer.
@@ -35,6 +35,16 @@ impl Problem {
     /// model of this size learns its sums by heart, and what it never saw it does not know.
     pub fn random(dice: &mut Dice, split: Split) -> Self {
         let scene = dice.weighted(SCENES).unwrap_or(SCENE_OF_LAST_RESORT);
+        Self::of(scene, dice, split)
+    }
+
+    /// Draws a calculation without a story.
+    pub(crate) fn bare(dice: &mut Dice, split: Split) -> Self {
+        let scene = dice.weighted(BARE_SCENES).unwrap_or(SCENE_OF_LAST_RESORT);
+        Self::of(scene, dice, split)
+    }
+
+    fn of(scene: &'static Scene, dice: &mut Dice, split: Split) -> Self {
         let (a, b, answer) = numbers(dice, scene, split);
         let who = name(dice, split);
         let friend = another_name(dice, split, &who);

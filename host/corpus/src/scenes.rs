@@ -157,6 +157,14 @@ pub(crate) const SCENES: &[(f64, &Scene)] = &[
     (2.0, &BARE_SHARE),
 ];
 
+/// Calculations without a story.
+pub(crate) const BARE_SCENES: &[(f64, &Scene)] = &[
+    (3.0, &BARE_ADD),
+    (3.0, &BARE_SUBTRACT),
+    (2.0, &BARE_TIMES),
+    (1.5, &BARE_SHARE),
+];
+
 const GAINED: Scene = Scene {
     key: 0,
     operation: Operation::Add,

@@ -1,6 +1,9 @@
 //! Comments on a student's answer in three manners. The first words show the manner, and the verdict
-//! is always right. It comes after the calculation: a model of this size cannot tell whether 18 is
-//! right before it has written down what is.
+//! is always right.
+//!
+//! Every comment repeats the student's number, then calculates, then judges. A model of this size
+//! cannot tell whether 18 is right before it has written down what is, and it tells best when the
+//! two numbers stand close together.
 
 use super::work::{Grading, Mistake};
 use crate::dice::Dice;
@@ -21,18 +24,20 @@ pub enum Manner {
 pub fn grading_reply(grading: &Grading, manner: Manner, dice: &mut Dice) -> String {
     let slots = grading.clauses(dice);
     match manner {
-        Manner::Cold => say_one(
-            if grading.mistake == Mistake::None {
-                COLD_RIGHT
-            } else {
-                COLD_WRONG
-            },
-            &slots,
-            dice,
-        ),
+        Manner::Cold => cold(grading, &slots, dice),
         Manner::Kind => kind(grading, slots, dice),
         Manner::Thorough => thorough(grading, &slots, dice),
     }
+}
+
+fn cold(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
+    let verdicts = match grading.mistake {
+        Mistake::None => COLD_RIGHT,
+        Mistake::Slip | Mistake::WrongOperation => COLD_WRONG,
+    };
+    [COLD_QUOTES, COLD_SUMS, verdicts]
+        .map(|part| say_one(part, slots, dice))
+        .join(" ")
 }
 
 fn kind(grading: &Grading, mut slots: Slots, dice: &mut Dice) -> String {
@@ -53,37 +58,49 @@ fn kind(grading: &Grading, mut slots: Slots, dice: &mut Dice) -> String {
 }
 
 fn thorough(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
-    let verdict = match grading.mistake {
+    let verdicts = match grading.mistake {
         Mistake::None => THOROUGH_RIGHT,
         Mistake::Slip => THOROUGH_SLIP,
         Mistake::WrongOperation => THOROUGH_OPERATION,
     };
-    [THOROUGH_TASK, THOROUGH_REASON, verdict, THOROUGH_END]
-        .map(|part| say_one(part, slots, dice))
-        .join(" ")
+    [
+        THOROUGH_TASK,
+        THOROUGH_METHOD,
+        THOROUGH_QUOTES,
+        THOROUGH_SUMS,
+        verdicts,
+        THOROUGH_END,
+    ]
+    .map(|part| say_one(part, slots, dice))
+    .join(" ")
 }
 
+const COLD_QUOTES: &[&str] = &[
+    "{wrong}?",
+    "{wrong}?",
+    "Answer {wrong}.",
+    "You have {wrong}.",
+    "Given: {wrong}.",
+    "The answer is {wrong}?",
+];
+const COLD_SUMS: &[&str] = &["{equation}.", "{equation}.", "{Spoken}."];
 const COLD_RIGHT: &[&str] = &[
-    "{equation}. (Correct|Right|Accepted|Fine|True).",
-    "{equation}. This is (correct|right).",
-    "{equation}. (Correct|Right). Nothing to add.",
-    "{answer}. (Correct|Right|Accepted|Fine|True).",
-    "The answer is {answer}. (Correct|Right|Accepted).",
-    "It is {answer}. (Correct|Right|Fine).",
-    "The result is {answer}. (Correct|Right|True).",
-    "{Spoken}. (Correct|Right|Accepted).",
-    "Result {answer}. (Correct|Right).",
+    "Correct.",
+    "Right.",
+    "Accepted.",
+    "Fine.",
+    "True.",
+    "This is correct.",
+    "Correct answer.",
 ];
 const COLD_WRONG: &[&str] = &[
-    "{equation}. (Wrong|Incorrect|False).",
-    "{equation}. This is (wrong|incorrect).",
-    "{equation}. (Wrong|Incorrect). Not {wrong}.",
-    "{answer}. (Wrong|Incorrect|False).",
-    "The answer is {answer}. (Wrong|Incorrect|False).",
-    "It is {answer}. (Wrong|Incorrect|Not {wrong}).",
-    "The result is {answer}. (Wrong|Incorrect|Not {wrong}).",
-    "{Spoken}. (Wrong|Incorrect|False).",
-    "Result {answer}. (Wrong|Incorrect).",
+    "Wrong.",
+    "Incorrect.",
+    "False.",
+    "This is wrong.",
+    "Wrong answer.",
+    "Wrong, it is {answer}.",
+    "Not {wrong}.",
 ];
 const KIND_OPENINGS: &[&str] = &[
     "Thank you for (your work|this answer|showing me this|handing this in), {student}!",
@@ -100,25 +117,22 @@ const UNNAMED_OPENINGS: &[&str] = &[
     "Let us look at it together! (I like your effort.|You put work into this.|)",
 ];
 const KIND_RIGHT: &[&str] = &[
-    "When you {operate}, you get {answer}, and that is (exactly|just) what you have.",
-    "Here {spoken}, and that is your answer, so {noun} was the right step.",
-    "The step is to {operate}: {equation}, and you (did|got) exactly that.",
-    "You need {noun} here, and {equation}, so your steps are right.",
-    "{Spoken}, and that is what you wrote. You (picked|chose) the right step.",
+    "You have {wrong}, and when you {operate} you get {answer}, so (your step is right|both steps are right|every step is right).",
+    "Your answer is {wrong}. Here {spoken}, so you (picked|chose|took) the right step.",
+    "You wrote {wrong}. The step is to {operate}: {equation}, so (your work is right|all is as it should be).",
+    "You found {wrong}. You need {noun} here: {equation}, so your steps are right.",
 ];
 const KIND_SLIP: &[&str] = &[
-    "When you {operate}, you get {answer}, but you have {wrong}. Only the (last step|calculation) slipped.",
-    "Here {spoken}, but you wrote {wrong}. The idea is right, only the (last step|calculation) went wrong.",
-    "The step is to {operate}: {equation}, but you got {wrong}. Look at the (last step|calculation) again.",
-    "You need {noun} here, and {equation}, but you found {wrong}. Just the (last step|calculation) went wrong.",
-    "{Spoken}, but you wrote {wrong}. The (last step|calculation) needs another look.",
+    "You have {wrong}, and when you {operate} you get {answer}, so only the (last step|calculation) (slipped|went wrong).",
+    "Your answer is {wrong}. Here {spoken}, so only the (last step|calculation) (slipped|went wrong).",
+    "You wrote {wrong}. The step is to {operate}: {equation}, so only the (last step|calculation) went wrong.",
+    "You found {wrong}. You need {noun} here: {equation}, so just the (last step|calculation) went wrong.",
 ];
 const KIND_OPERATION: &[&str] = &[
-    "When you {operate}, you get {answer}, but you used {used}. Only the first step went wrong.",
-    "Here {spoken}, but you used {used}. The first step is {noun}, because {reason}.",
-    "The step is to {operate}: {equation}, but you used {used}. Look at the first step again.",
-    "You need {noun} here, and {equation}, but you used {used}. The first step went wrong.",
-    "{Spoken}, but you used {used}. The first step needs another look, because {reason}.",
+    "You have {wrong}, and when you {operate} you get {answer}, so the first step went wrong, it is not {used}.",
+    "Your answer is {wrong}. Here {spoken}, so the first step went wrong, it is {noun} and not {used}.",
+    "You wrote {wrong}. The step is to {operate}: {equation}, so the first step went wrong, because {reason}.",
+    "You found {wrong}. You need {noun} here: {equation}, so the first step went wrong, because {reason}.",
 ];
 const KIND_CLOSINGS_RIGHT: &[&str] = &[
     "(Well done|Great job|Lovely work|Nicely done|Excellent|Wonderful)!",
@@ -141,22 +155,31 @@ const THOROUGH_TASK: &[&str] = &[
     "To begin with the task: {given}.",
     "What is known is this: {given}.",
 ];
-const THOROUGH_REASON: &[&str] = &[
-    "Here {reason}, which calls for {noun}: {equation}.",
-    "The method is {noun}, because {reason}, and {spoken}.",
-    "Because {reason}, one has to {operate}, and {equation}.",
+const THOROUGH_METHOD: &[&str] = &[
+    "Here {reason}, which calls for {noun}.",
+    "The method is {noun}, because {reason}.",
+    "Because {reason}, one has to {operate}.",
+];
+const THOROUGH_QUOTES: &[&str] = &[
+    "The student (wrote|arrived at|has) {wrong}.",
+    "The student's (result|answer) is {wrong}.",
+];
+const THOROUGH_SUMS: &[&str] = &[
+    "We get {equation}.",
+    "In fact {spoken}.",
+    "The calculation is {equation}.",
 ];
 const THOROUGH_RIGHT: &[&str] = &[
-    "The student (wrote|arrived at) {wrong}, which is the same number, so the answer is correct.",
-    "The student's result {wrong} agrees with this, so the answer is correct.",
+    "This is the same number, so the answer is correct.",
+    "The two agree, so the answer is correct.",
 ];
 const THOROUGH_SLIP: &[&str] = &[
-    "The student (wrote|arrived at) {wrong}, which is another number, so the answer is wrong and the calculation has to be done again.",
-    "The student's result {wrong} does not agree with this, so the answer is wrong and the calculation has to be checked.",
+    "This is another number, so the answer is wrong and the calculation has to be done again.",
+    "The two do not agree, so the answer is wrong and the calculation has to be checked.",
 ];
 const THOROUGH_OPERATION: &[&str] = &[
-    "The student (wrote|arrived at) {wrong}, which is another number, because {used} was used, so the answer is wrong.",
-    "The student's result {wrong} does not agree with this, because {used} was used, so the answer is wrong.",
+    "This is another number, because {used} was used, so the answer is wrong.",
+    "The two do not agree, because {used} was used, so the answer is wrong.",
 ];
 const THOROUGH_END: &[&str] = &[
     "The result is therefore {unit}.",

@@ -39,7 +39,7 @@ pub(crate) fn talk(
     shares: &GradingShares,
     turns: usize,
 ) -> Vec<Message> {
-    let mut grading = Grading::random(dice, split);
+    let mut grading = draw(dice, split);
     let mut asked = question(&grading, dice);
     let mut wanted = first_wish(dice, shares);
     if let Some(manner) = wanted {
@@ -78,7 +78,7 @@ pub(crate) fn talk(
             talk.push(Message::user(words));
             talk.push(Message::assistant(answer_thanks(kind, dice)));
         } else if dice.chance(0.5) {
-            grading = Grading::random(dice, split);
+            grading = draw(dice, split);
             talk.push(Message::user(requests::ask_next(&grading, dice)));
             manner = match wanted {
                 Some(manner) => obey(manner, shares, dice),
@@ -92,6 +92,18 @@ pub(crate) fn talk(
     }
     talk
 }
+
+/// A student's answer, or now and then only a calculation to check.
+fn draw(dice: &mut Dice, split: Split) -> Grading {
+    if dice.chance(CHECKS) {
+        Grading::check(dice, split)
+    } else {
+        Grading::random(dice, split)
+    }
+}
+
+/// Share of bare calculations. They are short, so the model sees many verdicts for few tokens.
+const CHECKS: f64 = 0.35;
 
 fn first_wish(dice: &mut Dice, shares: &GradingShares) -> Option<Manner> {
     let rest = (1.0 - shares.want_kind - shares.want_cold - shares.want_thorough).max(0.0);

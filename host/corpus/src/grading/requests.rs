@@ -7,38 +7,32 @@ use crate::phrase::{Slots, say_one};
 
 /// A first message that asks for a comment on `grading`.
 pub(crate) fn ask(grading: &Grading, dice: &mut Dice) -> String {
-    let slots = Slots::new()
-        .with("problem", grading.problem.text())
-        .with("work", grading.work())
-        .with("student", &*grading.student);
-    let please = say_one(PLEASES, &slots, dice);
-    let slots = slots.with("please", please);
-    say_one(
-        if grading.student.is_empty() {
-            UNNAMED_LAYOUTS
-        } else {
-            LAYOUTS
-        },
-        &slots,
-        dice,
-    )
+    let layouts = match grading {
+        Grading { is_check: true, .. } => CHECKS,
+        Grading { student, .. } if student.is_empty() => UNNAMED_LAYOUTS,
+        _ => LAYOUTS,
+    };
+    lay_out(layouts, grading, dice)
 }
 
 /// Asks for the next comment in a talk that is under way.
 pub(crate) fn ask_next(grading: &Grading, dice: &mut Dice) -> String {
-    let slots = Slots::new()
+    let layouts = match grading {
+        Grading { is_check: true, .. } => NEXT_CHECKS,
+        Grading { student, .. } if student.is_empty() => UNNAMED_NEXT_LAYOUTS,
+        _ => NEXT_LAYOUTS,
+    };
+    lay_out(layouts, grading, dice)
+}
+
+fn lay_out(layouts: &[&str], grading: &Grading, dice: &mut Dice) -> String {
+    let mut slots = Slots::new()
         .with("problem", grading.problem.text())
         .with("work", grading.work())
         .with("student", &*grading.student);
-    say_one(
-        if grading.student.is_empty() {
-            UNNAMED_NEXT_LAYOUTS
-        } else {
-            NEXT_LAYOUTS
-        },
-        &slots,
-        dice,
-    )
+    let please = say_one(PLEASES, &slots, dice);
+    slots.set("please", please);
+    say_one(layouts, &slots, dice)
 }
 
 /// A wish for a manner, in words that fit a hint or a request.
@@ -108,6 +102,18 @@ const LAYOUTS: &[&str] = &[
     "Problem: {problem}\n{student}'s answer: {work}\n\n{please}",
     "{please} The problem was: {problem} The student ({student}) wrote: {work}",
     "(Student|Name): {student}\nProblem: {problem}\nAnswer: {work}\n{please}",
+];
+const CHECKS: &[&str] = &[
+    "Is {work} (right|correct|true)?",
+    "(Check|Grade|Comment on|Mark) this: {work}",
+    "{work} (Right or wrong?|Is that right?|True or false?)",
+    "The student wrote {work}. {please}",
+    "{please}\n{work}",
+];
+const NEXT_CHECKS: &[&str] = &[
+    "(And|Now|Next:) {work}",
+    "{work}?",
+    "And is {work} (right|correct)?",
 ];
 const UNNAMED_LAYOUTS: &[&str] = &[
     "{please}\n\nProblem: {problem}\n(Student's answer|Answer|Answer of the student): {work}",

@@ -30,6 +30,8 @@ pub struct Grading {
     pub given_answer: u32,
     /// Whether the student wrote down the calculation.
     pub shows_working: bool,
+    /// Only a calculation to check; see [`Grading::check`].
+    pub(crate) is_check: bool,
     used: Operation,
     text: String,
 }
@@ -43,57 +45,66 @@ impl Grading {
             false => String::new(),
         };
         let shows_working = dice.chance(0.85);
-        let drawn = dice.weighted(&[
+        let mistake = dice.weighted(&[
             (0.45, Mistake::None),
             (0.33, Mistake::Slip),
             (0.22, Mistake::WrongOperation),
         ]);
-        let (mistake, used, given_answer) = match drawn {
-            Some(Mistake::WrongOperation) => match wrong_operation(&problem) {
-                // Without working nobody can see that the operation was wrong.
-                Some((used, result)) if shows_working => (Mistake::WrongOperation, used, result),
-                _ => (Mistake::Slip, problem.operation, slip(problem.answer, dice)),
-            },
-            Some(Mistake::Slip) => (Mistake::Slip, problem.operation, slip(problem.answer, dice)),
-            _ => (Mistake::None, problem.operation, problem.answer),
+        // Without working nobody can see that the operation was wrong.
+        let mixed_up = wrong_operation(&problem).filter(|_| shows_working);
+        let (mistake, used, given_answer) = match (mistake, mixed_up) {
+            (Some(Mistake::None), _) => (Mistake::None, problem.operation, problem.answer),
+            (Some(Mistake::WrongOperation), Some((used, result))) => {
+                (Mistake::WrongOperation, used, result)
+            }
+            _ => (Mistake::Slip, problem.operation, slip(problem.answer, dice)),
         };
-        let mut slots = problem.clauses(dice);
-        slots.set(
-            "working",
-            format!(
-                "{} {} {} = {given_answer}",
-                problem.a,
-                used.sign(),
-                problem.b
-            ),
-        );
-        slots.set("wrong", given_answer.to_string());
-        slots.set(
-            "unit",
-            if problem.things.is_empty() {
-                given_answer.to_string()
-            } else {
-                format!("{given_answer} {}", problem.things)
-            },
-        );
-        let text = say_one(
-            if shows_working {
-                WITH_WORKING
-            } else {
-                BARE_RESULT
-            },
-            &slots,
-            dice,
-        );
+        let forms = if shows_working {
+            WITH_WORKING
+        } else {
+            BARE_RESULT
+        };
         Self {
             problem,
             student,
             mistake,
             given_answer,
             shows_working,
+            is_check: false,
             used,
-            text,
+            text: String::new(),
         }
+        .written(forms, dice)
+    }
+
+    /// Draws a calculation to check, "12 + 7 = 18": nobody's, without a story.
+    pub(crate) fn check(dice: &mut Dice, split: Split) -> Self {
+        let problem = Problem::bare(dice, split);
+        let (mistake, given_answer) = match dice.chance(0.5) {
+            true => (Mistake::None, problem.answer),
+            false => (Mistake::Slip, slip(problem.answer, dice)),
+        };
+        let (student, used) = (String::new(), problem.operation);
+        Self {
+            problem,
+            student,
+            mistake,
+            given_answer,
+            shows_working: true,
+            is_check: true,
+            used,
+            text: String::new(),
+        }
+        .written(&["{working}"], dice)
+    }
+
+    /// With the answer as the student writes it, in one of `forms`.
+    fn written(mut self, forms: &[&str], dice: &mut Dice) -> Self {
+        let mut slots = self.clauses(dice);
+        let things = &self.problem.things;
+        slots.set("unit", format!("{} {things}", self.given_answer).trim_end());
+        self.text = say_one(forms, &slots, dice);
+        self
     }
 
     /// The student's answer as it was handed in.
