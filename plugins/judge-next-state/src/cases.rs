@@ -508,7 +508,7 @@ fn turn(before: &str, reply: &str, next: &str) -> Turn {
     )
 }
 
-fn wrong_ones(cases: &[(&str, f32)], before: &str, reply: &str) -> Vec<String> {
+pub(crate) fn wrong_ones(cases: &[(&str, f32)], before: &str, reply: &str) -> Vec<String> {
     cases
         .iter()
         .filter_map(|(next, expected)| {

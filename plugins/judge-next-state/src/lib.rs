@@ -12,6 +12,7 @@
 mod cleaning;
 mod format;
 mod lexicon;
+mod order;
 mod pattern;
 mod praise;
 mod reaction;
@@ -22,6 +23,8 @@ mod tools;
 
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
+mod order_cases;
 
 use clawhost_sdk::{Judge, PluginError, Role, Trajectory, Turn, Verdict, Vote};
 
@@ -81,15 +84,18 @@ fn votes_on_speech(text: &str, turn: &Turn, reply: &str) -> Vec<Vote> {
         return Vec::new();
     }
     let before = cleaning::spoken(&turn.last_request(), "");
-    let repetition = repetition::vote(text, &before, reply);
-    let asked = request::read(&speech, text, &before, reply);
-    let format = format::vote(&speech, asked.asked);
+    let orders = order::Orders::read(&speech);
+    let repetition =
+        repetition::vote(text, &before, reply).filter(|_| !orders.differ_from(&speech, &before));
+    let asked = request::read(&speech, &orders, text, &before, reply);
+    let remarks = orders.left_out(&speech);
+    let format = format::vote(&remarks, asked.asked);
     let wants_change =
         repetition.is_some() || format.is_some() || asked.asked == request::Asked::ForChange;
     let own_words = if request::brings_material(&speech, text, &before, reply) {
-        speech.without_material()
+        remarks.without_material()
     } else {
-        speech
+        remarks
     };
     let reaction = reaction::vote(&own_words, wants_change);
     let complains = wants_change || reaction.as_ref().is_some_and(|vote| vote.score < 0.0);

@@ -3,6 +3,7 @@
 use clawhost_sdk::Vote;
 
 use crate::lexicon::class;
+use crate::order::Orders;
 use crate::pattern::{find, occurs};
 use crate::praise::is_object_of_praise;
 use crate::repetition::{content_words, numbers};
@@ -150,9 +151,22 @@ const NEW: &[&str] = &[
 ];
 
 /// Reads what is asked for.
-pub(crate) fn read(speech: &Speech, text: &str, before: &str, reply: &str) -> Request {
+pub(crate) fn read(
+    speech: &Speech,
+    orders: &Orders,
+    text: &str,
+    before: &str,
+    reply: &str,
+) -> Request {
     let brings_material = brings_material(speech, text, before, reply);
-    let change = || speech.sentences.iter().find_map(change_asked_for);
+    let change = || {
+        speech
+            .sentences
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| !orders.is_in(*number))
+            .find_map(|(_, sentence)| change_asked_for(sentence))
+    };
     let keep = || {
         speech
             .sentences
@@ -163,7 +177,7 @@ pub(crate) fn read(speech: &Speech, text: &str, before: &str, reply: &str) -> Re
         (Asked::ForChange, words)
     } else if let Some(words) = keep() {
         (Asked::ToKeep, words)
-    } else if let Some(words) = announcement(speech) {
+    } else if let Some(words) = orders.words(speech).or_else(|| announcement(speech)) {
         (Asked::ForSomethingNew, words)
     } else if brings_material {
         (Asked::ForSomethingNew, String::new())

@@ -20,6 +20,13 @@ pub(crate) fn class(name: &str, word: &str) -> bool {
         "task" => TASK,
         "adverb" => ADVERB,
         "next" => NEXT,
+        "edit" => EDIT,
+        "sequence" => SEQUENCE,
+        "lead" => LEAD,
+        "preposition" => PREPOSITION,
+        "part" => PART,
+        "thing" => THING,
+        "listing" => LISTING,
         "file" => return holds(FILE, word) || is_file_name(word),
         "number" => return word.starts_with(|c: char| c.is_ascii_digit()),
         _ => return false,
@@ -155,3 +162,42 @@ const NEXT: &str = "\
 /// Where one keeps a text.
 const FILE: &str = "\
     file notes disk notebook document folder doc clipboard drive desktop journal";
+
+/// Verbs that change a text or the world, depending on their object.
+const EDIT: &str = "\
+    remove delete drop cut add include insert mention move replace erase discard clear rename copy \
+    archive cancel close undo revert swap merge split sort put turn set strip attach append";
+
+/// Words that put one order after another.
+const SEQUENCE: &str = "\
+    now next then also afterwards finally lastly";
+
+/// Words after which an order begins.
+const LEAD: &str = "\
+    please you just and ok okay alright so let's to right well";
+
+/// Words that end the object of an order.
+const PREPOSITION: &str = "\
+    from to in into on onto at about of for with by under before after between called named and \
+    because so if when that's";
+
+/// What only a reply has: pieces of its text, and what can be wrong with or lacking in it.
+const PART: &str = "\
+    answer answers reply response explanation comment comments feedback wording tone style remark \
+    remarks sentence sentences paragraph paragraphs part parts opening ending version text words \
+    word phrase phrases line lines bit joke jokes greeting adjective adjectives mistake mistakes \
+    error errors typo typos spelling grammar punctuation detail details example examples reason \
+    reasons reasoning praise encouragement warmth context evidence depth specifics positivity \
+    criticism colour colours color colors commas parentheses brackets quotes beginning first last \
+    rest some";
+
+/// What is kept outside a reply.
+const THING: &str = "\
+    file files folder folders email emails mail inbox calendar meeting meetings appointment \
+    appointments event events reminder reminders alarm alarms timer timers contact contacts invoice \
+    invoices account accounts subscription booking reservation flight hotel branch repo repository \
+    server database backup backups password";
+
+/// Parts of a form that are things as well, once they have a name: "the shopping list".
+const LISTING: &str = "\
+    list lists table tables note notes section sections title item items entry entries step steps";
