@@ -1,7 +1,8 @@
-//! Generated bindings of the host interfaces that this build provides.
+//! Generated bindings of the contract: the host interfaces that this build provides and the
+//! interfaces that plugins export.
 //!
-//! One module for all worlds, so that there is one generated `Message`; the worlds map their
-//! imports here. Generated names never leave the crate.
+//! One module for all worlds, so that there is one generated `Message`. A component exports one of
+//! the interfaces; its world module looks up that one alone. Generated names never leave the crate.
 
 #![allow(
     missing_docs,
@@ -26,10 +27,21 @@ wasmtime::component::bindgen!({
             import clawhost:plugin/context@0.1.0;
             import clawhost:plugin/model@0.1.0;
             import clawhost:plugin/state@0.1.0;
+            import clawhost:plugin/http@0.1.0;
+            export clawhost:plugin/judge@0.1.0;
+            export clawhost:plugin/group-judge@0.1.0;
+            export clawhost:plugin/hint-extractor@0.1.0;
+            export clawhost:plugin/loss@0.1.0;
+            export clawhost:plugin/advantage@0.1.0;
+            export clawhost:plugin/environment@0.1.0;
         }
     ",
     world: "clawhost:host/wired",
     imports: { default: async | trappable },
+    exports: { default: async },
 });
 
 pub use clawhost::plugin::{context, log, model, state, types};
+pub use exports::clawhost::plugin::{
+    advantage, environment, group_judge, hint_extractor, judge, loss,
+};

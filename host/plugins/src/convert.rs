@@ -109,15 +109,18 @@ pub(crate) fn verdict_from_guest(verdict: guest::Verdict) -> Verdict {
             })
             .collect(),
         rationale: verdict.rationale,
-        metrics: verdict
-            .metrics
-            .into_iter()
-            .map(|metric| Metric {
-                name: metric.name,
-                value: metric.value,
-            })
-            .collect(),
+        metrics: metrics_from_guest(verdict.metrics),
     }
+}
+
+pub(crate) fn metrics_from_guest(metrics: Vec<guest::Metric>) -> Vec<Metric> {
+    metrics
+        .into_iter()
+        .map(|metric| Metric {
+            name: metric.name,
+            value: metric.value,
+        })
+        .collect()
 }
 
 pub(crate) fn error_from_guest(error: guest::PluginError) -> (PluginErrorKind, String) {

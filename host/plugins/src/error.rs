@@ -86,9 +86,6 @@ pub enum PluginError {
         /// The import or export.
         name: String,
     },
-    /// A kind that this build cannot call.
-    #[error("the component is a {0} plugin; this build runs judge plugins only")]
-    NotWired(Kind),
     /// An import outside the contract.
     #[error(
         "the component imports {name}, which this host does not offer; components may import clawhost:plugin@0.1 and plain WASI 0.2 (cli, clocks, filesystem, io, random, sockets)"

@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+use crate::kind::Kind;
+
 /// A call that gave no result.
 #[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
 #[error("{kind}")]
@@ -103,6 +105,17 @@ pub enum FaultKind {
         /// What happened.
         message: String,
     },
+    /// The call does not belong to this kind of plugin.
+    #[error("a {is} plugin was called as a {wanted} plugin")]
+    WrongKind {
+        /// What the caller wanted.
+        wanted: Kind,
+        /// What the component is.
+        is: Kind,
+    },
+    /// The episode ended with an earlier fault, or was graded or closed.
+    #[error("the episode is over; start another one")]
+    EpisodeOver,
     /// The plugin answered with an error of its own.
     #[error("the plugin reports {kind}: {message}")]
     PluginError {
@@ -156,6 +169,8 @@ impl FaultKind {
             FaultKind::Budget { .. } => "budget",
             FaultKind::Link { .. } => "link",
             FaultKind::Host { .. } => "host",
+            FaultKind::WrongKind { .. } => "wrong-kind",
+            FaultKind::EpisodeOver => "episode-over",
             FaultKind::PluginError { .. } => "plugin-error",
         }
     }

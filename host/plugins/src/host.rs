@@ -6,25 +6,24 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::Component;
 
 use crate::call::CallContext;
+use crate::calls::Export;
 use crate::capability::log::LogRate;
 use crate::capability::model::{ModelClient, ModelGrant};
 use crate::capability::state::{StateGrant, StateStore};
-use crate::conversation::Trajectory;
 use crate::engine::Machine;
 use crate::error::PluginError;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::grants::{Capability, Grants};
 use crate::inspect::{self, Inspection};
+use crate::invoke;
 use crate::kind::Kind;
 use crate::linking;
 use crate::loaded::Loaded;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
-use crate::store::CallState;
 use crate::threads::PluginThreads;
 use crate::verdict::Verdict;
 use crate::walk;
-use crate::worlds::judge::{self, JudgePluginPre};
 
 /// How a host runs its plugins.
 #[derive(Clone, Serialize, Deserialize)]
@@ -134,7 +133,7 @@ impl PluginHost {
         let inspection = inspect::inspect(&component, bytes)?;
         self.permit(name, &inspection, grants)?;
         self.feed(&inspection)?;
-        let calls = link(&machine, &component, &inspection)?;
+        let export = link(&machine, &component, &inspection)?;
         let granted = |capability| inspection.capabilities.contains(&capability);
         let options = &self.inner.options;
         let loaded = Loaded {
@@ -162,7 +161,7 @@ impl PluginHost {
         };
         Ok(Plugin {
             loaded: Arc::new(loaded),
-            calls,
+            export,
         })
     }
 
@@ -292,15 +291,12 @@ fn link(
     machine: &Machine,
     component: &Component,
     inspection: &Inspection,
-) -> Result<Calls, PluginError> {
+) -> Result<Export, PluginError> {
     let mismatch = |error: wasmtime::Error| PluginError::Mismatch(format!("{error:#}"));
     let linker = linking::linker(&machine.engine, inspection)
         .map_err(|error| PluginError::Host(format!("{error:#}")))?;
     let pre = linker.instantiate_pre(component).map_err(mismatch)?;
-    match inspection.kind {
-        Kind::Judge => Ok(Calls::Judge(judge::prepare(pre).map_err(mismatch)?)),
-        other => Err(PluginError::NotWired(other)),
-    }
+    Export::find(inspection.kind, pre).map_err(mismatch)
 }
 
 fn compile(machine: &Machine, bytes: &[u8]) -> Result<Component, PluginError> {
@@ -312,22 +308,20 @@ fn compile(machine: &Machine, bytes: &[u8]) -> Result<Component, PluginError> {
 #[derive(Clone)]
 pub struct Plugin {
     loaded: Arc<Loaded>,
-    calls: Calls,
+    export: Export,
 }
 
-#[derive(Clone)]
-enum Calls {
-    Judge(JudgePluginPre<CallState>),
-}
-
-/// The result of a judge call and its account.
+/// The result of a call and its account.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Judged {
-    /// The verdict, checked, or why there is none.
-    pub outcome: Result<Verdict, Fault>,
+pub struct Called<T> {
+    /// The result, checked, or why there is none.
+    pub outcome: Result<T, Fault>,
     /// What the call cost.
     pub receipt: Receipt,
 }
+
+/// The result of a judge call.
+pub type Judged = Called<Verdict>;
 
 impl Plugin {
     /// Name under which it was loaded.
@@ -355,19 +349,24 @@ impl Plugin {
         self.loaded.profile
     }
 
-    /// Judges `trajectory.turns[turn_index]` in a fresh instance. Dropping the future ends the
-    /// call.
-    pub async fn score_turn(
-        &self,
-        call: CallContext,
-        trajectory: &Trajectory,
-        turn_index: u32,
-    ) -> Judged {
-        let Calls::Judge(pre) = &self.calls;
-        let loaded = Arc::clone(&self.loaded);
-        let (outcome, receipt) =
-            judge::score_turn(loaded, pre.clone(), call, trajectory, turn_index).await;
-        Judged { outcome, receipt }
+    pub(crate) fn export(&self) -> &Export {
+        &self.export
+    }
+
+    pub(crate) fn loaded(&self) -> Arc<Loaded> {
+        Arc::clone(&self.loaded)
+    }
+
+    /// The answer to a call that this kind of plugin does not have.
+    pub(crate) fn wrong_kind<T>(&self, call: &CallContext, wanted: Kind) -> Called<T> {
+        invoke::refused(
+            &self.loaded,
+            call,
+            Fault::new(FaultKind::WrongKind {
+                wanted,
+                is: self.loaded.kind,
+            }),
+        )
     }
 }
 

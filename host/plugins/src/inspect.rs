@@ -34,8 +34,6 @@ pub struct Inspection {
     pub initial_memory_bytes: Option<u64>,
     /// Table elements that its largest table needs to start.
     pub initial_table_elements: Option<u64>,
-    /// This build can call it.
-    pub wired: bool,
 }
 
 /// sha256 in hex.
@@ -76,7 +74,6 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
         wasi: false,
         initial_memory_bytes: None,
         initial_table_elements: None,
-        wired: false,
     };
     for (name, item) in ty.imports(engine) {
         let import = Interface::parse(name);
@@ -146,7 +143,6 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
     };
     inspection.kind = kind;
     inspection.contract = contract;
-    inspection.wired = kind.is_wired();
     if let Some(needs) = component.resources_required() {
         inspection.initial_memory_bytes = Some(needs.max_initial_memory_size.unwrap_or(0));
         inspection.initial_table_elements = Some(needs.max_initial_table_size.unwrap_or(0));

@@ -7,15 +7,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 
 use crate::bindings::types::PluginError as GuestError;
 use crate::call::CallContext;
 use crate::convert;
 use crate::fault::{Fault, FaultKind, PluginErrorKind};
+use crate::host::Called;
 use crate::loaded::Loaded;
 use crate::printable::one_line;
-use crate::profile::Profile;
 use crate::receipt::{Outcome, Receipt};
 use crate::store::CallState;
 
@@ -57,7 +58,7 @@ pub(crate) async fn on_plugin_threads<T, F>(
     loaded: Arc<Loaded>,
     call: CallContext,
     work: F,
-) -> (Result<T, Fault>, Receipt)
+) -> Called<T>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
@@ -65,74 +66,94 @@ where
     let blank = blank_receipt(&loaded, &call);
     let threads = Arc::clone(&loaded.threads);
     match threads.spawn(run(loaded, call, work)).await {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            let fault = Fault::new(FaultKind::Host {
-                message: error.to_string(),
-            });
-            let outcome = Outcome::of(&fault);
-            (Err(fault), Receipt { outcome, ..blank })
-        }
+        Ok(called) => called,
+        Err(error) => with_fault(blank, host_fault(&error.to_string())),
     }
 }
 
-async fn run<T, F>(loaded: Arc<Loaded>, call: CallContext, work: F) -> (Result<T, Fault>, Receipt)
+/// A call that was never run.
+pub(crate) fn refused<T>(loaded: &Loaded, call: &CallContext, fault: Fault) -> Called<T> {
+    with_fault(blank_receipt(loaded, call), fault)
+}
+
+pub(crate) fn with_fault<T>(mut receipt: Receipt, fault: Fault) -> Called<T> {
+    receipt.outcome = Outcome::of(&fault);
+    Called {
+        outcome: Err(fault),
+        receipt,
+    }
+}
+
+pub(crate) fn host_fault(message: &str) -> Fault {
+    Fault::new(FaultKind::Host {
+        message: message.to_owned(),
+    })
+}
+
+async fn run<T, F>(loaded: Arc<Loaded>, call: CallContext, work: F) -> Called<T>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
 {
     let mut receipt = blank_receipt(&loaded, &call);
-    let queued = Instant::now();
-    let Ok(_place) = loaded.machine.places.acquire().await else {
-        let fault = Fault::new(FaultKind::Host {
-            message: "the host is shutting down".to_owned(),
-        });
-        receipt.outcome = Outcome::of(&fault);
-        return (Err(fault), receipt);
+    let (mut store, _place) = match open(&loaded, call, &mut receipt).await {
+        Ok(opened) => opened,
+        Err(fault) => return with_fault(receipt, fault),
     };
-    receipt.queued_us = micros(queued.elapsed());
+    let (outcome, receipt) = supervise(&mut store, receipt, work).await;
+    Called { outcome, receipt }
+}
 
-    let wall_ms = call.limits.wall_ms;
+/// Waits for a place and opens a store with every limit armed.
+pub(crate) async fn open(
+    loaded: &Arc<Loaded>,
+    call: CallContext,
+    receipt: &mut Receipt,
+) -> Result<(Store<CallState>, OwnedSemaphorePermit), Fault> {
+    let queued = Instant::now();
+    let place = Arc::clone(&loaded.machine.places)
+        .acquire_owned()
+        .await
+        .map_err(|_| host_fault("the host is shutting down"))?;
+    receipt.queued_us = micros(queued.elapsed());
+    let store = arm(loaded, call).map_err(|error| host_fault(&format!("{error:#}")))?;
+    Ok((store, place))
+}
+
+/// Runs work in an armed store to its end or its wall limit, and settles the receipt.
+pub(crate) async fn supervise<T, F>(
+    store: &mut Store<CallState>,
+    mut receipt: Receipt,
+    work: F,
+) -> (Result<T, Fault>, Receipt)
+where
+    F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T>,
+{
+    let limit_ms = store.data().meter.limits().wall_ms;
     let started = Instant::now();
-    let mut store = match arm(&loaded, call) {
-        Ok(store) => store,
-        Err(error) => {
-            let fault = Fault::new(FaultKind::Host {
-                message: format!("{error:#}"),
-            });
-            receipt.outcome = Outcome::of(&fault);
-            return (Err(fault), receipt);
-        }
-    };
-    let result = tokio::time::timeout(Duration::from_millis(wall_ms), work(&mut store)).await;
+    let result = tokio::time::timeout(Duration::from_millis(limit_ms), work(store)).await;
     let result = match result {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(stop)) => Err(tell(stop, &mut store)),
+        Ok(Err(stop)) => Err(tell(stop, store)),
         Err(_) => Err(Fault {
-            kind: FaultKind::Wall { limit_ms: wall_ms },
+            kind: FaultKind::Wall { limit_ms },
             frames: Vec::new(),
             stderr: store.data().stderr.tail(),
         }),
     };
     receipt.wall_us = micros(started.elapsed());
-    settle(&mut receipt, &store, &result);
+    settle(&mut receipt, store, &result);
     (result, receipt)
 }
 
 /// A store with every limit of the call set.
 fn arm(loaded: &Arc<Loaded>, call: CallContext) -> wasmtime::Result<Store<CallState>> {
-    let fuel = call.limits.fuel;
-    let host_call_bytes = call.limits.host_call_bytes;
     let handles = call.limits.handles;
     let state = CallState::new(Arc::clone(loaded), call);
     let mut store = Store::try_new(&loaded.machine.engine, state)?;
     store.limiter(|state| &mut state.meter);
-    store.set_hostcall_fuel(host_call_bytes);
     store.set_max_component_handles(handles);
-    if loaded.profile == Profile::Deterministic {
-        store.set_fuel(fuel)?;
-    }
-    store.set_epoch_deadline(1);
+    refuel(&mut store)?;
     store.epoch_deadline_callback(|mut cx| {
         Ok(if cx.data_mut().meter.tick() {
             UpdateDeadline::Yield(1)
@@ -141,6 +162,19 @@ fn arm(loaded: &Arc<Loaded>, call: CallContext) -> wasmtime::Result<Store<CallSt
         })
     });
     Ok(store)
+}
+
+/// Gives a store the budgets of one more call.
+pub(crate) fn refuel(store: &mut Store<CallState>) -> wasmtime::Result<()> {
+    store.data_mut().renew();
+    let limits = store.data().meter.limits();
+    let (fuel, host_call_bytes) = (limits.fuel, limits.host_call_bytes);
+    store.set_hostcall_fuel(host_call_bytes);
+    if store.data().is_deterministic() {
+        store.set_fuel(fuel)?;
+    }
+    store.set_epoch_deadline(1);
+    Ok(())
 }
 
 /// What stopped the call, in our words.
@@ -209,7 +243,7 @@ fn frames(error: &wasmtime::Error) -> Vec<String> {
         .collect()
 }
 
-fn blank_receipt(loaded: &Loaded, call: &CallContext) -> Receipt {
+pub(crate) fn blank_receipt(loaded: &Loaded, call: &CallContext) -> Receipt {
     Receipt {
         plugin: loaded.name.clone(),
         digest: loaded.digest.clone(),

@@ -71,11 +71,6 @@ impl Kind {
             }
         }
     }
-
-    /// This build can call components of this kind.
-    pub fn is_wired(self) -> bool {
-        self == Kind::Judge
-    }
 }
 
 impl std::fmt::Display for Kind {

@@ -8,6 +8,7 @@
 
 mod bindings;
 mod call;
+mod calls;
 mod capability;
 mod conversation;
 mod convert;
@@ -46,10 +47,16 @@ pub use embedded::embedded;
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
 pub use grants::{Capability, Grants};
-pub use host::{HostOptions, Judged, Plugin, PluginHost};
+pub use host::{Called, HostOptions, Judged, Plugin, PluginHost};
 pub use inspect::Inspection;
 pub use kind::Kind;
 pub use openai::BadMessage;
 pub use profile::Profile;
 pub use receipt::{Outcome, Receipt};
 pub use verdict::{Metric, Verdict, VerdictRules, Vote};
+pub use worlds::advantage::{Advantages, Estimate, RewardedSequence};
+pub use worlds::environment::{
+    Episode, EpisodeOutcome, EpisodeTask, Observation, Progress, Transition,
+};
+pub use worlds::hint::{Extraction, Hint, Placement};
+pub use worlds::loss::{LossBatch, LossGradient, Requirements};

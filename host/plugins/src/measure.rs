@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::task::JoinSet;
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, Store};
 
+use crate::bindings::judge::GuestIndices;
 use crate::call::CallContext;
 use crate::conversation::{Message, Role, Trajectory, Turn};
 use crate::convert;
@@ -20,7 +21,6 @@ use crate::error::PluginError;
 use crate::grants::Grants;
 use crate::host::{HostOptions, Plugin, PluginHost};
 use crate::profile::Profile;
-use crate::worlds::judge::JudgePluginPre;
 
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,8 @@ fn spread(what: &str, at_once: usize, driven: Vec<Driven>, took: Duration) -> Sp
 /// The bare engine: a store, an instance and a call, nothing around them.
 struct Peer {
     engine: Engine,
-    pre: JudgePluginPre<()>,
+    pre: InstancePre<()>,
+    indices: GuestIndices,
 }
 
 impl Peer {
@@ -209,7 +210,8 @@ impl Peer {
             .map_err(failed)?;
         let pre = linker.instantiate_pre(&component).map_err(failed)?;
         Ok(Peer {
-            pre: JudgePluginPre::new(pre).map_err(failed)?,
+            indices: GuestIndices::new(&pre).map_err(failed)?,
+            pre,
             engine,
         })
     }
@@ -226,11 +228,13 @@ impl Peer {
             .build()
             .map_err(|error| PluginError::Host(error.to_string()))?;
         let measured = runtime.spawn({
-            let (engine, pre) = (self.engine.clone(), self.pre.clone());
+            let (engine, pre, indices) =
+                (self.engine.clone(), self.pre.clone(), self.indices.clone());
             let trajectory = Arc::clone(trajectory);
             async move {
                 measure("wasmtime alone", at_once, calls, |left| {
-                    drive_peer(engine.clone(), pre.clone(), Arc::clone(&trajectory), left)
+                    let peer = (engine.clone(), pre.clone(), indices.clone());
+                    drive_peer(peer, Arc::clone(&trajectory), left)
                 })
                 .await
             }
@@ -254,8 +258,7 @@ impl Peer {
 }
 
 async fn drive_peer(
-    engine: Engine,
-    pre: JudgePluginPre<()>,
+    (engine, pre, indices): (Engine, InstancePre<()>, GuestIndices),
     trajectory: Arc<Trajectory>,
     left: Left,
 ) -> Driven {
@@ -265,8 +268,8 @@ async fn drive_peer(
         let trajectory = convert::trajectory_to_guest(&trajectory);
         let mut store = Store::new(&engine, ());
         let judged = async {
-            let plugin = pre.instantiate_async(&mut store).await?;
-            let judge = plugin.clawhost_plugin_judge();
+            let instance = pre.instantiate_async(&mut store).await?;
+            let judge = indices.load(&mut store, &instance)?;
             judge.call_score_turn(&mut store, &trajectory, 0).await
         };
         failed += usize::from(!matches!(judged.await, Ok(Ok(_))));

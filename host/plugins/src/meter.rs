@@ -49,6 +49,15 @@ impl Meter {
         &self.limits
     }
 
+    /// Starts the counts of another call in the same store. What it holds stays held.
+    pub(crate) fn renew(&mut self) {
+        self.ticks = 0;
+        self.host_calls = 0;
+        self.model_calls = 0;
+        self.model_tokens = 0;
+        self.cause = None;
+    }
+
     /// The limit that stopped the call, if one did.
     pub(crate) fn cause(&mut self) -> Option<FaultKind> {
         self.cause.take()

@@ -77,6 +77,13 @@ impl CallState {
         }
     }
 
+    /// Starts another call in the same store.
+    pub(crate) fn renew(&mut self) {
+        self.meter.renew();
+        self.started = Instant::now();
+        self.log = LogLines::default();
+    }
+
     pub(crate) fn is_deterministic(&self) -> bool {
         self.loaded.profile == Profile::Deterministic
     }

@@ -76,8 +76,8 @@ impl VerdictRules {
     /// # Errors
     /// The first thing that breaks a rule, as a sentence.
     pub fn check(&self, verdict: &Verdict) -> Result<(), String> {
-        self.number("reward", verdict.reward)?;
-        self.text("rationale", &verdict.rationale)?;
+        self.check_reward("reward", verdict.reward)?;
+        self.check_text("rationale", &verdict.rationale)?;
         if verdict.votes.len() > self.votes {
             return Err(format!(
                 "{} votes, at most {} are taken",
@@ -86,17 +86,22 @@ impl VerdictRules {
             ));
         }
         for (i, vote) in verdict.votes.iter().enumerate() {
-            self.number(&format!("vote {i}"), vote.score)?;
-            self.text(&format!("rationale of vote {i}"), &vote.rationale)?;
+            self.check_reward(&format!("vote {i}"), vote.score)?;
+            self.check_text(&format!("rationale of vote {i}"), &vote.rationale)?;
         }
-        if verdict.metrics.len() > self.metrics {
+        self.check_metrics(&verdict.metrics)
+    }
+
+    /// Metrics of any result: bounded, named, finite.
+    pub(crate) fn check_metrics(&self, metrics: &[Metric]) -> Result<(), String> {
+        if metrics.len() > self.metrics {
             return Err(format!(
                 "{} metrics, at most {} are taken",
-                verdict.metrics.len(),
+                metrics.len(),
                 self.metrics
             ));
         }
-        for metric in &verdict.metrics {
+        for metric in metrics {
             if metric.name.is_empty() || metric.name.len() > self.name_bytes {
                 return Err(format!(
                     "a metric's name of {} bytes, 1 to {} are allowed",
@@ -114,7 +119,7 @@ impl VerdictRules {
         Ok(())
     }
 
-    fn number(&self, what: &str, value: f32) -> Result<(), String> {
+    pub(crate) fn check_reward(&self, what: &str, value: f32) -> Result<(), String> {
         if !value.is_finite() {
             return Err(format!("{what} is {value}, which is not a finite number"));
         }
@@ -127,7 +132,7 @@ impl VerdictRules {
         Ok(())
     }
 
-    fn text(&self, what: &str, text: &str) -> Result<(), String> {
+    pub(crate) fn check_text(&self, what: &str, text: &str) -> Result<(), String> {
         if text.len() > self.text_bytes {
             return Err(format!(
                 "{what} has {} bytes, at most {} are taken",

@@ -1,6 +1,6 @@
 //! Reads and makes conversations.
 
-use crate::{Message, Part, Role, Trajectory, Turn};
+use crate::{Message, Part, PluginError, Role, Trajectory, Turn};
 
 impl Message {
     /// A message of one text part.
@@ -75,6 +75,19 @@ fn join(messages: &[Message], role: Role) -> String {
 }
 
 impl Trajectory {
+    /// The turn that a call is about.
+    ///
+    /// # Errors
+    /// [`PluginError::InvalidInput`] when there is no such turn.
+    pub fn turn(&self, index: u32) -> Result<&Turn, PluginError> {
+        self.turns.get(index as usize).ok_or_else(|| {
+            PluginError::InvalidInput(format!(
+                "turn {index} of a trajectory with {} turns",
+                self.turns.len()
+            ))
+        })
+    }
+
     /// A trajectory of one turn, as tests need it.
     pub fn of(turn: Turn) -> Trajectory {
         Trajectory {

@@ -18,13 +18,7 @@ pub trait Judge {
 pub fn answer<J: Judge>(trajectory: &Trajectory, turn_index: u32) -> Result<Verdict, PluginError> {
     #[cfg(target_arch = "wasm32")]
     crate::log::report_panics();
-    let turn = trajectory.turns.get(turn_index as usize).ok_or_else(|| {
-        PluginError::InvalidInput(format!(
-            "turn {turn_index} of a trajectory with {} turns",
-            trajectory.turns.len()
-        ))
-    })?;
-    J::score_turn(trajectory, turn)
+    J::score_turn(trajectory, trajectory.turn(turn_index)?)
 }
 
 /// Makes a type that implements [`Judge`] the component's judge. Does nothing in native builds,

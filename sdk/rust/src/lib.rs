@@ -23,17 +23,27 @@
 //! clawhost_sdk::export_judge!(Polite);
 //! ```
 //!
+//! The other kinds go the same way: [`GroupJudge`], [`HintExtractor`], [`Loss`], [`Advantage`] and
+//! [`Environment`], each with its `export_…!` and, where it has some, a module of its own types.
+//! One component is one kind of plugin.
+//!
 //! A judge must not depend on earlier calls: the host makes a fresh instance for each. The logic
 //! is ordinary Rust and is tested natively; only the host functions ([`model`], [`state`],
 //! [`http`], [`context`]) exist in a component alone.
 
+pub mod advantage;
 #[doc(hidden)]
 pub mod bindings;
 mod conversation;
+pub mod environment;
+mod group_judge;
+pub mod hint;
 mod judge;
 pub mod log;
+pub mod loss;
 mod verdict;
 
+pub use advantage::Advantage;
 /// Which call this is, and the settings that the operator wrote for the plugin.
 pub use bindings::clawhost::plugin::context;
 /// HTTP exchanges with origins that the operator allowed.
@@ -46,6 +56,10 @@ pub use bindings::clawhost::plugin::types::{
     Blob, Message, Metric, Part, PluginError, Role, ToolCall, ToolSpec, Trajectory, Turn, Verdict,
     Vote,
 };
+pub use environment::Environment;
+pub use group_judge::GroupJudge;
+pub use hint::HintExtractor;
 pub use judge::Judge;
 #[doc(hidden)]
 pub use judge::answer;
+pub use loss::Loss;

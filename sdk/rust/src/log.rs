@@ -34,6 +34,7 @@ fn write(_level: Level, _message: &str) {}
 
 /// A panic becomes a trap, which has no words; so its words go to the log first.
 #[cfg(target_arch = "wasm32")]
-pub(crate) fn report_panics() {
+#[doc(hidden)]
+pub fn report_panics() {
     std::panic::set_hook(Box::new(|panic| error(&panic.to_string())));
 }

@@ -51,13 +51,8 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<ExitCode> {
                     }
                 };
                 say(&format!(
-                    "kind      {}{}\ncontract  clawhost:plugin@{}\nimports   {}\nexports   {}\nwasi      {}\nsize      {} bytes\nsha256    {}",
+                    "kind      {}\ncontract  clawhost:plugin@{}\nimports   {}\nexports   {}\nwasi      {}\nsize      {} bytes\nsha256    {}",
                     found.kind,
-                    if found.wired {
-                        ""
-                    } else {
-                        " (this version cannot call it)"
-                    },
                     found.contract,
                     list(&found.imports),
                     list(&found.exports),

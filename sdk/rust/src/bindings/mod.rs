@@ -1,4 +1,7 @@
 //! Generated from `wit/`. Authors meet these types through the crate's root.
+//!
+//! One module a world, because a component must carry the type of its own world alone. What worlds
+//! share is generated here, once.
 
 #![allow(
     missing_docs,
@@ -13,6 +16,12 @@
     clippy::allow_attributes_without_reason,
     reason = "generated code"
 )]
+
+pub mod advantage;
+pub mod environment;
+pub mod group_judge;
+pub mod hint;
+pub mod loss;
 
 wit_bindgen::generate!({
     path: "../../wit",

@@ -1,0 +1,154 @@
+//! `advantage-plugin`: rewards of a whole batch into advantages.
+
+use crate::bindings::advantage as guest;
+use crate::call::CallContext;
+use crate::calls::{Export, Ready};
+use crate::convert;
+use crate::host::{Called, Plugin};
+use crate::invoke::{self, Stop};
+use crate::kind::Kind;
+use crate::verdict::{Metric, VerdictRules};
+
+/// Largest absolute advantage that is taken.
+const MAX_ADVANTAGE: f32 = 1e4;
+
+/// One sample, as an advantage plugin sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RewardedSequence {
+    /// Samples of one prompt share a group.
+    pub group: u32,
+    /// Tokens that train.
+    pub length: u32,
+    /// The reward.
+    pub reward: f32,
+    /// Sparse rewards of single tokens: position and value.
+    pub token_rewards: Vec<(u32, f32)>,
+}
+
+/// Advantages of a batch, checked: finite, of the right count and within ± 10,000.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Advantages {
+    /// One for each sequence.
+    PerSequence(Vec<f32>),
+    /// One for each token, sequence after sequence.
+    PerToken(Vec<f32>),
+}
+
+/// What an advantage plugin answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// The advantages.
+    pub advantages: Advantages,
+    /// Numbers for metrics.
+    pub metrics: Vec<Metric>,
+}
+
+impl Plugin {
+    /// Computes the advantages of a batch in a fresh instance. Dropping the future ends the call.
+    pub async fn compute_advantages(
+        &self,
+        call: CallContext,
+        sequences: &[RewardedSequence],
+    ) -> Called<Estimate> {
+        let Export::Advantage(ready) = self.export() else {
+            return self.wrong_kind(&call, Kind::Advantage);
+        };
+        let Ready { pre, indices } = ready.clone();
+        let tokens: usize = sequences.iter().map(|s| s.length as usize).sum();
+        let sequences: Vec<_> = sequences
+            .iter()
+            .map(|sequence| guest::Sequence {
+                group: sequence.group,
+                length: sequence.length,
+                reward: sequence.reward,
+                token_rewards: sequence.token_rewards.clone(),
+            })
+            .collect();
+        let rules = call.limits.verdict;
+        invoke::on_plugin_threads(self.loaded(), call, move |store| {
+            Box::pin(async move {
+                let instance = pre
+                    .instantiate_async(&mut *store)
+                    .await
+                    .map_err(Stop::while_linking)?;
+                let guest = indices
+                    .load(&mut *store, &instance)
+                    .map_err(Stop::while_linking)?;
+                let answer = guest
+                    .call_compute(&mut *store, &sequences)
+                    .await
+                    .map_err(Stop::while_running)?
+                    .map_err(Stop::plugin_error)?;
+                checked(answer, sequences.len(), tokens, &rules).map_err(Stop::BadOutput)
+            })
+        })
+        .await
+    }
+}
+
+fn checked(
+    answer: guest::Estimate,
+    sequences: usize,
+    tokens: usize,
+    rules: &VerdictRules,
+) -> Result<Estimate, String> {
+    let metrics = convert::metrics_from_guest(answer.metrics);
+    rules.check_metrics(&metrics)?;
+    let (expected, each) = if answer.per_token {
+        (tokens, "token")
+    } else {
+        (sequences, "sequence")
+    };
+    if answer.values.len() != expected {
+        return Err(format!(
+            "{} advantages for {expected} {each}s; one for each {each} is expected",
+            answer.values.len()
+        ));
+    }
+    for (i, value) in answer.values.iter().enumerate() {
+        if !value.is_finite() || value.abs() > MAX_ADVANTAGE {
+            return Err(format!(
+                "the advantage of {each} {i} is {value}, allowed is -{MAX_ADVANTAGE} to {MAX_ADVANTAGE}"
+            ));
+        }
+    }
+    Ok(Estimate {
+        advantages: if answer.per_token {
+            Advantages::PerToken(answer.values)
+        } else {
+            Advantages::PerSequence(answer.values)
+        },
+        metrics,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(values: Vec<f32>, per_token: bool) -> Result<Estimate, String> {
+        let answer = guest::Estimate {
+            values,
+            per_token,
+            metrics: Vec::new(),
+        };
+        checked(answer, 2, 5, &VerdictRules::default())
+    }
+
+    #[test]
+    fn advantages_are_finite_and_one_for_each() {
+        assert!(matches!(
+            check(vec![1.0, -1.0], false).unwrap().advantages,
+            Advantages::PerSequence(_)
+        ));
+        assert!(matches!(
+            check(vec![0.5; 5], true).unwrap().advantages,
+            Advantages::PerToken(_)
+        ));
+        assert!(check(vec![1.0], false).is_err());
+        assert!(check(vec![0.5; 2], true).is_err());
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e38, -1e5] {
+            assert!(check(vec![0.0, bad], false).is_err(), "{bad}");
+        }
+    }
+}

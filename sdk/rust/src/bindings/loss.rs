@@ -1,0 +1,31 @@
+//! Generated from `wit/` for world `loss-plugin`.
+
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    unsafe_code,
+    unused_imports,
+    clippy::all,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unimplemented,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
+
+wit_bindgen::generate!({
+    path: "../../wit",
+    world: "clawhost:plugin/loss-plugin",
+    additional_derives: [PartialEq],
+    pub_export_macro: true,
+    export_macro_name: "export_loss_world",
+    default_bindings_module: "clawhost_sdk::bindings::loss",
+    with: {
+        "clawhost:plugin/types@0.1.0": crate::bindings::clawhost::plugin::types,
+        "clawhost:plugin/log@0.1.0": crate::bindings::clawhost::plugin::log,
+        "clawhost:plugin/context@0.1.0": crate::bindings::clawhost::plugin::context,
+    },
+    generate_all,
+});
