@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind};
 use clawhost_journal::Journal;
 use clawhost_judging::Judging;
-use clawhost_plugins::{Kind, Plugin, PluginHost};
+use clawhost_plugins::{GrantBook, Kind, Plugin, PluginHost};
 use clawhost_policy::{Adapter, Engine, ModelFiles};
 use clawhost_sessions::Sessions;
 use clawhost_training::{Training, TrainingState};
@@ -235,9 +235,17 @@ fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()>
 /// The configured judges, or the embedded one.
 fn judges(config: &Config) -> Result<Vec<Plugin>> {
     let host = PluginHost::new(config.plugin_host.clone())?;
+    let book = GrantBook::open(&config.grants_file())?;
     let load = |name: &str, bytes: &[u8]| -> Result<Plugin> {
-        let grants = config.plugins.get(name).cloned().unwrap_or_default();
-        let plugin = host.load(name, bytes, &grants)?;
+        let section = config.plugins.get(name).cloned().unwrap_or_default();
+        let digest = clawhost_plugins::digest(bytes);
+        if let Some(pinned) = &section.sha256 {
+            anyhow::ensure!(
+                *pinned == digest,
+                "sha256 is {digest}, but plugins.{name}.sha256 pins {pinned}; look at the file with `clawhost plugin inspect` and write its digest there if it is the one you want"
+            );
+        }
+        let plugin = host.load(name, bytes, &book.grants(&digest), section.profile)?;
         anyhow::ensure!(
             plugin.kind() == Kind::Judge,
             "{name} is a {}; this version runs judges with --plugin",

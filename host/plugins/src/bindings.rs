@@ -41,7 +41,7 @@ wasmtime::component::bindgen!({
     exports: { default: async },
 });
 
-pub use clawhost::plugin::{context, log, model, state, types};
+pub use clawhost::plugin::{context, http, log, model, state, types};
 pub use exports::clawhost::plugin::{
     advantage, environment, group_judge, hint_extractor, judge, loss,
 };

@@ -52,6 +52,10 @@ pub struct Limits {
     pub model_calls: u32,
     /// Tokens of models, prompt and completion together. Default 200,000.
     pub model_tokens: u64,
+    /// HTTP exchanges. Default 16.
+    pub http_calls: u32,
+    /// Bytes of the body of one HTTP answer. Default 1 MiB.
+    pub http_response_bytes: usize,
     /// Log lines that are kept. Default 100.
     pub log_lines: u32,
     /// Bytes of one log line; the rest is cut. Default 4 KiB.
@@ -73,6 +77,8 @@ impl Default for Limits {
             handles: 10_000,
             model_calls: 8,
             model_tokens: 200_000,
+            http_calls: 16,
+            http_response_bytes: 1 << 20,
             log_lines: 100,
             log_line_bytes: 4 << 10,
             verdict: VerdictRules::default(),

@@ -52,18 +52,6 @@ pub enum PluginError {
     /// The engine refuses it.
     #[error("the component is not valid: {0}")]
     Invalid(String),
-    /// Another digest than the configuration pins.
-    #[error(
-        "{name}: sha256 is {actual}, but the configuration pins {pinned}; if this build is the one you want, write sha256 = \"{actual}\" there and look at its imports with `clawhost plugin inspect`"
-    )]
-    OtherDigest {
-        /// Name of the plugin.
-        name: String,
-        /// Pinned digest.
-        pinned: String,
-        /// Digest of the file.
-        actual: String,
-    },
     /// Exports nothing that the contract knows.
     #[error(
         "the component exports no plugin interface of clawhost:plugin@0.1 (judge, group-judge, hint-extractor, loss, advantage, environment); it exports {exports}"
@@ -104,15 +92,17 @@ pub enum PluginError {
     },
     /// A capability that the operator did not grant.
     #[error(
-        "{name} imports {wanted}, which is not granted; this line in clawhost.toml grants it: {line}"
+        "{name} imports {wanted}, which is not granted to sha256 {digest}; this grants it: clawhost plugin grant {name} {arguments}"
     )]
     NotGranted {
         /// Name of the plugin.
         name: String,
         /// The capabilities, with commas.
         wanted: String,
-        /// The exact configuration line.
-        line: String,
+        /// sha256 of the component.
+        digest: String,
+        /// The arguments of `clawhost plugin grant`.
+        arguments: String,
     },
     /// A capability that is granted but that this host cannot provide.
     #[error("{name} imports {capability}, which is granted but not available: {reason}")]

@@ -7,6 +7,7 @@ use wasmtime::component::Component;
 
 use crate::call::CallContext;
 use crate::calls::Export;
+use crate::capability::http::{HttpGrant, Network};
 use crate::capability::log::LogRate;
 use crate::capability::model::{ModelClient, ModelGrant};
 use crate::capability::state::{StateGrant, StateStore};
@@ -48,6 +49,9 @@ pub struct HostOptions {
     /// Durable state that plugins may be granted. Default none.
     #[serde(skip)]
     pub state: Option<Arc<dyn StateStore>>,
+    /// The way out for plugins that may be granted `http`. Default none.
+    #[serde(skip)]
+    pub network: Option<Arc<dyn Network>>,
 }
 
 impl std::fmt::Debug for HostOptions {
@@ -61,6 +65,7 @@ impl std::fmt::Debug for HostOptions {
             .field("max_table_elements", &self.max_table_elements)
             .field("model", &self.model.is_some())
             .field("state", &self.state.is_some())
+            .field("network", &self.network.is_some())
             .finish()
     }
 }
@@ -76,6 +81,7 @@ impl Default for HostOptions {
             max_table_elements: 20_000,
             model: None,
             state: None,
+            network: None,
         }
     }
 }
@@ -116,19 +122,16 @@ impl PluginHost {
     ///
     /// # Errors
     /// [`PluginError`] says what is wrong with the component or which grant it lacks.
-    pub fn load(&self, name: &str, bytes: &[u8], grants: &Grants) -> Result<Plugin, PluginError> {
+    pub fn load(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        grants: &Grants,
+        profile: Profile,
+    ) -> Result<Plugin, PluginError> {
         walk::check(bytes, self.inner.options.max_component_bytes)?;
         let digest = inspect::digest(bytes);
-        if let Some(pinned) = &grants.sha256
-            && *pinned != digest
-        {
-            return Err(PluginError::OtherDigest {
-                name: name.to_owned(),
-                pinned: pinned.clone(),
-                actual: digest,
-            });
-        }
-        let machine = self.machine(grants.profile)?;
+        let machine = self.machine(profile)?;
         let component = compile(&machine, bytes)?;
         let inspection = inspect::inspect(&component, bytes)?;
         self.permit(name, &inspection, grants)?;
@@ -141,7 +144,7 @@ impl PluginHost {
             digest,
             kind: inspection.kind,
             imports: inspection.imports.clone(),
-            profile: grants.profile,
+            profile,
             machine,
             threads: Arc::clone(&self.inner.threads),
             model: options
@@ -157,6 +160,14 @@ impl PluginHost {
                 .clone()
                 .filter(|_| granted(Capability::State))
                 .map(|store| StateGrant { store }),
+            http: options
+                .network
+                .clone()
+                .filter(|_| granted(Capability::Http))
+                .map(|network| HttpGrant {
+                    network,
+                    grants: Arc::new(grants.clone()),
+                }),
             log_rate: LogRate::default(),
         };
         Ok(Plugin {
@@ -218,14 +229,16 @@ impl PluginHost {
             .capabilities
             .iter()
             .copied()
-            .filter(|capability| !grants.covers(*capability, &inspection.digest))
+            .filter(|capability| !grants.covers(*capability))
             .collect();
         if !missing.is_empty() {
             let wanted: Vec<&str> = missing.iter().map(|c| c.name()).collect();
+            let arguments: Vec<&str> = missing.iter().map(|c| c.argument()).collect();
             return Err(PluginError::NotGranted {
                 name: name.to_owned(),
+                digest: inspection.digest.clone(),
                 wanted: wanted.join(", "),
-                line: grants.line_that_allows(name, &inspection.digest, missing),
+                arguments: arguments.join(" "),
             });
         }
         for capability in &inspection.capabilities {
@@ -252,9 +265,11 @@ impl PluginHost {
                 .state
                 .is_none()
                 .then_some("this server keeps no state for plugins"),
-            Capability::Http | Capability::Sandbox | Capability::Display => {
-                Some("this build does not provide it")
-            }
+            Capability::Http => options
+                .network
+                .is_none()
+                .then_some("this server has no way out for plugins"),
+            Capability::Sandbox | Capability::Display => Some("this build does not provide it"),
         }
     }
 

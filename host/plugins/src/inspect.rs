@@ -36,8 +36,8 @@ pub struct Inspection {
     pub initial_table_elements: Option<u64>,
 }
 
-/// sha256 in hex.
-pub(crate) fn digest(bytes: &[u8]) -> String {
+/// sha256 of a component file, in hex: what grants are bound to.
+pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -256,6 +256,7 @@ pub(crate) fn blank_receipt(loaded: &Loaded, call: &CallContext) -> Receipt {
         host_calls: 0,
         model_calls: 0,
         model_tokens: 0,
+        http_calls: 0,
         log_lines_dropped: 0,
         queued_us: 0,
         wall_us: 0,
@@ -274,6 +275,7 @@ fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T,
     receipt.host_calls = state.meter.host_calls;
     receipt.model_calls = state.meter.model_calls;
     receipt.model_tokens = state.meter.model_tokens;
+    receipt.http_calls = state.meter.http_calls;
     receipt.log_lines_dropped = state.log.dropped;
     receipt.outcome = match result {
         Ok(_) => Outcome::Ok,

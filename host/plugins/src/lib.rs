@@ -38,6 +38,7 @@ mod worlds;
 
 pub use call::{CallContext, Limits, TICK};
 pub use capability::Answer;
+pub use capability::http::{InboundResponse, Network, NetworkError, OutboundRequest};
 pub use capability::model::{
     ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest, ModelResponse, ToolSpec,
 };
@@ -46,9 +47,9 @@ pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 pub use embedded::embedded;
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
-pub use grants::{Capability, Grants};
+pub use grants::{Capability, GrantBook, GrantBookError, GrantedTo, Grants, Origin, SecretBinding};
 pub use host::{Called, HostOptions, Judged, Plugin, PluginHost};
-pub use inspect::Inspection;
+pub use inspect::{Inspection, digest};
 pub use kind::Kind;
 pub use openai::BadMessage;
 pub use profile::Profile;

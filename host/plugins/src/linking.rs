@@ -28,8 +28,11 @@ pub(crate) fn linker(
             Capability::State => {
                 bindings::state::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
             }
+            Capability::Http => {
+                bindings::http::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
             // Refused before: no host of this build has them.
-            Capability::Http | Capability::Sandbox | Capability::Display => {}
+            Capability::Sandbox | Capability::Display => {}
         }
     }
     if inspection.wasi {

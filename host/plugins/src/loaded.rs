@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
@@ -21,5 +22,6 @@ pub(crate) struct Loaded {
     pub(crate) threads: Arc<PluginThreads>,
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
+    pub(crate) http: Option<HttpGrant>,
     pub(crate) log_rate: LogRate,
 }

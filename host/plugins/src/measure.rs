@@ -90,13 +90,13 @@ pub async fn judge_calls(
 ) -> Result<JudgeCalls, PluginError> {
     let host = PluginHost::new(options.clone())?;
     let started = Instant::now();
-    let first = host.load("measured", component, &Grants::default())?;
+    let none = Grants::default();
+    let first = host.load("measured", component, &none, Profile::Deterministic)?;
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
-    let fast = Grants {
-        profile: Profile::Fast,
-        ..Grants::default()
-    };
-    let plugins = [first, host.load("measured", component, &fast)?];
+    let plugins = [
+        first,
+        host.load("measured", component, &none, Profile::Fast)?,
+    ];
     let trajectory = Arc::new(sample_trajectory());
     let mut spreads = Vec::new();
     for at_once in [1, effort.at_once.max(1)] {

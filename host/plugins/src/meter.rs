@@ -20,6 +20,7 @@ pub(crate) struct Meter {
     pub(crate) host_calls: u64,
     pub(crate) model_calls: u32,
     pub(crate) model_tokens: u64,
+    pub(crate) http_calls: u32,
     cause: Option<FaultKind>,
 }
 
@@ -41,6 +42,7 @@ impl Meter {
             host_calls: 0,
             model_calls: 0,
             model_tokens: 0,
+            http_calls: 0,
             cause: None,
         }
     }
@@ -55,6 +57,7 @@ impl Meter {
         self.host_calls = 0;
         self.model_calls = 0;
         self.model_tokens = 0;
+        self.http_calls = 0;
         self.cause = None;
     }
 

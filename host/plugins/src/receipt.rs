@@ -30,6 +30,8 @@ pub struct Receipt {
     pub model_calls: u32,
     /// Tokens of models, prompt and completion.
     pub model_tokens: u64,
+    /// HTTP exchanges.
+    pub http_calls: u32,
     /// Log lines that were dropped.
     pub log_lines_dropped: u64,
     /// Time spent waiting for a free instance, in microseconds.

@@ -9,6 +9,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 
 use crate::call::CallContext;
+use crate::capability::http::HttpGrant;
 use crate::capability::log::LogLines;
 use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
@@ -30,6 +31,7 @@ pub(crate) struct CallState {
     pub(crate) table: ResourceTable,
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
+    pub(crate) http: Option<HttpGrant>,
 }
 
 /// Which call it is, as the guest may know it.
@@ -73,6 +75,7 @@ impl CallState {
             },
             model: loaded.model.clone(),
             state: loaded.state.clone(),
+            http: loaded.http.clone(),
             loaded,
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use clawhost_plugins::{
     Answer, Capability, FaultKind, Grants, HostOptions, Limits, Message, ModelChoice, ModelClient,
     ModelError, ModelFinish, ModelRequest, ModelResponse, Plugin, PluginErrorKind, PluginHost,
-    Role, StateEntry, StateError, StatePage, StateScope, StateStore,
+    Profile, Role, StateEntry, StateError, StatePage, StateScope, StateStore,
 };
 use common::{Fixture, call, host, judge, load, load_fast, options, trajectory, verdict};
 
@@ -65,12 +65,12 @@ fn with_model(model: Model, models: &[&str]) -> Plugin {
     })
     .unwrap();
     let grants = Grants {
-        sha256: Some(host.inspect(JUDGE_MODEL).unwrap().digest),
         allow: [Capability::Model].into(),
         models: models.iter().map(|model| (*model).to_owned()).collect(),
         ..Grants::default()
     };
-    host.load("judge-model", JUDGE_MODEL, &grants).unwrap()
+    host.load("judge-model", JUDGE_MODEL, &grants, Profile::default())
+        .unwrap()
 }
 
 #[tokio::test]
@@ -266,11 +266,12 @@ async fn state_is_kept_by_the_store_that_was_handed_in() {
     .unwrap();
     let wasm = own_memory(&fixture);
     let grants = Grants {
-        sha256: Some(host.inspect(&wasm).unwrap().digest),
         allow: BTreeSet::from([Capability::State]),
         ..Grants::default()
     };
-    let plugin = host.load("keeper", &wasm, &grants).unwrap();
+    let plugin = host
+        .load("keeper", &wasm, &grants, Profile::default())
+        .unwrap();
     let judged = judge(&plugin, Limits::default()).await;
     assert_eq!(judged.outcome.unwrap().reward, 0.25);
     assert_eq!(judged.receipt.host_calls, 2);
@@ -326,7 +327,12 @@ async fn a_log_flood_is_cut_and_counted() {
     fixture.memory = "$unused";
     let host = host();
     let plugin = host
-        .load("chatty", &own_memory(&fixture), &Grants::default())
+        .load(
+            "chatty",
+            &own_memory(&fixture),
+            &Grants::default(),
+            Profile::default(),
+        )
         .unwrap();
     let judged = judge(
         &plugin,
@@ -434,7 +440,12 @@ async fn a_fault_carries_the_end_of_standard_error() {
     fixture.memory = "$unused";
     let host = host();
     let plugin = host
-        .load("loud", &own_memory(&fixture), &Grants::default())
+        .load(
+            "loud",
+            &own_memory(&fixture),
+            &Grants::default(),
+            Profile::default(),
+        )
         .unwrap();
     let fault = judge(&plugin, Limits::default()).await.outcome.unwrap_err();
     assert_eq!(fault.kind.name(), "trap");

@@ -18,7 +18,12 @@ async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
     let host = host();
     let bytes = embedded("judge-next-state").unwrap();
     let plugin = host
-        .load("judge-next-state", bytes, &Grants::default())
+        .load(
+            "judge-next-state",
+            bytes,
+            &Grants::default(),
+            Profile::default(),
+        )
         .unwrap();
     assert_eq!(plugin.profile(), Profile::Deterministic);
     for (text, reward) in [
@@ -43,12 +48,12 @@ async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
 async fn both_profiles_agree() {
     let host = host();
     let bytes = embedded("judge-next-state").unwrap();
-    let fast = Grants {
-        profile: Profile::Fast,
-        ..Grants::default()
-    };
-    let fast = host.load("judge", bytes, &fast).unwrap();
-    let slow = host.load("judge", bytes, &Grants::default()).unwrap();
+    let fast = host
+        .load("judge", bytes, &Grants::default(), Profile::Fast)
+        .unwrap();
+    let slow = host
+        .load("judge", bytes, &Grants::default(), Profile::default())
+        .unwrap();
     let seen = trajectory("too much bold, redo it please");
     let a = fast.score_turn(call(Limits::default()), &seen, 0).await;
     let b = slow.score_turn(call(Limits::default()), &seen, 0).await;
@@ -60,7 +65,9 @@ async fn both_profiles_agree() {
 async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
     let host = host();
     let bytes = embedded("judge-next-state").unwrap();
-    let plugin = host.load("judge", bytes, &Grants::default()).unwrap();
+    let plugin = host
+        .load("judge", bytes, &Grants::default(), Profile::default())
+        .unwrap();
     let missing = plugin
         .score_turn(call(Limits::default()), &trajectory("thanks"), 5)
         .await;

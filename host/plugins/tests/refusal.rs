@@ -10,11 +10,12 @@
 
 mod common;
 
-use clawhost_plugins::{Capability, Grants, Kind, PluginError, PluginHost, embedded};
+use clawhost_plugins::{Capability, Grants, Kind, PluginError, PluginHost, Profile, embedded};
 use common::{Fixture, host, load, options, refusal, still_serves};
 
 fn load_bytes(host: &PluginHost, bytes: &[u8]) -> PluginError {
-    host.load("fixture", bytes, &Grants::default()).unwrap_err()
+    host.load("fixture", bytes, &Grants::default(), Profile::default())
+        .unwrap_err()
 }
 
 fn importing(import: &str) -> Fixture {
@@ -80,7 +81,7 @@ async fn bytes_that_are_no_component_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_ungranted_import_is_refused_with_the_line_that_grants_it() {
+async fn an_ungranted_import_is_refused_with_the_command_that_grants_it() {
     let host = host();
     let fixture = importing("clawhost:plugin/http@0.1.0");
     let digest = host.inspect(&fixture.wasm()).unwrap().digest;
@@ -90,34 +91,29 @@ async fn an_ungranted_import_is_refused_with_the_line_that_grants_it() {
         PluginError::NotGranted {
             name: "fixture".into(),
             wanted: "http".into(),
-            line: format!("plugins.fixture = {{ sha256 = \"{digest}\", allow = [\"http\"] }}"),
+            digest: digest.clone(),
+            arguments: "http=https://HOST".into(),
         }
     );
-    assert!(error.to_string().contains(&digest));
+    let told = error.to_string();
+    assert!(
+        told.contains(&digest) && told.ends_with("clawhost plugin grant fixture http=https://HOST"),
+        "{told}"
+    );
 
-    // The line, taken at its word, grants it; this build then says that it has no http.
+    // Granted, this host then says that it has no way out.
     let granted = Grants {
-        sha256: Some(digest),
         allow: [Capability::Http].into(),
         ..Grants::default()
     };
     assert!(matches!(
-        host.load("fixture", &fixture.wasm(), &granted),
+        host.load("fixture", &fixture.wasm(), &granted, Profile::default()),
         Err(PluginError::NotAvailable {
             capability: Capability::Http,
             ..
         })
     ));
 
-    // A grant for another build does not count.
-    let error = host
-        .load(
-            "fixture",
-            &importing("clawhost:plugin/model@0.1.0").wasm(),
-            &granted,
-        )
-        .unwrap_err();
-    assert!(matches!(error, PluginError::OtherDigest { .. }), "{error}");
     still_serves(&host).await;
 }
 
@@ -130,11 +126,12 @@ async fn model_and_state_need_a_provider() {
     ] {
         let fixture = importing(import);
         let grants = Grants {
-            sha256: Some(host.inspect(&fixture.wasm()).unwrap().digest),
             allow: [capability].into(),
             ..Grants::default()
         };
-        let error = host.load("fixture", &fixture.wasm(), &grants).unwrap_err();
+        let error = host
+            .load("fixture", &fixture.wasm(), &grants, Profile::default())
+            .unwrap_err();
         assert!(
             matches!(error, PluginError::NotAvailable { capability: c, .. } if c == capability),
             "{error}"
@@ -195,7 +192,12 @@ fn strange_imports_versions_and_worlds_are_named() {
     )
     .unwrap();
     let error = host()
-        .load("fixture", &shapeless, &Grants::default())
+        .load(
+            "fixture",
+            &shapeless,
+            &Grants::default(),
+            Profile::default(),
+        )
         .unwrap_err();
     assert!(matches!(error, PluginError::Mismatch(_)), "{error}");
 }

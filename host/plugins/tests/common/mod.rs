@@ -152,21 +152,33 @@ pub fn options() -> HostOptions {
 }
 
 pub fn load(host: &PluginHost, fixture: &Fixture) -> Plugin {
-    host.load("fixture", &fixture.wasm(), &Grants::default())
-        .unwrap()
+    host.load(
+        "fixture",
+        &fixture.wasm(),
+        &Grants::default(),
+        Profile::default(),
+    )
+    .unwrap()
 }
 
 pub fn load_fast(host: &PluginHost, fixture: &Fixture) -> Plugin {
-    let grants = Grants {
-        profile: Profile::Fast,
-        ..Grants::default()
-    };
-    host.load("fixture", &fixture.wasm(), &grants).unwrap()
+    host.load(
+        "fixture",
+        &fixture.wasm(),
+        &Grants::default(),
+        Profile::Fast,
+    )
+    .unwrap()
 }
 
 pub fn refusal(fixture: &Fixture) -> PluginError {
     host()
-        .load("fixture", &fixture.wasm(), &Grants::default())
+        .load(
+            "fixture",
+            &fixture.wasm(),
+            &Grants::default(),
+            Profile::default(),
+        )
         .unwrap_err()
 }
 

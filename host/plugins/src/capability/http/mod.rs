@@ -1,0 +1,191 @@
+//! `http`: bounded exchanges with the origins that a component was granted.
+//!
+//! Who may be asked is decided here, before anything leaves; the binary hands in a [`Network`]
+//! that resolves names and carries one exchange to the very address that was checked. Redirects
+//! are answers like any other: nobody follows them.
+
+mod address;
+mod policy;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bindings::http;
+use crate::capability::Answer;
+use crate::fault::FaultKind;
+use crate::grants::Grants;
+use crate::store::CallState;
+
+/// The way out. Handed in by the binary; without one, a component that imports `http` is refused
+/// at load.
+pub trait Network: Send + Sync {
+    /// Looks a name up.
+    fn resolve(&self, name: String) -> Answer<Result<Vec<IpAddr>, String>>;
+
+    /// Carries one exchange to `request.address`, whatever the name resolves to by now. It follows
+    /// no redirect and uses no proxy.
+    fn exchange(&self, request: OutboundRequest) -> Answer<Result<InboundResponse, NetworkError>>;
+}
+
+/// One exchange that may take place.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OutboundRequest {
+    /// Upper case.
+    pub method: String,
+    /// Absolute, http or https.
+    pub url: String,
+    /// The address that was checked, with the URL's port.
+    pub address: SocketAddr,
+    /// Names in lower case. May hold secrets.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Until the whole answer is there.
+    pub timeout: Duration,
+    /// More bytes of body than this are [`NetworkError::TooLarge`].
+    pub max_response_bytes: usize,
+}
+
+impl std::fmt::Debug for OutboundRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("OutboundRequest")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("address", &self.address)
+            .field("headers", &names)
+            .field("body", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboundResponse {
+    /// Status code.
+    pub status: u16,
+    /// Headers whose values are text.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Why nothing came back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// The body is longer than allowed.
+    #[error("the answer is too large")]
+    TooLarge,
+    /// The time is over.
+    #[error("no answer in time")]
+    Timeout,
+    /// The connection failed.
+    #[error("{0}")]
+    Transport(String),
+}
+
+/// The way out and where it may lead.
+#[derive(Clone)]
+pub(crate) struct HttpGrant {
+    pub(crate) network: Arc<dyn Network>,
+    pub(crate) grants: Arc<Grants>,
+}
+
+impl http::Host for CallState {
+    async fn send(
+        &mut self,
+        request: http::Request,
+    ) -> wasmtime::Result<Result<http::Response, http::Error>> {
+        self.meter.host_call()?;
+        self.meter.http_calls += 1;
+        let (used, limit) = (
+            u64::from(self.meter.http_calls),
+            u64::from(self.meter.limits().http_calls),
+        );
+        if used > limit {
+            return Err(self.meter.stop(FaultKind::Budget {
+                what: "http_calls",
+                used,
+                limit,
+            }));
+        }
+        let Some(grant) = self.http.clone() else {
+            return Ok(Err(http::Error::Denied("http is not granted".to_owned())));
+        };
+        let left = Duration::from_millis(self.wall_left_ms());
+        let timeout = left.min(Duration::from_millis(u64::from(request.timeout_ms)));
+        let max = self.meter.limits().http_response_bytes;
+        let task = crate::threads::spawn_tied(tokio::time::timeout(
+            timeout,
+            exchange(grant, request, timeout, max),
+        ));
+        Ok(match task.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(http::Error::Timeout),
+            Err(_) => Err(http::Error::Transport("the exchange failed".to_owned())),
+        })
+    }
+}
+
+async fn exchange(
+    grant: HttpGrant,
+    request: http::Request,
+    timeout: Duration,
+    max_response_bytes: usize,
+) -> Result<http::Response, http::Error> {
+    let reveal = |name: &str| std::env::var(name).ok();
+    let admitted = policy::admit(
+        &grant.grants,
+        &request.method,
+        &request.url,
+        &request.headers,
+        &request.body,
+        reveal,
+    )
+    .map_err(http::Error::Denied)?;
+    let addresses = match admitted.origin.host() {
+        Ok(_) => Vec::new(),
+        Err(name) => grant
+            .network
+            .resolve(name.to_owned())
+            .await
+            .map_err(http::Error::Transport)?,
+    };
+    let address = policy::choose(&admitted.origin, &addresses).map_err(http::Error::Denied)?;
+    let answer = grant
+        .network
+        .exchange(OutboundRequest {
+            method: admitted.method,
+            url: admitted.url.into(),
+            address: SocketAddr::new(address, admitted.origin.port()),
+            headers: admitted.headers,
+            body: request.body,
+            timeout,
+            max_response_bytes,
+        })
+        .await
+        .map_err(|error| match error {
+            NetworkError::TooLarge => http::Error::TooLarge,
+            NetworkError::Timeout => http::Error::Timeout,
+            NetworkError::Transport(reason) => {
+                http::Error::Transport(clean(&reason, &admitted.secrets))
+            }
+        })?;
+    if answer.body.len() > max_response_bytes {
+        return Err(http::Error::TooLarge);
+    }
+    Ok(http::Response {
+        status: answer.status,
+        headers: answer
+            .headers
+            .into_iter()
+            .map(|(name, value)| (name, clean(&value, &admitted.secrets)))
+            .collect(),
+        body: policy::redact(answer.body, &admitted.secrets),
+    })
+}
+
+fn clean(text: &str, secrets: &[(String, String)]) -> String {
+    String::from_utf8_lossy(&policy::redact(text.as_bytes().to_vec(), secrets)).into_owned()
+}

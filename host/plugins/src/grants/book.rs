@@ -1,0 +1,201 @@
+//! The one file in which grants are written down, by sha256.
+//!
+//! A new build of a plugin has a new digest and finds nothing here; what its predecessor had is
+//! shown, never inherited.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::grants::Grants;
+
+/// Grants of all components, by digest, and the file they are kept in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantBook {
+    path: PathBuf,
+    entries: BTreeMap<String, GrantedTo>,
+}
+
+/// The entry of one component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantedTo {
+    /// The name that the plugin had when it was granted. For people; nothing follows it.
+    pub plugin: String,
+    /// Milliseconds since 1970 at which it was granted.
+    pub at_ms: i64,
+    /// What it may reach.
+    pub grants: Grants,
+}
+
+/// Grants could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", path.display())]
+pub struct GrantBookError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl GrantBook {
+    /// Reads the file; a missing one grants nothing.
+    ///
+    /// # Errors
+    /// [`GrantBookError`] when the file cannot be read or is not a grants file. A damaged file
+    /// never grants less or more in silence.
+    pub fn open(path: &Path) -> Result<GrantBook, GrantBookError> {
+        let failed = |message: String| GrantBookError {
+            path: path.to_owned(),
+            message,
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(failed(format!("cannot be read: {error}"))),
+        };
+        let entries: BTreeMap<String, GrantedTo> = toml::from_str(&text).map_err(|error| {
+            failed(format!(
+                "is not a grants file ({}); mend it or remove it and grant again",
+                error.to_string().trim_end()
+            ))
+        })?;
+        if let Some(key) = entries.keys().find(|key| !is_digest(key)) {
+            return Err(failed(format!(
+                "{key:?} is not a sha256 in hex; mend it or remove it and grant again"
+            )));
+        }
+        Ok(GrantBook {
+            path: path.to_owned(),
+            entries,
+        })
+    }
+
+    /// Where it is kept.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What this digest may reach; nothing unless it is written down.
+    pub fn grants(&self, digest: &str) -> Grants {
+        self.entries
+            .get(digest)
+            .map(|entry| entry.grants.clone())
+            .unwrap_or_default()
+    }
+
+    /// All entries, by digest.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &GrantedTo)> {
+        self.entries
+            .iter()
+            .map(|(digest, entry)| (digest.as_str(), entry))
+    }
+
+    /// What the last granted build of this plugin, other than `digest`, was granted.
+    pub fn predecessor(&self, plugin: &str, digest: &str) -> Option<(&str, &GrantedTo)> {
+        self.entries()
+            .filter(|(other, entry)| *other != digest && entry.plugin == plugin)
+            .max_by_key(|(_, entry)| entry.at_ms)
+    }
+
+    /// Writes down what a digest may reach, in place of what it could before, and keeps it on
+    /// disk.
+    ///
+    /// # Errors
+    /// [`GrantBookError`] when the file cannot be written; then nothing has changed on disk.
+    pub fn write(&mut self, digest: &str, entry: GrantedTo) -> Result<(), GrantBookError> {
+        self.entries.insert(digest.to_owned(), entry);
+        self.save()
+    }
+
+    /// Takes back everything that was granted to a digest. Answers whether there was anything.
+    ///
+    /// # Errors
+    /// [`GrantBookError`] when the file cannot be written.
+    pub fn revoke(&mut self, digest: &str) -> Result<bool, GrantBookError> {
+        let had = self.entries.remove(digest).is_some();
+        if had {
+            self.save()?;
+        }
+        Ok(had)
+    }
+
+    fn save(&self) -> Result<(), GrantBookError> {
+        let failed = |message: String| GrantBookError {
+            path: self.path.clone(),
+            message,
+        };
+        let text = toml::to_string_pretty(&self.entries)
+            .map_err(|error| failed(format!("cannot be written: {error}")))?;
+        let text = format!(
+            "# What plugins may reach, by sha256; `clawhost plugin grant` writes it.\n\n{text}"
+        );
+        // A reader sees the old file or the new one, never a half.
+        let beside = self.path.with_extension("toml.new");
+        std::fs::write(&beside, text)
+            .and_then(|()| std::fs::rename(&beside, &self.path))
+            .map_err(|error| failed(format!("cannot be written: {error}")))
+    }
+}
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(plugin: &str, at_ms: i64, arguments: &[&str]) -> GrantedTo {
+        let mut grants = Grants::default();
+        for argument in arguments {
+            grants.add(argument).unwrap();
+        }
+        GrantedTo {
+            plugin: plugin.into(),
+            at_ms,
+            grants,
+        }
+    }
+
+    #[test]
+    fn grants_belong_to_a_digest_and_survive_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grants.toml");
+        let (first, second) = ("a".repeat(64), "b".repeat(64));
+        let mut book = GrantBook::open(&path).unwrap();
+        let granted = entry("j", 1, &["state", "http=https://api.example"]);
+        book.write(&first, granted.clone()).unwrap();
+        let book = GrantBook::open(&path).unwrap();
+        assert_eq!(book.grants(&first), granted.grants);
+        assert_eq!(book.grants(&second), Grants::default());
+        assert_eq!(
+            book.predecessor("j", &second),
+            Some((first.as_str(), &granted))
+        );
+        assert_eq!(book.predecessor("other", &second), None);
+        let mut book = book;
+        assert!(book.revoke(&first).unwrap());
+        assert!(!book.revoke(&first).unwrap());
+        assert_eq!(GrantBook::open(&path).unwrap().entries().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_grants_nothing_and_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grants.toml");
+        for text in [
+            "not toml",
+            "[short]\nplugin = \"j\"\nat_ms = 1\n[short.grants]\n",
+            "[aa]\nplugin = 3",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = GrantBook::open(&path).unwrap_err().to_string();
+            assert!(error.contains("grants.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What an operator lets a component do, pinned to the digest of exactly that component.
+//!
+//! A grant never follows a file name: a new build has a new digest and starts without grants. The
+//! imports of a component say what it *wants*; nothing outside this module decides what it *gets*.
+
+mod book;
+mod origin;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use book::{GrantBook, GrantBookError, GrantedTo};
+pub use origin::Origin;
+
+/// A host interface that a component can import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Capability {
+    /// Log lines. Always granted.
+    Log,
+    /// Which call this is, and settings. Always granted.
+    Context,
+    /// Completions and scores from models, under a budget.
+    Model,
+    /// Durable key-value state of the plugin.
+    State,
+    /// HTTP exchanges with allow-listed origins.
+    Http,
+    /// Processes in a sandbox.
+    Sandbox,
+    /// A display to look at and act on.
+    Display,
+}
+
+impl Capability {
+    /// Reads the name of an interface of `clawhost:plugin`.
+    pub(crate) fn from_interface(name: &str) -> Option<Capability> {
+        Some(match name {
+            "log" => Capability::Log,
+            "context" => Capability::Context,
+            "model" => Capability::Model,
+            "state" => Capability::State,
+            "http" => Capability::Http,
+            "sandbox" => Capability::Sandbox,
+            "display" => Capability::Display,
+            _ => return None,
+        })
+    }
+
+    /// The name of its interface and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Capability::Log => "log",
+            Capability::Context => "context",
+            Capability::Model => "model",
+            Capability::State => "state",
+            Capability::Http => "http",
+            Capability::Sandbox => "sandbox",
+            Capability::Display => "display",
+        }
+    }
+
+    /// How `clawhost plugin grant` is asked for it.
+    pub(crate) fn argument(self) -> &'static str {
+        match self {
+            Capability::Http => "http=https://HOST",
+            other => other.name(),
+        }
+    }
+
+    /// Granted to every component: it reaches nothing outside the call.
+    pub fn is_harmless(self) -> bool {
+        matches!(self, Capability::Log | Capability::Context)
+    }
+}
+
+impl std::fmt::Display for Capability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one component, by its digest, may reach.
+///
+/// The default grants nothing beyond logging and the call's own context.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Grants {
+    /// Capabilities it may import.
+    pub allow: BTreeSet<Capability>,
+    /// Model aliases it may ask; empty means all that the host offers.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub models: BTreeSet<String>,
+    /// Origins it may exchange HTTP with; empty means none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub origins: BTreeSet<Origin>,
+    /// Secrets that the host puts into its headers, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretBinding>,
+}
+
+/// A secret that leaves for one origin only. The component never sees its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretBinding {
+    /// The environment variable of the host that holds the value.
+    pub env: String,
+    /// The only origin that it is sent to.
+    pub origin: Origin,
+}
+
+impl Grants {
+    /// Whether a component with these grants may import the capability.
+    pub(crate) fn covers(&self, capability: Capability) -> bool {
+        capability.is_harmless() || self.allow.contains(&capability)
+    }
+
+    /// What `self` has and `other` has not, each as an argument of `clawhost plugin grant`.
+    pub fn beyond(&self, other: &Grants) -> Vec<String> {
+        let mut more: Vec<String> = self
+            .allow
+            .difference(&other.allow)
+            .map(|capability| capability.to_string())
+            .collect();
+        more.extend(
+            self.models
+                .difference(&other.models)
+                .map(|model| format!("model={model}")),
+        );
+        more.extend(
+            self.origins
+                .difference(&other.origins)
+                .map(|origin| format!("http={origin}")),
+        );
+        more.extend(
+            self.secrets
+                .iter()
+                .filter(|(name, binding)| other.secrets.get(*name) != Some(binding))
+                .map(|(name, binding)| format!("secret={name}:{}@{}", binding.env, binding.origin)),
+        );
+        more
+    }
+
+    /// Adds one argument of `clawhost plugin grant`: `model`, `model=ALIAS`, `state`,
+    /// `http=ORIGIN`, `secret=NAME:ENV@ORIGIN`, `sandbox`, `display`.
+    ///
+    /// # Errors
+    /// A sentence that says which forms there are.
+    pub fn add(&mut self, argument: &str) -> Result<(), String> {
+        let (what, value) = match argument.split_once('=') {
+            Some((what, value)) => (what, Some(value)),
+            None => (argument, None),
+        };
+        let forms = "write model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN, sandbox or display";
+        match (what, value) {
+            ("secret", Some(value)) => {
+                let (name, rest) = value
+                    .split_once(':')
+                    .ok_or_else(|| format!("{argument:?} is no secret; {forms}"))?;
+                let (env, origin) = rest
+                    .split_once('@')
+                    .ok_or_else(|| format!("{argument:?} names no origin; {forms}"))?;
+                if !is_secret_name(name) || env.is_empty() {
+                    return Err(format!("{argument:?} is no secret; {forms}"));
+                }
+                let origin = origin.parse()?;
+                let env = env.to_owned();
+                self.secrets
+                    .insert(name.to_owned(), SecretBinding { env, origin });
+            }
+            ("http", Some(origin)) => {
+                self.origins.insert(origin.parse()?);
+                self.allow.insert(Capability::Http);
+            }
+            ("http", None) => {
+                return Err("http needs an origin: http=https://api.example".to_owned());
+            }
+            ("model", Some(alias)) if !alias.is_empty() => {
+                self.models.insert(alias.to_owned());
+                self.allow.insert(Capability::Model);
+            }
+            (name, None) => match Capability::from_interface(name) {
+                Some(capability) => {
+                    self.allow.insert(capability);
+                }
+                None => return Err(format!("{name:?} is no capability; {forms}")),
+            },
+            _ => return Err(format!("{argument:?} grants nothing; {forms}")),
+        }
+        Ok(())
+    }
+}
+
+/// Letters, digits, `_` and `-`: what `{{secret:NAME}}` can hold.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_grant_and_are_told_back() {
+        let mut grants = Grants::default();
+        for argument in [
+            "state",
+            "model=judge",
+            "http=https://api.example",
+            "secret=KEY:API_KEY@https://api.example",
+        ] {
+            grants.add(argument).unwrap();
+        }
+        assert!(grants.covers(Capability::Model) && grants.covers(Capability::Http));
+        assert!(grants.covers(Capability::Log) && !grants.covers(Capability::Sandbox));
+        assert_eq!(
+            grants.beyond(&Grants::default()),
+            [
+                "model",
+                "state",
+                "http",
+                "model=judge",
+                "http=https://api.example",
+                "secret=KEY:API_KEY@https://api.example"
+            ]
+        );
+        assert!(grants.beyond(&grants).is_empty());
+        for wrong in [
+            "http",
+            "http=ftp://x",
+            "http=https://x/path",
+            "model=",
+            "secret=A",
+            "secret=A:B",
+            "secret=a b:C@https://x",
+            "root",
+            "state=1",
+        ] {
+            assert!(grants.add(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut grants = Grants::default();
+        grants.add("http=http://127.0.0.1:8080").unwrap();
+        let text = serde_json::to_string(&grants).unwrap();
+        assert_eq!(serde_json::from_str::<Grants>(&text).unwrap(), grants);
+        assert!(text.contains("http://127.0.0.1:8080"), "{text}");
+    }
+}
