@@ -1,37 +1,9 @@
-//! Causal attention with grouped key and value heads, forward and backward, in blocks of queries:
-//! memory is one block times the context, never context times context. The backward pass recomputes
-//! the probabilities of a block instead of keeping them (Dao et al. 2022, without the tiling of keys).
+//! The gradient of causal attention, in blocks of queries: memory is one block times the context. The
+//! probabilities of a block are recomputed instead of kept (Dao et al. 2022, without the tiling of keys).
 
-use super::linear::{self, Mat, Threads};
-use super::simd;
-
-/// Sizes that every call of a model shares.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) heads: usize,
-    pub(crate) kv_heads: usize,
-    pub(crate) dim: usize,
-}
-
-impl Shape {
-    fn scale(self) -> f32 {
-        1.0 / (self.dim as f32).sqrt()
-    }
-}
-
-/// Keys and values of one key head; rows `stride` apart, `past + tokens` of them.
-#[derive(Clone, Copy)]
-pub(crate) struct HeadKv<'a> {
-    pub(crate) keys: &'a [f32],
-    pub(crate) values: &'a [f32],
-    pub(crate) stride: usize,
-}
-
-/// Queries handled at once.
-const BLOCK: usize = 64;
-
-/// Multiply-adds below which attention stays on one thread.
-const PARALLEL_FROM: usize = 8 << 20;
+use super::{BLOCK, HeadKv, Shape};
+use crate::ops::linear::{self, Mat, Threads};
+use crate::ops::simd;
 
 /// Fills `scores [rows, width]` with the probabilities of the block of queries that begins at
 /// `first`; keys after a query's own position get probability zero.
@@ -59,49 +31,7 @@ fn probabilities(
     );
 }
 
-/// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
-/// follow `past` older ones; `kv(g)` gives key head `g`. Blocks of queries are independent, so long
-/// prompts spread over the threads block by block.
-pub(crate) fn forward<'a>(
-    out: &mut [f32],
-    q: &[f32],
-    q_stride: usize,
-    (tokens, past): (usize, usize),
-    shape: Shape,
-    kv: impl Fn(usize) -> HeadKv<'a> + Sync,
-    threads: Threads,
-) {
-    let (dim, width) = (shape.dim, shape.heads * shape.dim);
-    let block = |(index, out): (usize, &mut [f32])| {
-        let (first, rows) = (index * BLOCK, out.len() / width);
-        let seen = past + first + rows;
-        let mut scores = vec![0f32; rows * seen];
-        for head in 0..shape.heads {
-            let kv = kv(head * shape.kv_heads / shape.heads);
-            let q = Mat::strided(&q[first * q_stride + head * dim..], rows, dim, q_stride);
-            probabilities(&mut scores, q, kv, (shape, past, first, rows), Threads(1));
-            linear::product(
-                &mut out[head * dim..],
-                width,
-                Mat::new(&scores, rows, seen),
-                Mat::strided(kv.values, seen, dim, kv.stride),
-                false,
-                1.0,
-                Threads(1),
-            );
-        }
-    };
-    let work = tokens * (past + tokens) * width;
-    let blocks = out[..tokens * width].chunks_mut(BLOCK * width);
-    if threads.0 > 1 && tokens > BLOCK && work >= PARALLEL_FROM {
-        use rayon::prelude::*;
-        blocks.enumerate().par_bridge().for_each(block);
-    } else {
-        blocks.enumerate().for_each(block);
-    }
-}
-
-/// Gradients of [`forward`] without a past. Queries, keys and values of one sequence stand in rows of
+/// Gradients of [`super::forward`] without a past. Queries, keys and values of one sequence stand in rows of
 /// `qkv` (`[tokens, (heads + 2 kv_heads) * dim]`, already rotated); `dqkv` has the same layout and is
 /// overwritten.
 pub(crate) fn backward(

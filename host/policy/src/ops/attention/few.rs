@@ -1,0 +1,184 @@
+//! Attention of one position, as decoding needs it, for the query heads that share a key head: every
+//! key and every value comes from memory once, tile by tile, in the order in which the cache holds them.
+
+use pulp::{Simd, WithSimd};
+
+use super::HeadKv;
+use crate::ops::simd::{exp_sum, max};
+
+/// Keys in a tile: what fits into the first-level cache while the heads use it in turn, and how many
+/// terms are summed up before they are added to the result, which keeps errors small.
+const TILE: usize = 128;
+
+/// Sums that run side by side, so that no addition waits for the one before it.
+const CHAINS: usize = 4;
+
+/// `out = softmax(scale * q keysᵀ) values` over the first `seen` keys, for each head of `dim` values in
+/// `q` and `out`.
+pub(super) fn attend(
+    out: &mut [f32],
+    q: &[f32],
+    dim: usize,
+    kv: HeadKv<'_>,
+    seen: usize,
+    scale: f32,
+) {
+    pulp::Arch::new().dispatch(Call {
+        out,
+        q,
+        dim,
+        kv,
+        seen,
+        scale,
+    });
+}
+
+struct Call<'a> {
+    out: &'a mut [f32],
+    q: &'a [f32],
+    dim: usize,
+    kv: HeadKv<'a>,
+    seen: usize,
+    scale: f32,
+}
+
+impl WithSimd for Call<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self {
+            out,
+            q,
+            dim,
+            kv,
+            seen,
+            scale,
+        } = self;
+        let mut scores = vec![0f32; seen * (q.len() / dim)];
+        for first in (0..seen).step_by(TILE) {
+            let last = seen.min(first + TILE);
+            for (q, scores) in q.chunks_exact(dim).zip(scores.chunks_exact_mut(seen)) {
+                let keys = &kv.keys[first * kv.stride..];
+                score(simd, &mut scores[first..last], q, keys, kv.stride);
+            }
+        }
+        out.fill(0.0);
+        for scores in scores.chunks_exact_mut(seen) {
+            scores.iter_mut().for_each(|score| *score *= scale);
+            let best = max(scores);
+            let inverse = 1.0 / exp_sum(scores, best);
+            scores.iter_mut().for_each(|score| *score *= inverse);
+        }
+        for first in (0..seen).step_by(TILE) {
+            let last = seen.min(first + TILE);
+            for (out, p) in out.chunks_exact_mut(dim).zip(scores.chunks_exact(seen)) {
+                let values = &kv.values[first * kv.stride..];
+                gather(simd, out, &p[first..last], values, kv.stride);
+            }
+        }
+    }
+}
+
+/// Dot products of `q` with consecutive keys.
+#[inline(always)]
+fn score<S: Simd>(simd: S, scores: &mut [f32], q: &[f32], keys: &[f32], stride: usize) {
+    let (quads, rest) = scores.as_chunks_mut::<CHAINS>();
+    let mut at = 0;
+    for quad in quads {
+        dots(simd, quad, q, &keys[at..], stride);
+        at += CHAINS * stride;
+    }
+    for one in rest.as_chunks_mut::<1>().0 {
+        dots(simd, one, q, &keys[at..], stride);
+        at += stride;
+    }
+}
+
+/// Adds consecutive values, each row weighted by its probability.
+#[inline(always)]
+fn gather<S: Simd>(simd: S, out: &mut [f32], p: &[f32], values: &[f32], stride: usize) {
+    let (vectors, rest) = S::as_mut_simd_f32s(out);
+    let mut pairs = vectors.chunks_exact_mut(2);
+    let mut at = 0;
+    for pair in &mut pairs {
+        weigh::<S, 2>(simd, pair, p, &values[at..], stride);
+        at += 2 * S::F32_LANES;
+    }
+    for one in pairs.into_remainder().chunks_exact_mut(1) {
+        weigh::<S, 1>(simd, one, p, &values[at..], stride);
+        at += S::F32_LANES;
+    }
+    for (d, out) in rest.iter_mut().enumerate() {
+        for (p, value) in p.iter().zip(values.chunks(stride)) {
+            *out += p * value[at + d];
+        }
+    }
+}
+
+/// Dot products of `q` with `N` rows, each in the same order whatever `N`.
+#[inline(always)]
+fn dots<S: Simd, const N: usize>(
+    simd: S,
+    dots: &mut [f32; N],
+    q: &[f32],
+    rows: &[f32],
+    stride: usize,
+) {
+    // Loops, not closures: what the library calls back is compiled without the vector instructions.
+    let (main, rest) = S::as_simd_f32s(q);
+    let done = q.len() - rest.len();
+    let mut sums = [simd.splat_f32s(0.0); N];
+    for (v, q) in main.iter().enumerate() {
+        for n in 0..N {
+            let row = &rows[n * stride + v * S::F32_LANES..][..S::F32_LANES];
+            sums[n] = simd.mul_add_f32s(*q, S::as_simd_f32s(row).0[0], sums[n]);
+        }
+    }
+    for n in 0..N {
+        let mut sum = simd.reduce_sum_f32s(sums[n]);
+        for (a, b) in rest.iter().zip(&rows[n * stride + done..]) {
+            sum = a.mul_add(*b, sum);
+        }
+        dots[n] = sum;
+    }
+}
+
+/// Adds `V` vectors of the values, each row weighted by its probability.
+#[inline(always)]
+fn weigh<S: Simd, const V: usize>(
+    simd: S,
+    out: &mut [S::f32s],
+    p: &[f32],
+    values: &[f32],
+    stride: usize,
+) {
+    let width = V * S::F32_LANES;
+    let mut sums = [[simd.splat_f32s(0.0); V]; CHAINS];
+    let mut quads = p.chunks_exact(CHAINS);
+    let mut at = 0;
+    for quad in &mut quads {
+        for (p, sums) in quad.iter().zip(&mut sums) {
+            add(simd, sums, *p, &values[at..at + width]);
+            at += stride;
+        }
+    }
+    for p in quads.remainder() {
+        add(simd, &mut sums[0], *p, &values[at..at + width]);
+        at += stride;
+    }
+    let [a, b, c, d] = &sums;
+    for (v, out) in out.iter_mut().enumerate().take(V) {
+        let sum = simd.add_f32s(simd.add_f32s(a[v], b[v]), simd.add_f32s(c[v], d[v]));
+        *out = simd.add_f32s(*out, sum);
+    }
+}
+
+#[inline(always)]
+fn add<S: Simd, const V: usize>(simd: S, sums: &mut [S::f32s; V], p: f32, row: &[f32]) {
+    let p = simd.splat_f32s(p);
+    let row = &S::as_simd_f32s(row).0[..V];
+    for v in 0..V {
+        sums[v] = simd.mul_add_f32s(p, row[v], sums[v]);
+    }
+}
