@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::now_ms;
 use crate::codec::{Json, encode_f32s, encode_json, encode_u32s, encode_u64, finite};
+use crate::continuity::insert_histories;
 use crate::error::{Fault, JournalError};
 use crate::ids::{SessionId, TurnId};
 use crate::journal::Journal;
@@ -243,7 +244,8 @@ fn upsert_session(tx: &Transaction<'_>, session: &SessionUpsert) -> Result<(), F
          VALUES (?1, ?2, ?3, ?4, ?5, ?5)
          ON CONFLICT (id) DO UPDATE SET
             key = COALESCE(key, excluded.key), user = COALESCE(user, excluded.user),
-            last_ms = MAX(last_ms, excluded.last_ms), ended_ms = NULL, end_reason = NULL",
+            last_ms = MAX(last_ms, excluded.last_ms), ended_ms = NULL, end_reason = NULL,
+            settled_ms = NULL",
     )?
     .execute((
         session.id.as_str(),
@@ -403,6 +405,7 @@ fn insert_turn(
             encode_json(&turn.sampling)?,
             encode_json(&matched)?,
         ])?;
+    insert_histories(tx, TurnId(id), &turn.histories)?;
     Ok(TurnId(id))
 }
 

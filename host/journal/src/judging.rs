@@ -160,7 +160,7 @@ fn insert_verdict(tx: &Transaction<'_>, turn: TurnId, verdict: &NewVerdict) -> R
     Ok(())
 }
 
-fn insert_sample(tx: &Transaction<'_>, sample: &NewSample) -> Result<SampleId, Fault> {
+pub(crate) fn insert_sample(tx: &Transaction<'_>, sample: &NewSample) -> Result<SampleId, Fault> {
     let id = tx
         .prepare_cached(
             "INSERT INTO samples (turn, reward, baseline_key, state, created_ms, provenance)

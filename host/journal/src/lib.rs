@@ -22,6 +22,7 @@ mod checkpoint;
 mod clock;
 mod codec;
 mod collecting;
+mod continuity;
 mod error;
 mod export;
 mod forgetting;
@@ -34,6 +35,7 @@ mod questions;
 mod records;
 mod rows;
 mod schema;
+mod settling;
 mod training;
 mod words;
 

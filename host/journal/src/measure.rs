@@ -96,6 +96,7 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
             adapter_digest: String::new(),
             model: "measure".to_owned(),
             matched: json!({ "by": "measure" }),
+            histories: vec![format!("{number:064x}")],
         }],
         session: SessionUpsert {
             id: session,

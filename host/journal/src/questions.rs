@@ -98,24 +98,6 @@ impl Journal {
         })
     }
 
-    /// Turns whose reply has this anchor and whose key is `key` or none (any key when `key` is none):
-    /// those that nothing followed yet first, then newest first.
-    pub fn anchor_hits(
-        &self,
-        anchor: &str,
-        key: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<TurnHit>, JournalError> {
-        self.read(|conn| {
-            rows::hits(
-                conn,
-                "WHERE p.anchor = ?1 AND (?2 IS NULL OR t.key IS NULL OR t.key = ?2)
-                 ORDER BY n.turn IS NOT NULL, t.id DESC LIMIT ?3",
-                (anchor, key, limit),
-            )
-        })
-    }
-
     /// Turns of requests with this digest, received at or after `since_ms`, newest first.
     pub fn request_hits(
         &self,

@@ -69,7 +69,12 @@ pub(crate) fn hits(
     clause: &str,
     params: impl Params,
 ) -> Result<Vec<TurnHit>, Fault> {
-    collect(conn, &format!("{HIT} {clause}"), params, hit)
+    collect(conn, &hits_sql(clause), params, hit)
+}
+
+/// The question that [`hits`] puts.
+pub(crate) fn hits_sql(clause: &str) -> String {
+    format!("{HIT} {clause}")
 }
 
 /// Samples by a clause over `s` (samples) and `t` (turns).

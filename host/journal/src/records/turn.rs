@@ -123,6 +123,10 @@ pub struct NewTurn {
     pub model: String,
     /// How the session and the parent were found.
     pub matched: Value,
+    /// Digests of what was asked, in each form in which a later request may show it in front of the
+    /// reply; see [`crate::Journal::history_hits`]. Default none.
+    #[serde(default)]
+    pub histories: Vec<String>,
 }
 
 /// A reply, whole or (with [`Finish::Aborted`]) as far as it came.

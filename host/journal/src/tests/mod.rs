@@ -6,6 +6,7 @@ mod export;
 mod forgetting;
 mod judging;
 mod recovery;
+mod settling;
 mod storage;
 mod training;
 
@@ -54,6 +55,7 @@ pub(super) fn new_turn(parent: Option<TurnId>) -> NewTurn {
         adapter_digest: "abc".to_owned(),
         model: "clawhost".to_owned(),
         matched: json!({ "by": "header" }),
+        histories: Vec::new(),
     }
 }
 

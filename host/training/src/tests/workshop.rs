@@ -154,6 +154,7 @@ impl Workshop {
             adapter_digest: String::new(),
             model: "m".to_owned(),
             matched: json!({}),
+            histories: Vec::new(),
         };
         let arrive = |next_state_of, turns| {
             let arrival = Arrival {
