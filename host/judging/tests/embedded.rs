@@ -10,7 +10,7 @@ use clawhost_journal::{
     TurnKind,
 };
 use clawhost_judging::{Judging, JudgingOptions};
-use clawhost_plugins::{Grants, HostOptions, PluginHost, embedded};
+use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile, embedded};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -19,7 +19,12 @@ async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
     let host = PluginHost::new(HostOptions::default()).unwrap();
     let bytes = embedded("judge-next-state").unwrap();
     let judge = host
-        .load("judge-next-state", bytes, &Grants::default())
+        .load(
+            "judge-next-state",
+            bytes,
+            &Grants::default(),
+            Profile::default(),
+        )
         .unwrap();
     let digest = judge.digest().to_owned();
     let journal = Journal::in_memory().unwrap();
@@ -83,6 +88,7 @@ fn talk(journal: &Journal, next: &str) -> TurnId {
             adapter_digest: String::new(),
             model: "m".to_owned(),
             matched: Value::Null,
+            histories: Vec::new(),
         }],
     )[0];
     let completion = Completion {

@@ -60,6 +60,78 @@ pub(crate) fn trail(messages: &[Plain]) -> Vec<String> {
         .collect()
 }
 
+/// Digests of a history that show which turns were asked exactly it, without reading them.
+///
+/// A turn keeps all of them of its request, a later request looks its own up. System messages count only together with
+/// the user, to tell equal conversations of different people apart.
+pub(crate) struct Histories {
+    /// All messages, the user and the system messages.
+    pub(crate) whose: String,
+    /// All messages.
+    pub(crate) whole: String,
+    /// Our replies alone: clients decorate and edit everything else. None where there is none.
+    pub(crate) ours: Option<String>,
+}
+
+impl Histories {
+    /// Of the messages in front of a reply; none when nothing but system messages is there.
+    pub(crate) fn of(messages: &[Plain], user: Option<&str>) -> Option<Self> {
+        let is_system = |message: &&Plain| message.role == Role::System;
+        let spoken: Vec<&Mark> = messages
+            .iter()
+            .filter(|message| !is_system(message))
+            .map(|message| &message.mark)
+            .collect();
+        let ours: Vec<&Mark> = messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .map(|message| &message.mark)
+            .collect();
+        let digest = |kind: u8, marks: &[&Mark]| {
+            let mut hash = Sha256::new();
+            hash.update([kind]);
+            marks.iter().for_each(|mark| hash.update(mark));
+            hash
+        };
+        let mut whose = digest(b'p', &spoken);
+        messages
+            .iter()
+            .filter(is_system)
+            .for_each(|message| whose.update(message.mark));
+        whose.update([u8::from(user.is_some())]);
+        whose.update(user.unwrap_or_default());
+        let first_half = |hash: Sha256| hex(hash.finalize().get(..16).unwrap_or_default());
+        (!spoken.is_empty()).then(|| Self {
+            whose: first_half(whose),
+            whole: first_half(digest(b'w', &spoken)),
+            ours: (!ours.is_empty()).then(|| first_half(digest(b'o', &ours))),
+        })
+    }
+
+    /// What a turn keeps: the digests of its request, and of its request less the last message, which some clients
+    /// replace each time.
+    pub(crate) fn to_keep(messages: &[Plain], user: Option<&str>) -> Vec<String> {
+        let mut kept = Vec::new();
+        if let Some(all) = Self::of(messages, user) {
+            kept.extend([all.whose, all.whole]);
+            kept.extend(all.ours);
+        }
+        let shorter = match messages.split_last() {
+            Some((last, rest)) if last.role != Role::Assistant => Self::of(rest, user),
+            _ => None,
+        };
+        if let Some(shorter) = shorter {
+            kept.extend([shorter.whose, shorter.whole].map(but_last));
+        }
+        kept
+    }
+}
+
+/// The digest under which a turn is kept whose request had one message more.
+pub(crate) fn but_last(digest: String) -> String {
+    digest + "-1"
+}
+
 /// Short form of a mark, as kept in a trail.
 pub(crate) fn short(mark: &Mark) -> String {
     hex(mark.get(..6).unwrap_or_default())

@@ -208,6 +208,7 @@ fn arrival(incoming: Incoming, decision: Decision, session: SessionId, ms: i64) 
         adapter_digest: incoming.adapter_digest.clone(),
         model: incoming.model.clone(),
         matched: decision.matched.clone(),
+        histories: decision.histories.clone(),
     };
     Arrival {
         turns: (0..incoming.n).map(turn).collect(),

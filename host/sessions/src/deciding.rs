@@ -13,7 +13,7 @@
 use clawhost_journal::{NextState, SessionId, TurnHit, TurnId, TurnKind, TurnRecord, TurnState};
 use serde_json::{Map, Value, json};
 
-use crate::anchor::{request_digest, trail};
+use crate::anchor::{Histories, request_digest, trail};
 use crate::error::SessionError;
 use crate::following::Following;
 use crate::history::agreement;
@@ -50,6 +50,8 @@ pub(crate) struct Decision {
     pub(crate) digest: String,
     /// The explanation.
     pub(crate) matched: Value,
+    /// By what a later request finds the new turns again.
+    pub(crate) histories: Vec<String>,
 }
 
 /// One request under decision.
@@ -90,6 +92,7 @@ impl<'a> Case<'a> {
             None => self.by_content()?,
         };
         decision.kind = self.kind;
+        decision.histories = Histories::to_keep(&self.plain, self.incoming.user.as_deref());
         if let Some(matched) = decision.matched.as_object_mut() {
             let declared = self.incoming.turn_type.as_deref();
             if let Some(word) = declared {
@@ -302,6 +305,7 @@ impl<'a> Case<'a> {
                 "compared": search.compared,
                 "candidates": search.listed,
             }),
+            histories: Vec::new(),
         }
     }
 

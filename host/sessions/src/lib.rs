@@ -38,6 +38,7 @@ mod idle;
 mod likeness;
 mod lookup;
 mod matching;
+mod narrowing;
 mod normalise;
 mod opening;
 mod options;

@@ -94,6 +94,16 @@ impl<'a> Lookup<'a> {
         Ok(self.journal.anchor_hits(anchor, key, HITS)?)
     }
 
+    /// Turns with this reply that were asked what the digest says, in the same order.
+    pub(crate) fn replies_to(
+        &self,
+        history: &str,
+        anchor: &str,
+        key: Option<&str>,
+    ) -> Result<Vec<TurnHit>, SessionError> {
+        Ok(self.journal.history_hits(history, anchor, key, HITS)?)
+    }
+
     /// Turns of one session with this reply. Where a crowd of sessions gave it, only the last turns are looked through.
     pub(crate) fn replies_of(
         &self,

@@ -7,24 +7,26 @@
 //! key or user to another.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::HashSet;
 
 use clawhost_journal::{SessionId, TurnHit, TurnRecord};
 use serde_json::{Value, json};
 
-use crate::anchor::{anchor, short};
+use crate::anchor::anchor;
 use crate::doubt::system_text;
 use crate::error::SessionError;
 use crate::history::{Agreement, agreement};
-use crate::lookup::{Asker, HITS, Lookup, is_open, trail_of};
+use crate::lookup::{Asker, HITS, Lookup};
+use crate::narrowing::{Crowd, Near, Promise, near, near_in_session};
 use crate::normalise::{Plain, Role, list, plain_all};
 
 /// Assistant messages looked up, from the last one back.
 const PLACES: usize = 24;
-/// Candidates read with their messages, for one place.
-const COMPARED: usize = 6;
-/// The same for a whole request.
-const COMPARED_IN_ALL: usize = 24;
+/// Candidates read with their messages at a time, until one of them decides.
+const PAGE: usize = 6;
+/// Candidates read for a whole request of which no row promises anything.
+const COMPARED_BLINDLY: usize = 24;
+/// Candidates read for a whole request.
+const COMPARED_IN_ALL: usize = HITS as usize;
 /// Candidates listed in `matched`.
 const LISTED: usize = 8;
 /// Share of the history in front of our reply that has to agree.
@@ -67,6 +69,7 @@ struct Candidate {
     /// between equals.
     same_system: bool,
     open: bool,
+    promise: Promise,
 }
 
 /// Searches a request for our replies. `within` limits the search to a named session.
@@ -86,13 +89,21 @@ pub(crate) fn search(
         let Some(anchor) = anchor(reply) else {
             continue;
         };
-        let hits = match within {
-            Some(session) => lookup.replies_of(session, &anchor)?,
-            None => lookup.replies(&anchor, asker.key)?,
-        };
-        search.considered += hits.len();
         let history = messages.get(..place).unwrap_or_default();
-        let candidates = search.compare(lookup, asker, history, hits, within.is_some())?;
+        let near = match within {
+            Some(session) => near_in_session(history, lookup.replies_of(session, &anchor)?),
+            None => {
+                let Crowd { near, strangers } = near(lookup, asker, history, &anchor)?;
+                search.considered += strangers.len();
+                for (hit, why_not) in strangers {
+                    search
+                        .list(json!({"turn": hit.id, "session": hit.session, "why_not": why_not}));
+                }
+                near
+            }
+        };
+        search.considered += near.len();
+        let candidates = search.compare(lookup, asker, history, near)?;
         if let Some(found) = choose(asker, candidates, reply, place, within.is_some()) {
             search.found = Some(descend(lookup, messages, found)?);
             break;
@@ -105,55 +116,28 @@ pub(crate) fn search(
 }
 
 impl Search {
-    /// Reads the most promising candidates and compares their histories. Best first.
+    /// Reads the most promising candidates and compares their histories, page after page until those left cannot be
+    /// better. Best first.
     fn compare(
         &mut self,
         lookup: &Lookup<'_>,
         asker: &Asker<'_>,
         history: &[Plain],
-        hits: Vec<TurnHit>,
-        named: bool,
+        near: Vec<Near>,
     ) -> Result<Vec<Candidate>, SessionError> {
-        let continued: HashSet<String> = hits
-            .iter()
-            .filter(|hit| hit.has_next)
-            .map(|hit| hit.response_id.clone())
-            .collect();
-        // Choices of one response with the same text are one reply: it is continued once.
-        let open = |hit: &TurnHit| is_open(hit) && !continued.contains(&hit.response_id);
-        let seen: HashSet<String> = history.iter().map(|message| short(&message.mark)).collect();
-        let mut near = Vec::new();
-        for hit in hits {
-            match asker.stranger_to(&hit).filter(|_| !named) {
-                Some(stranger) => {
-                    self.list(json!({"turn": hit.id, "session": hit.session, "why_not": stranger}))
-                }
-                None => {
-                    let overlap = trail_of(&hit.matched)
-                        .iter()
-                        .filter(|mark| seen.contains(**mark))
-                        .count();
-                    near.push((overlap, hit));
-                }
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for (number, near) in near.into_iter().enumerate() {
+            let most = match near.promise.is_any() {
+                true => COMPARED_IN_ALL,
+                false => COMPARED_BLINDLY,
+            };
+            let decided = number > 0
+                && number % PAGE == 0
+                && candidates.iter().any(|read| read.decides(near.promise));
+            if decided || self.compared >= most {
+                break;
             }
-        }
-        let order = |(overlap, hit): &(usize, TurnHit)| {
-            (
-                Reverse(*overlap),
-                !asker.same_user_or_trace(hit),
-                !open(hit),
-                Reverse(hit.received_ms),
-                hit.choice,
-                Reverse(hit.id),
-            )
-        };
-        near.sort_by_key(order);
-        let mut candidates = Vec::new();
-        for (_, hit) in near
-            .into_iter()
-            .take(COMPARED.min(COMPARED_IN_ALL.saturating_sub(self.compared)))
-        {
-            let Some(turn) = lookup.turn(hit.id)? else {
+            let Some(turn) = lookup.turn(near.hit.id)? else {
                 continue;
             };
             self.compared += 1;
@@ -161,8 +145,9 @@ impl Search {
             let agreement = agreement(history, &asked);
             candidates.push(Candidate {
                 same_system: system_text(history) == system_text(&asked),
-                open: open(&hit),
-                hit,
+                open: near.open,
+                promise: near.promise,
+                hit: near.hit,
                 turn,
                 agreement,
             });
@@ -188,6 +173,13 @@ impl Search {
 }
 
 impl Candidate {
+    /// Nothing that is left, of which the next has this promise, needs to be read beside this one.
+    fn decides(&self, next: Promise) -> bool {
+        let agrees = self.agreement.compared > 0 && self.agreement.of_request >= AGREES;
+        // Exact ones agree alike, and their rows have put them in order already.
+        agrees && (self.promise.exact || self.promise.is_above(next))
+    }
+
     /// Everything that speaks for a candidate, save time. The lesser is the better one.
     fn evidence(&self, asker: &Asker<'_>) -> (Reverse<u32>, Reverse<u32>, bool, bool, bool) {
         // Thousandths: a float sum of equal parts must not decide between equals.

@@ -161,6 +161,7 @@ impl Desk {
             adapter_digest: String::new(),
             model: "m".to_owned(),
             matched: json!({}),
+            histories: Vec::new(),
         }
     }
 

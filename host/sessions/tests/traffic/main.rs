@@ -6,6 +6,7 @@
 //! | `openclaw` | a stock agent: ephemeral blocks, rewritten ids, 51 KB of instructions |
 //! | `named` | clients that send session headers |
 //! | `crowds` | many sessions that look alike |
+//! | `alike` | many sessions that differ only at their beginning |
 //! | `housekeeping` | titles and heartbeats never stand in for a person |
 //! | `ends` | done, idle, restart |
 //! | `explained` | every turn has its story |
@@ -19,6 +20,7 @@
     reason = "a test that meets the unexpected stops there"
 )]
 
+mod alike;
 mod builder;
 mod crowds;
 mod ends;
