@@ -1,0 +1,209 @@
+//! Low-rank adapters (Hu et al. 2021): `y = W x + (alpha / rank) B A x`, kept beside the base and never
+//! merged, so that many versions are served from one copy of it. On disk they are PEFT directories.
+
+mod peft;
+mod spec;
+
+pub(crate) use peft::write_safetensors;
+pub use spec::{LoraSpec, Target};
+
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use sha2::{Digest, Sha256};
+
+use crate::config::ModelConfig;
+use crate::weights::hex;
+
+/// `A [rank, in]` and `B [out, rank]` of one layer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pair {
+    pub(crate) a: Vec<f32>,
+    pub(crate) b: Vec<f32>,
+}
+
+/// One adapter: what training changes and publishing swaps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Adapter {
+    spec: LoraSpec,
+    config: ModelConfig,
+    /// `layers * targets` pairs in listing order.
+    pairs: Vec<Pair>,
+}
+
+impl Adapter {
+    /// A new adapter: A uniform in ±1/sqrt(inputs) (Kaiming with a = sqrt 5, as PEFT), B zero, so
+    /// that it changes nothing yet.
+    pub fn init(config: &ModelConfig, mut spec: LoraSpec, seed: u64) -> Self {
+        spec.targets = spec.ordered().collect();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut pairs = Vec::new();
+        for _ in 0..config.num_hidden_layers {
+            for target in spec.ordered() {
+                let (inputs, outputs) = target.widths(config);
+                let bound = 1.0 / (inputs as f32).sqrt();
+                let a = (0..spec.rank * inputs)
+                    .map(|_| rng.random_range(-bound..bound))
+                    .collect();
+                pairs.push(Pair {
+                    a,
+                    b: vec![0.0; outputs * spec.rank],
+                });
+            }
+        }
+        Self {
+            spec,
+            config: config.clone(),
+            pairs,
+        }
+    }
+
+    /// Its shape.
+    pub fn spec(&self) -> &LoraSpec {
+        &self.spec
+    }
+
+    /// Whether it was made for a model of this shape.
+    pub fn fits(&self, config: &ModelConfig) -> bool {
+        let dims = |c: &ModelConfig| {
+            (
+                c.num_hidden_layers,
+                c.hidden_size,
+                c.query_width(),
+                c.key_width(),
+                c.intermediate_size,
+            )
+        };
+        dims(&self.config) == dims(config)
+    }
+
+    /// The pair of a layer, if that target is adapted.
+    pub(crate) fn pair(&self, layer: usize, target: Target) -> Option<&Pair> {
+        self.pairs.get(self.pair_index(layer, target)?)
+    }
+
+    /// Index of A in [`Adapter::tensors`]; B follows it.
+    pub(crate) fn tensor_index(&self, layer: usize, target: Target) -> Option<usize> {
+        Some(self.pair_index(layer, target)? * 2)
+    }
+
+    fn pair_index(&self, layer: usize, target: Target) -> Option<usize> {
+        let within = self.spec.ordered().position(|t| t == target)?;
+        Some(layer * self.spec.ordered().count() + within)
+    }
+
+    /// Names and shapes in the order of [`Adapter::tensors`].
+    fn layout(config: &ModelConfig, spec: &LoraSpec) -> Vec<(String, [usize; 2])> {
+        let mut all = Vec::new();
+        for layer in 0..config.num_hidden_layers {
+            for target in spec.ordered() {
+                let (inputs, outputs) = target.widths(config);
+                let module = format!("base_model.model.model.layers.{layer}.{}", target.module());
+                all.push((format!("{module}.lora_A.weight"), [spec.rank, inputs]));
+                all.push((format!("{module}.lora_B.weight"), [outputs, spec.rank]));
+            }
+        }
+        all
+    }
+
+    /// Every tensor with its PEFT name, in a fixed order.
+    pub fn tensors(&self) -> Vec<(String, &[f32])> {
+        let values = self
+            .pairs
+            .iter()
+            .flat_map(|p| [p.a.as_slice(), p.b.as_slice()]);
+        Self::layout(&self.config, &self.spec)
+            .into_iter()
+            .map(|(n, _)| n)
+            .zip(values)
+            .collect()
+    }
+
+    /// As [`Adapter::tensors`], to be changed by an optimizer.
+    pub fn tensors_mut(&mut self) -> Vec<(String, &mut [f32])> {
+        let names = Self::layout(&self.config, &self.spec)
+            .into_iter()
+            .map(|(n, _)| n);
+        let values = self
+            .pairs
+            .iter_mut()
+            .flat_map(|p| [p.a.as_mut_slice(), p.b.as_mut_slice()]);
+        names.zip(values).collect()
+    }
+
+    /// sha256 over shape, scale, names and values, hex: two adapters with the same digest serve the same.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.spec.alpha.to_le_bytes());
+        for ((name, shape), (_, values)) in Self::layout(&self.config, &self.spec)
+            .iter()
+            .zip(self.tensors())
+        {
+            hash.update(name.as_bytes());
+            for dim in shape {
+                hash.update((*dim as u64).to_le_bytes());
+            }
+            for value in values {
+                hash.update(value.to_le_bytes());
+            }
+        }
+        hex(&hash.finalize())
+    }
+
+    /// Euclidean norm of the difference over all tensors; infinite when the shapes differ.
+    pub fn delta_norm(&self, other: &Self) -> f64 {
+        if self.spec != other.spec || !self.fits(&other.config) {
+            return f64::INFINITY;
+        }
+        let squares: f64 = self
+            .tensors()
+            .iter()
+            .zip(other.tensors())
+            .flat_map(|((_, a), (_, b))| a.iter().zip(b))
+            .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
+            .sum();
+        squares.sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tests::tiny;
+
+    #[test]
+    fn a_saved_adapter_loads_with_the_same_digest() {
+        let config = tiny();
+        let spec = LoraSpec {
+            rank: 3,
+            alpha: 5.0,
+            targets: vec![Target::Down, Target::Q],
+        };
+        let mut adapter = Adapter::init(&config, spec, 1);
+        for (_, values) in adapter.tensors_mut() {
+            values.iter_mut().for_each(|v| *v += 0.25);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        adapter.save_peft(dir.path(), "base").unwrap();
+        let loaded = Adapter::load_peft(dir.path(), &config).unwrap();
+        assert_eq!(loaded.digest(), adapter.digest());
+        assert_eq!(loaded.delta_norm(&adapter), 0.0);
+        let other = ModelConfig {
+            num_hidden_layers: 3,
+            ..config
+        };
+        let error = Adapter::load_peft(dir.path(), &other)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("layers.2"), "{error}");
+    }
+
+    #[test]
+    fn a_fresh_adapter_has_a_zero_b_and_its_seed_decides_a() {
+        let config = tiny();
+        let make = |seed| Adapter::init(&config, LoraSpec::default(), seed);
+        assert_eq!(make(1).digest(), make(1).digest());
+        assert_ne!(make(1).digest(), make(2).digest());
+        assert!(make(1).pairs.iter().all(|p| p.b.iter().all(|v| *v == 0.0)));
+    }
+}

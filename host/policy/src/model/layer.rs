@@ -1,0 +1,244 @@
+//! One decoder layer over packed tokens: what serving and training share.
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "offsets into packed buffers are computed here from the sizes that allocated them"
+)]
+
+use std::ops::Range;
+
+use super::Model;
+use crate::config::ModelConfig;
+use crate::lora::{Adapter, Target};
+use crate::ops::attention::{self, HeadKv};
+use crate::ops::linear::{self, Mat, Threads};
+use crate::ops::rope::Angles;
+use crate::ops::{norm, swiglu};
+
+/// Consecutive packed tokens under one adapter.
+pub(crate) type Group<'a> = (Range<usize>, Option<&'a Adapter>);
+
+/// Buffers of one layer over packed tokens. Training reads them in its backward pass.
+#[derive(Default)]
+pub(crate) struct Activations {
+    /// Normalised input of attention, `[t, hidden]`.
+    pub(crate) normed: Vec<f32>,
+    /// Query, key, value before head norms and rotation, `[t, q + 2 k]`; kept only on request.
+    pub(crate) raw: Vec<f32>,
+    /// Query, key, value as attention sees them.
+    pub(crate) qkv: Vec<f32>,
+    /// Attention output, `[t, q]`.
+    pub(crate) attended: Vec<f32>,
+    /// Residual stream between attention and feed-forward; kept only on request.
+    pub(crate) middle: Vec<f32>,
+    /// Normalised input of the feed-forward layer.
+    pub(crate) normed_ff: Vec<f32>,
+    /// Gate and up, `[t, 2 f]`.
+    pub(crate) gate_up: Vec<f32>,
+    /// Activated product, `[t, f]`.
+    pub(crate) activated: Vec<f32>,
+    /// Inner LoRA values, `[t, rank]`.
+    inner: Vec<f32>,
+}
+
+impl Model {
+    /// One decoder layer over packed tokens: `x` is updated in place. `attend` gets the finished
+    /// queries, keys and values and fills the attention output. `keep` keeps what a backward pass needs.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call site for serving, one for training"
+    )]
+    pub(crate) fn layer(
+        &self,
+        layer: usize,
+        x: &mut [f32],
+        groups: &[Group<'_>],
+        angles: &Angles,
+        act: &mut Activations,
+        keep: bool,
+        attend: impl FnOnce(&[f32], &mut [f32]),
+    ) {
+        let c = &self.config;
+        let w = &self.weights.layers[layer];
+        let (h, f, eps) = (c.hidden_size, c.intermediate_size, c.rms_norm_eps);
+        let (q, k, stride) = self.qkv_widths();
+        let t = x.len() / h;
+        let threads = self.threads;
+
+        act.normed.resize(t * h, 0.0);
+        norm::forward(&mut act.normed, x, &w.input_norm, eps);
+        act.qkv.resize(t * stride, 0.0);
+        let normed = Mat::new(&act.normed, t, h);
+        linear::forward(
+            &mut act.qkv,
+            stride,
+            normed,
+            Mat::new(&w.qkv, stride, h),
+            false,
+            1.0,
+            threads,
+        );
+        for (target, at) in [(Target::Q, 0), (Target::K, q), (Target::V, q + k)] {
+            lora(
+                &mut act.qkv,
+                (stride, at),
+                &act.normed,
+                layer,
+                target,
+                groups,
+                &mut act.inner,
+                (c, threads),
+            );
+        }
+        if keep {
+            act.raw.clone_from(&act.qkv);
+        }
+        for row in act.qkv.chunks_exact_mut(stride) {
+            norm::forward_in_place(&mut row[..q], &w.q_norm, eps);
+            norm::forward_in_place(&mut row[q..q + k], &w.k_norm, eps);
+        }
+        angles.rotate(
+            &mut act.qkv,
+            c.num_attention_heads + c.num_key_value_heads,
+            stride,
+            false,
+        );
+
+        act.attended.resize(t * q, 0.0);
+        attend(&act.qkv, &mut act.attended);
+        linear::forward(
+            x,
+            h,
+            Mat::new(&act.attended, t, q),
+            Mat::new(&w.o, h, q),
+            true,
+            1.0,
+            threads,
+        );
+        lora(
+            x,
+            (h, 0),
+            &act.attended,
+            layer,
+            Target::O,
+            groups,
+            &mut act.inner,
+            (c, threads),
+        );
+        if keep {
+            act.middle.clear();
+            act.middle.extend_from_slice(x);
+        }
+
+        act.normed_ff.resize(t * h, 0.0);
+        norm::forward(&mut act.normed_ff, x, &w.post_norm, eps);
+        act.gate_up.resize(t * 2 * f, 0.0);
+        linear::forward(
+            &mut act.gate_up,
+            2 * f,
+            Mat::new(&act.normed_ff, t, h),
+            Mat::new(&w.gate_up, 2 * f, h),
+            false,
+            1.0,
+            threads,
+        );
+        for (target, at) in [(Target::Gate, 0), (Target::Up, f)] {
+            lora(
+                &mut act.gate_up,
+                (2 * f, at),
+                &act.normed_ff,
+                layer,
+                target,
+                groups,
+                &mut act.inner,
+                (c, threads),
+            );
+        }
+        act.activated.resize(t * f, 0.0);
+        swiglu::forward(&mut act.activated, &act.gate_up, f);
+        linear::forward(
+            x,
+            h,
+            Mat::new(&act.activated, t, f),
+            Mat::new(&w.down, h, f),
+            true,
+            1.0,
+            threads,
+        );
+        lora(
+            x,
+            (h, 0),
+            &act.activated,
+            layer,
+            Target::Down,
+            groups,
+            &mut act.inner,
+            (c, threads),
+        );
+    }
+
+    /// Causal attention of packed sequences that have no past.
+    pub(crate) fn attend_packed(&self, qkv: &[f32], out: &mut [f32], spans: &[Range<usize>]) {
+        let (q, k, stride) = self.qkv_widths();
+        let dim = self.config.head_dim;
+        for span in spans {
+            let qkv = &qkv[span.start * stride..span.end * stride];
+            attention::forward(
+                &mut out[span.start * q..span.end * q],
+                qkv,
+                stride,
+                (span.len(), 0),
+                self.shape(),
+                |head| HeadKv {
+                    keys: &qkv[q + head * dim..],
+                    values: &qkv[q + k + head * dim..],
+                    stride,
+                },
+                self.threads,
+            );
+        }
+    }
+}
+
+/// `y += scale * (x Aᵀ) Bᵀ` for each group of rows that has an adapter on this target; `y` columns begin at
+/// `at` in rows of `stride`.
+#[allow(clippy::too_many_arguments, reason = "the operands of one fused step")]
+fn lora(
+    y: &mut [f32],
+    (stride, at): (usize, usize),
+    x: &[f32],
+    layer: usize,
+    target: Target,
+    groups: &[Group<'_>],
+    inner: &mut Vec<f32>,
+    (config, threads): (&ModelConfig, Threads),
+) {
+    let (inputs, outputs) = target.widths(config);
+    for (range, adapter) in groups {
+        let Some(adapter) = adapter else { continue };
+        let Some(pair) = adapter.pair(layer, target) else {
+            continue;
+        };
+        let (rank, t) = (adapter.spec().rank, range.len());
+        inner.resize(t * rank, 0.0);
+        let x = Mat::new(&x[range.start * inputs..range.end * inputs], t, inputs);
+        linear::forward(
+            inner,
+            rank,
+            x,
+            Mat::new(&pair.a, rank, inputs),
+            false,
+            1.0,
+            threads,
+        );
+        linear::forward(
+            &mut y[range.start * stride + at..],
+            stride,
+            Mat::new(inner, t, rank),
+            Mat::new(&pair.b, outputs, rank),
+            true,
+            adapter.spec().scale(),
+            threads,
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! The frozen decoder: loading it, and the one forward pass that serving and training share.
+//!
+//! It refuses to sample, schedule or learn.
+
+mod forward;
+mod layer;
+
+pub use forward::Row;
+pub(crate) use layer::{Activations, Group};
+
+use std::path::Path;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::cache::KvCache;
+use crate::config::ModelConfig;
+use crate::error::LoadError;
+use crate::files::ModelFiles;
+use crate::lora::write_safetensors;
+use crate::ops::attention::Shape;
+use crate::ops::linear::Threads;
+use crate::ops::rope::Rope;
+use crate::weights::{Weights, entries};
+
+/// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer.
+#[derive(Debug)]
+pub struct Model {
+    config: ModelConfig,
+    pub(crate) weights: Weights,
+    pub(crate) rope: Rope,
+    pub(crate) threads: Threads,
+    digest: std::sync::OnceLock<String>,
+}
+
+impl Model {
+    /// Loads a checkpoint.
+    ///
+    /// # Errors
+    /// What is missing, misshapen or not finite, by name.
+    pub fn load(files: &ModelFiles) -> Result<Self, LoadError> {
+        let config = ModelConfig::parse(files.config())?;
+        let weights = Weights::load(&config, files)?;
+        Ok(Self::with_weights(config, weights))
+    }
+
+    /// A model with small random weights (normal, sigma 0.02; output projections scaled down by the
+    /// depth as in GPT-2), for tests and for the start of pretraining.
+    pub fn random(config: ModelConfig, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut weights = Weights::blank(&config);
+        let deep = 0.02 / (2.0 * config.num_hidden_layers as f32).sqrt();
+        for (name, values) in weights.tensors_mut(&config) {
+            let sigma = match name.as_str() {
+                n if n.contains("norm") => continue,
+                n if n.contains("o_proj") || n.contains("down_proj") => deep,
+                _ => 0.02,
+            };
+            values
+                .iter_mut()
+                .for_each(|v| *v = sigma * normal(&mut rng));
+        }
+        Self::with_weights(config, weights)
+    }
+
+    fn with_weights(config: ModelConfig, weights: Weights) -> Self {
+        let rope = Rope::new(config.head_dim, config.rope_theta);
+        let threads = Threads(std::thread::available_parallelism().map_or(1, usize::from));
+        Self {
+            config,
+            weights,
+            rope,
+            threads,
+            digest: std::sync::OnceLock::new(),
+        }
+    }
+
+    /// Limits how many threads one product may use. Default: all of the machine's.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = Threads(threads.max(1));
+        self
+    }
+
+    /// Its shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// sha256 of the weights, hex.
+    pub fn digest(&self) -> &str {
+        self.digest
+            .get_or_init(|| self.weights.digest(&self.config))
+    }
+
+    /// An empty cache for a new row.
+    pub fn new_cache(&self) -> KvCache {
+        KvCache::new(&self.config)
+    }
+
+    /// Named tensors in the order of full-parameter gradients.
+    pub fn parameters(&self) -> Vec<(String, &[f32])> {
+        entries(&self.config)
+            .into_iter()
+            .map(|e| {
+                let values = self.weights.tensor(&e);
+                (e.name, values)
+            })
+            .collect()
+    }
+
+    /// As [`Model::parameters`], for full-parameter training.
+    pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
+        self.digest = std::sync::OnceLock::new();
+        self.weights.tensors_mut(&self.config)
+    }
+
+    /// Writes `config.json` and `model.safetensors` (f32) into `dir`, which must exist.
+    ///
+    /// # Errors
+    /// Writing, with the path.
+    pub fn save(&self, dir: &Path) -> Result<(), LoadError> {
+        let path = dir.join("config.json");
+        let write = |source| LoadError::Write {
+            path: path.clone(),
+            source,
+        };
+        let text = serde_json::to_vec_pretty(&self.config).map_err(|e| write(e.into()))?;
+        std::fs::write(&path, text).map_err(write)?;
+        let entries = entries(&self.config);
+        write_safetensors(
+            &dir.join("model.safetensors"),
+            entries
+                .iter()
+                .map(|e| (e.name.as_str(), e.shape.as_slice(), self.weights.tensor(e))),
+        )
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            heads: self.config.num_attention_heads,
+            kv_heads: self.config.num_key_value_heads,
+            dim: self.config.head_dim,
+        }
+    }
+
+    /// Widths of the queries, of the keys, and of a whole row of queries, keys and values.
+    pub(crate) fn qkv_widths(&self) -> (usize, usize, usize) {
+        let (q, k) = (self.config.query_width(), self.config.key_width());
+        (q, k, q + 2 * k)
+    }
+}
+
+/// A standard normal draw (Box and Muller 1958).
+fn normal(rng: &mut ChaCha8Rng) -> f32 {
+    use rand::RngExt;
+    let (u, v): (f64, f64) = (rng.random(), rng.random());
+    ((-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,188 @@
+//! The forward pass against itself in other cuts and batches, and what loading refuses.
+
+use super::*;
+use crate::error::ForwardError;
+use crate::lora::{Adapter, LoraSpec};
+
+pub(crate) fn tiny() -> ModelConfig {
+    ModelConfig::parse(
+        br#"{"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97,
+            "max_position_embeddings": 512, "tie_word_embeddings": true, "eos_token_id": 1}"#,
+    )
+    .unwrap()
+}
+
+/// An adapter that really changes the model.
+pub(crate) fn busy_adapter(config: &ModelConfig, seed: u64) -> Adapter {
+    let mut adapter = Adapter::init(
+        config,
+        LoraSpec {
+            rank: 4,
+            ..LoraSpec::default()
+        },
+        seed,
+    );
+    for (i, (_, values)) in adapter.tensors_mut().into_iter().enumerate() {
+        for (j, v) in values.iter_mut().enumerate() {
+            *v += 0.05 * ((i * 31 + j * 7 + seed as usize) as f32).sin();
+        }
+    }
+    adapter
+}
+
+fn run(model: &Model, tokens: &[u32], adapter: Option<&Adapter>) -> Vec<f32> {
+    let mut cache = model.new_cache();
+    model
+        .forward(&mut [Row {
+            tokens,
+            cache: &mut cache,
+            adapter,
+        }])
+        .unwrap()
+}
+
+fn close(a: &[f32], b: &[f32], bound: f32) {
+    let worst = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(a.len() == b.len() && worst <= bound, "{worst}");
+}
+
+#[test]
+fn token_by_token_equals_one_go_and_a_truncated_cache_replays() {
+    let model = Model::random(tiny(), 3);
+    let tokens: Vec<u32> = (0..90).map(|i| (i * 37 + 5) % 97).collect();
+    let adapter = busy_adapter(model.config(), 1);
+    let whole = run(&model, &tokens, Some(&adapter));
+    let mut cache = model.new_cache();
+    let mut logits = Vec::new();
+    for chunk in [&tokens[..70], &tokens[70..71], &tokens[71..90]] {
+        let row = Row {
+            tokens: chunk,
+            cache: &mut cache,
+            adapter: Some(&adapter),
+        };
+        logits = model.forward(&mut [row]).unwrap();
+    }
+    close(&whole, &logits, 1e-5);
+    cache.truncate(60);
+    let row = Row {
+        tokens: &tokens[60..],
+        cache: &mut cache,
+        adapter: Some(&adapter),
+    };
+    close(&whole, &model.forward(&mut [row]).unwrap(), 1e-5);
+    assert_eq!(cache.len(), 90);
+}
+
+#[test]
+fn a_mixed_batch_gives_each_row_what_it_gets_alone() {
+    let model = Model::random(tiny(), 4);
+    let (one, two) = (
+        busy_adapter(model.config(), 1),
+        busy_adapter(model.config(), 2),
+    );
+    let prompts: Vec<Vec<u32>> = (0..5)
+        .map(|r| (0..3 + 11 * r).map(|i| (i * 13 + r) % 97).collect())
+        .collect();
+    let adapters = [None, Some(&one), Some(&one), Some(&two), None];
+    let mut caches: Vec<KvCache> = prompts.iter().map(|_| model.new_cache()).collect();
+    let mut rows: Vec<Row<'_>> = prompts
+        .iter()
+        .zip(&mut caches)
+        .zip(adapters)
+        .map(|((p, cache), adapter)| Row {
+            tokens: p,
+            cache,
+            adapter,
+        })
+        .collect();
+    let together = model.forward(&mut rows).unwrap();
+    for (i, (prompt, adapter)) in prompts.iter().zip(adapters).enumerate() {
+        close(
+            &together[i * 97..(i + 1) * 97],
+            &run(&model, prompt, adapter),
+            1e-5,
+        );
+    }
+    assert!(run(&model, &prompts[4], Some(&one)) != run(&model, &prompts[4], Some(&two)));
+}
+
+#[test]
+fn bad_rows_are_refused_and_leave_the_caches_alone() {
+    let model = Model::random(tiny(), 5);
+    let mut cache = model.new_cache();
+    let row = Row {
+        tokens: &[1, 97],
+        cache: &mut cache,
+        adapter: None,
+    };
+    assert_eq!(
+        model.forward(&mut [row]),
+        Err(ForwardError::Token { id: 97, vocab: 97 })
+    );
+    let row = Row {
+        tokens: &[],
+        cache: &mut cache,
+        adapter: None,
+    };
+    assert_eq!(model.forward(&mut [row]), Err(ForwardError::Empty));
+    let other = Adapter::init(
+        &ModelConfig {
+            hidden_size: 32,
+            ..tiny()
+        },
+        LoraSpec::default(),
+        0,
+    );
+    let row = Row {
+        tokens: &[1],
+        cache: &mut cache,
+        adapter: Some(&other),
+    };
+    assert_eq!(model.forward(&mut [row]), Err(ForwardError::Adapter));
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn a_saved_model_loads_with_the_same_digest_and_faults_are_named() {
+    let model = Model::random(tiny(), 6);
+    let dir = tempfile::tempdir().unwrap();
+    model.save(dir.path()).unwrap();
+    let files = ModelFiles::dir(dir.path()).unwrap();
+    assert_eq!(Model::load(&files).unwrap().digest(), model.digest());
+
+    let config = ModelConfig {
+        num_hidden_layers: 3,
+        ..tiny()
+    };
+    let write = |c: &ModelConfig| {
+        std::fs::write(
+            dir.path().join("config.json"),
+            serde_json::to_vec(c).unwrap(),
+        )
+        .unwrap();
+        Model::load(&ModelFiles::dir(dir.path()).unwrap())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        write(&config).contains("model.layers.2."),
+        "{}",
+        write(&config)
+    );
+    let config = ModelConfig {
+        intermediate_size: 81,
+        ..tiny()
+    };
+    assert!(
+        write(&config).contains("down_proj.weight has shape [48, 80]"),
+        "{}",
+        write(&config)
+    );
+    std::fs::write(dir.path().join("model.safetensors"), b"not tensors").unwrap();
+    assert!(write(&tiny()).contains("model.safetensors"));
+}
