@@ -57,23 +57,43 @@ fn the_help_of_every_command_shows_an_example() {
 }
 
 #[test]
-fn wrong_usage_ends_with_code_2_and_names_what_is_wrong() {
-    let rows: [(&[&str], &str); 6] = [
-        (&["run", "--prot", "1"], "--port"),
-        (&["run", "--port", "seventy"], "seventy"),
-        (&["run", "--port", "70000"], "65535"),
-        (&["rum"], "run"),
-        (&["explain"], "TURN"),
-        (&[], "Usage"),
+fn wrong_usage_ends_with_code_2_and_one_sentence_that_says_what_to_do() {
+    let rows: [(&[&str], &[&str]); 13] = [
+        (
+            &["run", "--prot", "1"],
+            &["unknown flag --prot", "did you mean --port?"],
+        ),
+        (&["run", "extra"], &["'clawhost run'", "'extra'"]),
+        (&["run", "--port"], &["--port <PORT> needs a value"]),
+        (&["run", "--port", "seventy"], &["seventy", "whole number"]),
+        (&["run", "--port", "70000"], &["65535"]),
+        (&["run", "--port", "1", "--port", "2"], &["more than once"]),
+        (&["run", "--no-train=yes"], &["'yes'", "--no-train"]),
+        (&["rum"], &["'rum'", "did you mean run?"]),
+        (&["explain"], &["<TURN>"]),
+        (&["bench"], &["serve, train, plugins, journal"]),
+        (&["bench", "serv"], &["did you mean serve?"]),
+        (&["bench", "serve", "--rounds", "0"], &["1..=1000"]),
+        (&[], &["run, demo, explain"]),
     ];
     for (arguments, named) in rows {
         let ended = clawhost(arguments);
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
-        assert!(
-            ended.stderr.contains(named),
-            "{arguments:?}: {}",
-            ended.stderr
-        );
+        let said = ended.stderr.trim_end();
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+        assert!(said.starts_with("clawhost: "), "{arguments:?}: {said}");
+        for part in named {
+            assert!(
+                said.contains(part),
+                "{arguments:?} does not say {part}: {said}"
+            );
+        }
+        // What to do: read the help of the command that was meant, which there is.
+        let (_, command) = said.split_once("; see 'clawhost").unwrap();
+        let words: Vec<&str> = command.trim_end_matches('\'').split_whitespace().collect();
+        let help = clawhost(&words);
+        assert_eq!(help.code, Some(0), "{arguments:?}: {help:?}");
+        assert!(help.stdout.contains("Usage"));
         assert_eq!(ended.stdout, "");
     }
 }
@@ -178,16 +198,16 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
         &["run", "--config", "clawhost.toml"][..],
         &["config", "--config", "clawhost.toml"],
     ] {
-        let ended = Command::new(arguments).within(dir.path()).run();
-        assert_eq!(ended.code, Some(1), "{ended:?}");
-        for part in [
-            "clawhost.toml",
-            "line 4",
-            "learning_rat",
-            "did you mean `learning_rate`",
-        ] {
-            assert!(ended.stderr.contains(part), "{}", ended.stderr);
-        }
+        fails(
+            dir.path(),
+            arguments,
+            &[
+                "clawhost.toml",
+                "line 4",
+                "learning_rat",
+                "did you mean `learning_rate`",
+            ],
+        );
     }
     std::fs::write(
         dir.path().join("clawhost.toml"),

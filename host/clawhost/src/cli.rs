@@ -7,10 +7,11 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{bench, config, demo, explain, export, plugin, pretrain, run, status};
+use crate::usage;
 
 /// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
 #[derive(Debug, Parser)]
@@ -52,13 +53,17 @@ enum Command {
 
 /// Runs one command line, the program's name first.
 pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are asked for; everything else is wrong usage.
-            let code = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            complain(&usage::sentence(&error, Cli::command(), &args));
+            return ExitCode::from(2);
         }
     };
     log_to_stderr();
@@ -74,10 +79,14 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::config(args),
     };
     done.unwrap_or_else(|error| {
-        // Nobody is left to tell when standard error is closed.
-        let _ = writeln!(std::io::stderr(), "clawhost: {error:#}");
+        complain(&usage::one_line(&format!("{error:#}")));
         ExitCode::FAILURE
     })
+}
+
+/// Says one sentence on standard error. Nobody is left to tell when that is closed.
+fn complain(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "clawhost: {sentence}");
 }
 
 /// Events go to standard error; `CLAWHOST_LOG` chooses which (default `warn`, and `info` of ours under `run`).
@@ -95,8 +104,6 @@ fn log_to_stderr() {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -4,6 +4,8 @@
 //! environment (`CLAWHOST_API_KEY`), flags. Unknown keys are errors that name file, line and the nearest
 //! known key.
 
+mod mistake;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -271,7 +273,7 @@ impl Config {
     fn build(text: &str, model: Option<&Path>) -> Result<Self> {
         // First as it stands, for errors with their line; then over what suits the model.
         let mut plain: Self =
-            toml::from_str(text).map_err(|e| anyhow::anyhow!(hinted(&e.to_string())))?;
+            toml::from_str(text).map_err(|e| anyhow::anyhow!(mistake::told(text, &e)))?;
         if let Some(dir) = model {
             plain.model.dir = Some(dir.to_owned());
         }
@@ -344,43 +346,6 @@ fn overlay(base: &mut toml::Table, over: toml::Table) {
             }
         }
     }
-}
-
-/// Adds the nearest known key to the parser's message about an unknown one.
-fn hinted(message: &str) -> String {
-    let message = message.trim_end();
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let nearest = message.contains("unknown field").then(|| {
-        let wrong = quoted.next()?;
-        let near = quoted.map(|known| (distance(wrong, known), known)).min()?;
-        (near.0 <= wrong.len().div_ceil(2)).then_some(near.1)
-    });
-    match nearest.flatten() {
-        Some(known) => format!("{message}\ndid you mean `{known}`?"),
-        None => message.to_owned(),
-    }
-}
-
-/// Edit distance (Levenshtein 1966).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, y) in row.iter_mut().skip(1).zip(&b) {
-            let here = (*cell + 1)
-                .min(left + 1)
-                .min(diagonal + usize::from(x != *y));
-            diagonal = *cell;
-            *cell = here;
-            left = here;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

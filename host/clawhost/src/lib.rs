@@ -12,5 +12,6 @@ mod commands;
 mod output;
 mod pretraining;
 mod status;
+mod usage;
 
 pub use cli::main_with;
