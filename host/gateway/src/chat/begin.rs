@@ -74,7 +74,8 @@ impl Asked {
                 tools: chat.tools.definitions.clone(),
                 prompt_ids: prompt.ids.clone(),
                 sampling: chat.sampling_json(generations.iter().map(Generation::seed)),
-                temperature: chat.sampling.temperature,
+                // The one that the recorded log-probs belong to; `sampling` above keeps what was asked.
+                temperature: chat.sampling.full_temperature(),
                 model: chat.model.clone().unwrap_or_else(|| model.clone()),
                 adapter_version: served.version,
                 adapter_digest: served.digest.clone(),

@@ -1,6 +1,7 @@
 //! Whole replies: text, counts, choices, log-probs, names, and what is recorded of them.
 
 use clawhost_journal::{Finish, TurnState};
+use clawhost_policy::Sequence;
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -89,6 +90,34 @@ async fn what_is_recorded_is_what_was_sampled_and_sent() {
         assert_eq!(top.len(), 2);
         assert_eq!(top[0]["token"], entry["token"]);
         assert!(top[1]["logprob"].as_f64().unwrap() < logprob);
+    }
+}
+
+#[tokio::test]
+async fn the_recorded_temperature_is_the_one_of_the_recorded_log_probs() {
+    let server = Server::start().await;
+    let model = server.engine.model();
+    // Greedy replies, the barely warm one among them, are recorded with the log-probs of temperature 1.
+    for (asked, kept) in [(0.0, 1.0), (0.0005, 1.0), (0.7, 0.7)] {
+        let extra = json!({"temperature": asked, "max_tokens": 8, "seed": 3});
+        let answer = server.chat_with("?", extra).await;
+        answer.ok();
+        let turn = server.turn(answer.turn());
+        assert_eq!(turn.temperature, kept, "asked for {asked}");
+        assert_eq!(json!(turn.sampling["temperature"]), json!(asked as f32));
+        let reply = turn.completion.unwrap();
+        let tokens = [&turn.prompt_ids[..], &reply.token_ids].concat();
+        let sequence = Sequence {
+            tokens: &tokens,
+            start: turn.prompt_ids.len(),
+            temperature: turn.temperature,
+        };
+        let scored = model.score(None, &[sequence]).unwrap();
+        for (recorded, computed) in reply.full_logprobs.iter().zip(&scored[0].logprobs) {
+            assert!((recorded - computed).abs() < 1e-3, "asked for {asked}");
+        }
+        // Far from certain, so that the log-probs of another temperature would be seen.
+        assert!(reply.full_logprobs.iter().any(|lp| *lp < -0.5));
     }
 }
 
