@@ -10,13 +10,21 @@
     reason = "a test may fail by panicking, and this one prints its figures"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use clawhost_journal::{TurnRecord, TurnState};
 use clawhost_policy::{Adapter, Model, Sequence};
 use clawhost_tests::Running;
 use serde_json::{Value, json};
+
+/// Versions of which turns are compared.
+const VERSIONS: usize = 4;
+/// More sessions than there are.
+const MANY: u32 = 10_000;
+/// Longer than it takes on any machine to train that many versions.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// Differences between recorded and computed log-probs.
 #[derive(Debug, Default)]
@@ -41,6 +49,21 @@ impl Gap {
             self.max = self.max.max(difference);
         }
     }
+}
+
+/// All turns.
+fn turns(running: &Running) -> Vec<TurnRecord> {
+    let sessions = running.journal().sessions(MANY).unwrap();
+    let of = |id| running.journal().session_turns(id).unwrap();
+    sessions
+        .iter()
+        .flat_map(|session| of(&session.id))
+        .collect()
+}
+
+/// The versions that replied.
+fn versions(turns: &[TurnRecord]) -> BTreeSet<u64> {
+    turns.iter().map(|turn| turn.adapter_version).collect()
 }
 
 /// Recorded tokens of a turn, computed again under an adapter.
@@ -105,27 +128,34 @@ async fn recorded_log_probs_are_what_training_computes() {
         ("bags", cut),
         ("kites", json!({"temperature": 0})),
     ];
-    for _ in 0..2 {
+    let began = Instant::now();
+    // At least twice, and then until turns of enough versions were recorded: how many a step takes at
+    // once depends on how fast the machine trains.
+    for round in 1.. {
         let [a, b, c, d, e, f] = ways.each_ref().map(|(topic, fields)| {
-            // Different openings in the two rounds, so that none is a retry.
-            let seen = running.journal().sessions(100).unwrap().len();
+            // Different openings in every round, so that none is a retry.
+            let seen = running.journal().sessions(MANY).unwrap().len();
             let topic = format!("{topic} and {} other things", seen + 3);
             let (fields, running) = (fields.clone(), &running);
             async move { converse(running, &topic, fields, 6).await }
         });
         tokio::join!(a, b, c, d, e, f);
         running.settled().await;
+        let versions = versions(&turns(&running)).len();
+        if round >= 2 && versions >= VERSIONS {
+            break;
+        }
+        assert!(
+            began.elapsed() < LONGEST,
+            "after {round} rounds only {versions} versions have replied"
+        );
     }
 
     let model = running.engine().model();
     let mut gaps: BTreeMap<u64, Gap> = BTreeMap::new();
     let (mut all, mut elsewhere) = (Gap::default(), Gap::default());
-    let mut turns = Vec::new();
-    for session in running.journal().sessions(100).unwrap() {
-        turns.extend(running.journal().session_turns(&session.id).unwrap());
-    }
-    let versions: Vec<u64> = turns.iter().map(|turn| turn.adapter_version).collect();
-    let last = *versions.iter().max().unwrap();
+    let turns = turns(&running);
+    let last = *versions(&turns).last().unwrap();
     let adapters: BTreeMap<u64, Option<Adapter>> = (0..=last)
         .map(|version| (version, adapter(&running, version)))
         .collect();
@@ -171,7 +201,10 @@ async fn recorded_log_probs_are_what_training_computes() {
         stats.cached_tokens,
         stats.cached_tokens + stats.prefill_tokens
     );
-    assert!(gaps.len() >= 3, "turns of several versions were recorded");
+    assert!(
+        gaps.len() >= VERSIONS,
+        "turns of several versions were recorded"
+    );
     assert!(stats.cached_tokens > 0 && stats.mean_batch() > 1.0);
     assert!(all.mean() <= 1e-4 && all.max <= 1e-3, "{all:?}");
     assert!(elsewhere.mean() > 1e-2, "{elsewhere:?}");

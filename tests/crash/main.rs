@@ -11,14 +11,16 @@
     reason = "a test may fail by panicking, and this one prints its figures"
 )]
 
+mod checks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use clawhost_journal::{Journal, SampleId, SampleState, StepId, StepOutcome, TurnId, TurnState};
-use clawhost_policy::{Adapter, ModelConfig, ModelFiles};
+use clawhost_journal::{Journal, TurnId, TurnState};
+use clawhost_policy::{ModelConfig, ModelFiles};
 use clawhost_tests::{Client, Command, PATIENCE, Process, Talk, become_clawhost};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -28,6 +30,10 @@ use tokio::sync::watch;
 
 const KILLS: u64 = 50;
 const CLIENTS: u64 = 3;
+/// Adapters that it has published by the end.
+const ADAPTERS: u64 = 10;
+/// Longer than it takes on any machine.
+const LONGEST: Duration = Duration::from_secs(900);
 
 #[test]
 fn clawhost_process() {
@@ -196,90 +202,11 @@ fn unfinished(data: &Path) -> bool {
     })
 }
 
-/// Checks that everything that a client saw is recorded. Turns of earlier lives were looked at then, so
-/// only the last `recent` ones are.
-fn check_turns(journal: &Journal, ledger: &Ledger, recent: usize) {
-    let heads = ledger.heads.lock().unwrap().clone();
-    let complete = ledger.complete.lock().unwrap().clone();
-    for turn in heads.iter().rev().take(recent) {
-        let record = journal.turn(*turn).unwrap();
-        let record = record.unwrap_or_else(|| panic!("turn {turn} was received and is lost"));
-        assert_ne!(record.state, TurnState::Failed, "{:?}", record.reason);
-        if let Some(text) = complete.get(turn) {
-            assert_eq!(record.state, TurnState::Complete, "turn {turn}");
-            let reply = record.completion.unwrap().reply;
-            assert_eq!(reply["content"], text.as_str(), "turn {turn}");
-        }
-    }
-}
-
-/// Checks, while nobody writes, that no sample trained twice and that the adapters are one chain; that
-/// the files of the last one are what was recorded, or (`every`) those of all.
-fn check_training(data: &Path, model: &ModelConfig, every: bool) {
-    let journal = Journal::open_read_only(data).unwrap();
-    let steps = journal.steps(u32::MAX).unwrap();
-    let mut trained: BTreeMap<SampleId, StepId> = BTreeMap::new();
-    for step in &steps {
-        for (sample, _) in &step.trained {
-            let other = trained.insert(*sample, step.id);
-            assert_eq!(
-                other, None,
-                "sample {sample} trained in step {} as well",
-                step.id
-            );
-        }
-        assert_eq!(
-            step.adapter.is_some(),
-            step.outcome == StepOutcome::Published
-        );
-    }
-    let counts = journal.counts().unwrap();
-    let recorded = counts.samples.get(&SampleState::Trained).copied();
-    assert_eq!(recorded.unwrap_or(0), trained.len() as u64);
-
-    let mut rows = journal.adapters().unwrap();
-    rows.sort_by_key(|row| row.version);
-    let mut before = 0;
-    let last = rows.last().map_or(0, |row| row.version);
-    for row in &rows {
-        assert!(row.version > before);
-        assert_eq!(row.parent, before, "version {} skips one", row.version);
-        before = row.version;
-        let active = row.state == "active";
-        assert_eq!(
-            active,
-            row.version == last,
-            "version {}: {}",
-            row.version,
-            row.state
-        );
-        if active || every {
-            let adapter = Adapter::load_peft(&data.join(&row.path), model).unwrap();
-            assert_eq!(adapter.digest(), row.digest, "version {}", row.version);
-        }
-    }
-    let published = steps.iter().filter(|step| step.adapter.is_some());
-    assert_eq!(published.count(), rows.len());
-}
-
-/// Checks that what is served is what the journal says, and that no earlier life left anything open.
-async fn check_start(client: &Client, journal: &Journal) {
-    let health = client.get("/healthz").await;
-    assert_eq!(health.ok()["status"], "ok");
-    let served = &health.body["adapter"];
-    let rows = journal.adapters().unwrap();
-    let row = rows.iter().find(|row| served["version"] == row.version);
-    match row {
-        Some(row) => assert_eq!(served["digest"], row.digest.as_str()),
-        None => assert!(served["version"] == 0 && rows.is_empty(), "{served}"),
-    }
-    let turns = journal.counts().unwrap().turns;
-    let open = turns.get(&TurnState::Generating).copied();
-    assert_eq!(
-        open.unwrap_or(0),
-        0,
-        "a reply of an earlier life is still open"
-    );
+/// Adapters published so far, over all lives.
+fn adapters(data: &Path) -> u64 {
+    // There is no journal before the first life.
+    let journal = Journal::open_read_only(data).ok();
+    journal.map_or(0, |journal| journal.counts().unwrap().adapters)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -312,15 +239,24 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut halves = 0;
     let began = Instant::now();
-    for life in 1..=KILLS {
+    let mut lives = 0;
+    // As many kills as promised, and more until it has trained enough: how many steps get done between two
+    // kills depends on the machine.
+    while lives < KILLS || adapters(&data) < ADAPTERS {
+        lives += 1;
+        assert!(
+            began.elapsed() < LONGEST,
+            "after {lives} lives there are only {} adapters",
+            adapters(&data)
+        );
         let starting = arguments.clone();
         let started = tokio::task::spawn_blocking(move || Command::new(&starting).serve());
         let Some(mut process) = started.await.unwrap() else {
-            panic!("life {life} did not start");
+            panic!("life {lives} did not start");
         };
         let journal = Journal::open_read_only(&data).unwrap();
-        check_start(&Client::new(&process.url), &journal).await;
-        check_turns(&journal, &ledger, 60);
+        checks::start(&Client::new(&process.url), &journal).await;
+        checks::turns(&journal, &ledger, 60);
         drop(journal);
         let instant = Instants::draw(&mut rng);
         let kind = format!("{instant:?}");
@@ -337,7 +273,7 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
         assert!(!said.contains("panicked"), "{said}");
         announce.send_replace(None);
         halves += u64::from(unfinished(&data));
-        check_training(&data, &model, false);
+        checks::training(&data, &model, false);
     }
     drop(announce);
     for person in people {
@@ -348,14 +284,15 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
     let started = tokio::task::spawn_blocking(move || Command::new(&arguments).serve());
     let process = started.await.unwrap().unwrap();
     let journal = Journal::open_read_only(&data).unwrap();
-    check_start(&Client::new(&process.url), &journal).await;
-    check_turns(&journal, &ledger, usize::MAX);
-    check_training(&data, &model, true);
+    checks::start(&Client::new(&process.url), &journal).await;
+    checks::turns(&journal, &ledger, usize::MAX);
+    checks::training(&data, &model, true);
+    checks::dropped(&journal);
     assert!(!unfinished(&data), "half a checkpoint survived the start");
     drop(process);
     let counts = journal.counts().unwrap();
     println!(
-        "{KILLS} kills in {:.0} s by {kinds:?}; {} requests seen to begin, {} replies seen complete, {} conversations broken off",
+        "{lives} kills in {:.0} s by {kinds:?}; {} requests seen to begin, {} replies seen complete, {} conversations broken off",
         began.elapsed().as_secs_f64(),
         ledger.heads.lock().unwrap().len(),
         ledger.replies.load(Ordering::SeqCst),
@@ -367,7 +304,7 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
     );
     println!("samples dropped: {:?}", counts.dropped);
     assert!(halves > 0 && ledger.broken.load(Ordering::SeqCst) >= KILLS);
-    assert!(counts.adapters >= 5, "it trained all the while");
+    assert!(counts.adapters >= ADAPTERS, "it trained all the while");
     assert!(
         counts
             .turns
