@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "a test may fail by panicking"
 )]
 
@@ -239,6 +240,32 @@ fn a_port_in_use_and_a_data_directory_in_use_say_so() {
         &["data", "another"],
     );
     drop(held);
+}
+
+#[test]
+fn the_measurement_of_serving_has_every_figure_with_median_and_spread() {
+    let ended = clawhost(&["bench", "serve", "--rounds", "1", "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let figures = told["figures"].as_array().unwrap();
+    for streams in ["1 stream", "4 streams", "16 streams"] {
+        for (what, unit) in [
+            ("decode", "tokens/s"),
+            ("first token after a prompt of 128", "ms"),
+            ("first token over HTTP", "ms"),
+            ("first token over HTTP, share of a reply of 200 tokens", "%"),
+        ] {
+            let name = format!("{what}, {streams}");
+            let found = figures
+                .iter()
+                .find(|figure| figure["name"] == name.as_str());
+            let figure = found.unwrap_or_else(|| panic!("no {name}: {told}"));
+            assert_eq!(figure["unit"], unit);
+            let number = |key: &str| figure[key].as_f64().unwrap();
+            assert!(number("low") > 0.0 && number("low") <= number("median"));
+            assert!(number("median") <= number("high"));
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! `clawhost bench`: what this machine does, each figure with its median and spread.
 //!
-//! Each room measures itself; here the loads are chosen and the figures printed.
+//! Each room measures itself; here the loads are chosen and the figures printed. What only a whole server
+//! has (streams over HTTP) is measured here too.
+
+mod streaming;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +34,7 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum What {
-    /// Decode tokens/s at 1, 4 and 16 streams, and time to first token
+    /// Decode tokens/s at 1, 4 and 16 streams, and time to first token, alone and as a share of the reply
     #[command(after_help = "Example:\n  clawhost bench serve --model ./Qwen3-0.6B --json")]
     Serve(Shared),
     /// Training tokens/s of a LoRA step
@@ -58,6 +61,9 @@ struct Shared {
     #[arg(long)]
     json: bool,
 }
+
+/// Requests at once when serving is measured.
+const STREAMS: [usize; 3] = [1, 4, 16];
 
 /// One figure of a table.
 struct Figure {
@@ -104,6 +110,10 @@ fn number(value: f64) -> String {
     }
 }
 
+fn counted(streams: usize) -> String {
+    format!("{streams} stream{}", if streams == 1 { "" } else { "s" })
+}
+
 fn files(shared: &Shared) -> Result<ModelFiles> {
     Ok(match &shared.model {
         Some(dir) => ModelFiles::dir(dir)?,
@@ -114,14 +124,14 @@ fn files(shared: &Shared) -> Result<ModelFiles> {
 fn serving(shared: &Shared) -> Result<Vec<Figure>> {
     let engine = Engine::load(&files(shared)?, EngineOptions::default())?;
     let mut figures = Vec::new();
-    for streams in [1, 4, 16] {
+    for streams in STREAMS {
         let load = ServeLoad {
             streams,
             rounds: shared.rounds as usize,
             ..ServeLoad::default()
         };
         let measured = serve(&engine, &load)?;
-        let label = |what: &str| format!("{what}, {streams} streams");
+        let label = |what: &str| format!("{what}, {}", counted(streams));
         figures.push(Figure {
             name: label("decode"),
             unit: "tokens/s",
@@ -139,6 +149,24 @@ fn serving(shared: &Shared) -> Result<Vec<Figure>> {
         });
     }
     engine.shutdown();
+    // Its memory is wanted for the server's.
+    drop(engine);
+    for one in streaming::measure(shared.model.as_deref(), &STREAMS, shared.rounds)? {
+        let label = |what: &str| format!("{what}, {}", counted(one.streams));
+        figures.push(Figure {
+            name: label("first token over HTTP"),
+            unit: "ms",
+            spread: one.first_token_ms,
+        });
+        figures.push(Figure {
+            name: label(&format!(
+                "first token over HTTP, share of a reply of {} tokens",
+                streaming::REPLY
+            )),
+            unit: "%",
+            spread: one.first_token_share,
+        });
+    }
     Ok(figures)
 }
 

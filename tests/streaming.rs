@@ -1,0 +1,83 @@
+//! A streamed reply arrives while it is made: of 200 tokens, the first is there long before the last.
+//!
+//! Times are compared within one reply only, so that a slow machine changes nothing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may fail by panicking, and this one prints its figures"
+)]
+
+use std::time::{Duration, Instant};
+
+use clawhost_tests::{Running, user};
+use serde_json::json;
+
+/// Tokens of a reply that is looked at.
+const LENGTH: usize = 200;
+/// Replies that are looked at.
+const REPLIES: usize = 9;
+/// Most of the reply's time that its first token may take, as the median of the replies.
+const SHARE: f64 = 0.15;
+/// Replies asked for until enough of them have their length: some end by themselves before.
+const ATTEMPTS: usize = 100;
+
+/// Asks for a reply; times to its first text, to its half and to its end when it has its full length.
+async fn reply(running: &Running, number: usize) -> Option<[Duration; 3]> {
+    let text = format!("Number {number}: tell me a long story about a shop.");
+    let chat = running.client.chat(&[user(&text)]);
+    // The prompt holds the token that ends a message, so the penalty makes ending unlikely.
+    let chat = chat.with(json!({
+        "temperature": 2.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 10.0,
+        "max_tokens": LENGTH, "seed": number,
+    }));
+    let sent = Instant::now();
+    let mut came = Vec::new();
+    let streamed = chat.stream().await.rest_with(|chunk| {
+        let text = chunk["choices"][0]["delta"]["content"].as_str();
+        if text.is_some_and(|text| !text.is_empty()) {
+            came.push(sent.elapsed());
+        }
+    });
+    let streamed = streamed.await.unwrap();
+    let end = sent.elapsed();
+    assert!(streamed.done && streamed.errors.is_empty());
+    if streamed.finish.as_deref() != Some("length") {
+        return None;
+    }
+    // A token may be half a character and wait for the next, but most are text.
+    assert!(came.len() > LENGTH / 2, "{} pieces of text", came.len());
+    let half = came.get(came.len() / 2)?;
+    Some([*came.first()?, *half, end])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_token_arrives_long_before_the_last() {
+    let running = Running::with(|config| config.training.enabled = false).await;
+    let mut replies = Vec::new();
+    for number in 0..ATTEMPTS {
+        replies.extend(reply(&running, number).await);
+        // The first one warms up.
+        if replies.len() > REPLIES {
+            break;
+        }
+    }
+    assert!(
+        replies.len() > REPLIES,
+        "too few replies have {LENGTH} tokens"
+    );
+    let median = |at: fn(&[Duration; 3]) -> Duration| {
+        let share = |times: &[Duration; 3]| at(times).as_secs_f64() / times[2].as_secs_f64();
+        let mut shares: Vec<f64> = replies.iter().skip(1).map(share).collect();
+        shares.sort_by(f64::total_cmp);
+        shares[REPLIES / 2]
+    };
+    let (first, half) = (median(|times| times[0]), median(|times| times[1]));
+    println!(
+        "the first of {LENGTH} tokens after {first:.3} of the reply's time, the middle one after {half:.3}"
+    );
+    println!("{replies:?}");
+    assert!(first <= SHARE, "{replies:?}");
+    // Not all the others at once after the first.
+    assert!((0.2..=0.8).contains(&half), "{replies:?}");
+}
