@@ -21,6 +21,9 @@ use crate::votes::combine;
 /// Source of a verdict that the user gave.
 const USER: &str = "user";
 
+/// Why a turn with a neutral verdict was skipped.
+pub(crate) const NEUTRAL: &str = "neutral verdict";
+
 /// A judge and how it fares.
 pub(crate) struct Seat {
     pub(crate) judge: Arc<dyn Judge>,
@@ -175,7 +178,7 @@ impl Bench {
             return Some("not accepted by the judge");
         }
         if reward == 0.0 && self.options.neutral == Neutral::Skip {
-            return Some("neutral verdict");
+            return Some(NEUTRAL);
         }
         // New evidence that says what was already learned must not train the same tokens twice.
         let learned = docket
@@ -386,32 +389,38 @@ fn is_empty(reply: &Value) -> bool {
 }
 
 fn sample(docket: &Docket, reward: f32, verdicts: &[NewVerdict]) -> NewSample {
-    let judges: Vec<Value> = verdicts
-        .iter()
-        .map(|verdict| {
-            json!({
-                "source": verdict.source,
-                "digest": verdict.digest,
-                "outcome": verdict.outcome,
-            })
-        })
-        .collect();
-    let mut components: Vec<&String> = verdicts.iter().filter_map(|v| v.digest.as_ref()).collect();
-    components.sort();
-    components.dedup();
     NewSample {
         turn: docket.turn.id,
         reward,
-        baseline_key: baseline_key(docket),
-        provenance: json!({ "verdicts": judges, "components": components }),
+        baseline_key: baseline_key(docket.turn.key.as_deref(), docket.user.as_deref()),
+        provenance: provenance(
+            verdicts
+                .iter()
+                .map(|v| (v.source.as_str(), v.digest.as_deref(), &v.outcome)),
+        ),
     }
 }
 
+/// The verdicts (source, digest, outcome) behind a sample, and the components that gave them.
+pub(crate) fn provenance<'a>(
+    verdicts: impl Iterator<Item = (&'a str, Option<&'a str>, &'a VerdictOutcome)>,
+) -> Value {
+    let mut judges = Vec::new();
+    let mut components = Vec::new();
+    for (source, digest, outcome) in verdicts {
+        judges.push(json!({"source": source, "digest": digest, "outcome": outcome}));
+        components.extend(digest);
+    }
+    components.sort_unstable();
+    components.dedup();
+    json!({ "verdicts": judges, "components": components })
+}
+
 /// Whose running mean a reward is compared with: the API key and the user, as far as known.
-fn baseline_key(docket: &Docket) -> String {
-    match (&docket.turn.key, &docket.user) {
+pub(crate) fn baseline_key(key: Option<&str>, user: Option<&str>) -> String {
+    match (key, user) {
         (Some(key), Some(user)) => format!("{key}/{user}"),
-        (Some(one), None) | (None, Some(one)) => one.clone(),
+        (Some(one), None) | (None, Some(one)) => one.to_owned(),
         (None, None) => "default".to_owned(),
     }
 }

@@ -12,6 +12,7 @@ use clawhost_plugins::Plugin;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
+use crate::closing;
 use crate::health::Health;
 use crate::judge::Judge;
 use crate::judgement::{Bench, Docket, Judgement, Seat, Stopped};
@@ -84,13 +85,16 @@ impl Judging {
         let mut running: JoinSet<(TurnId, Ended)> = JoinSet::new();
         let mut busy: BTreeSet<TurnId> = BTreeSet::new();
         let mut backlog = Backlog::default();
+        let mut endings = Endings::default();
         let mut pause = PAUSE;
         loop {
             if *stop.borrow() {
                 return;
             }
             changes.mark_unchanged();
-            let mut failed = fill(&journal, &bench, &mut running, &mut busy, &mut backlog).err();
+            let mut failed = fill(&journal, &bench, &mut running, &mut busy, &mut backlog)
+                .and_then(|()| endings.close(&journal, &bench, running.is_empty()))
+                .err();
             if failed.is_none() {
                 tokio::select! {
                     () = stopped(&mut stop) => return,
@@ -191,6 +195,27 @@ impl Backlog {
         let count = ready.unwrap_or(0);
         self.counted = Some((Instant::now(), count));
         Ok(count)
+    }
+}
+
+/// Sessions that ended. While turns are judged, every commit wakes the loop; looking for ended sessions each time would
+/// be most of its work, so it is done at most once a second then, and whenever nothing runs.
+#[derive(Default)]
+struct Endings {
+    looked: Option<Instant>,
+}
+
+impl Endings {
+    fn close(&mut self, journal: &Journal, bench: &Bench, idle: bool) -> Result<(), JournalError> {
+        if idle
+            || self
+                .looked
+                .is_none_or(|at| at.elapsed() >= Duration::from_secs(1))
+        {
+            closing::close(journal, bench)?;
+            self.looked = Some(Instant::now());
+        }
+        Ok(())
     }
 }
 

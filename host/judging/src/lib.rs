@@ -5,6 +5,7 @@
 //! never a zero: a judge that failed, timed out or declined leaves the turn out of every batch,
 //! mean and baseline, with its reason. It refuses to know what a model, a gradient or HTTP is.
 
+mod closing;
 mod evidence;
 mod health;
 mod history;

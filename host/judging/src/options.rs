@@ -22,7 +22,7 @@ pub struct OptionsError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Neutral {
-    /// It is recorded and trains nothing.
+    /// It is recorded and trains nothing, save for `at_least_one`.
     #[default]
     Skip,
     /// It makes a sample of reward 0, which teaches where the running mean is not 0.
@@ -72,6 +72,9 @@ pub struct JudgingOptions {
     pub message_bytes: usize,
     /// What a neutral verdict does. Default `skip`.
     pub neutral: Neutral,
+    /// Whether an ended session in which every judged turn was neutral contributes its most informative
+    /// turn (the lowest mean log-prob) with reward 0. Teaches where the running mean is not 0. Default true.
+    pub at_least_one: bool,
     /// Whether replies that were cut at the token limit train. Default false.
     pub train_truncated: bool,
     /// Whether side turns (titles, summaries) train when feedback speaks of them. Default false.
@@ -100,6 +103,7 @@ impl Default for JudgingOptions {
             history_turns: 8,
             message_bytes: 16 << 10,
             neutral: Neutral::default(),
+            at_least_one: true,
             train_truncated: false,
             train_side: false,
             on_fault: FaultPolicy::default(),

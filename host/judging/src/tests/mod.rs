@@ -5,6 +5,7 @@ use clawhost_journal::{
 };
 use serde_json::json;
 
+mod endings;
 mod loops;
 mod stand_in;
 

@@ -102,6 +102,7 @@ fn receipt(outcome: &Result<Verdict, Fault>) -> Receipt {
         fuel: None,
         peak_memory_bytes: 0,
         host_calls: 0,
+        http_calls: 0,
         model_calls: 0,
         model_tokens: 0,
         log_lines_dropped: 0,
