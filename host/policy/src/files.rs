@@ -14,6 +14,7 @@ pub struct ModelFiles {
     name: String,
     config: Bytes,
     tokenizer: Option<Bytes>,
+    tokenizer_config: Option<Bytes>,
     template: Option<Bytes>,
     generation: Option<Bytes>,
     weights: Weights,
@@ -27,8 +28,8 @@ enum Weights {
 
 impl ModelFiles {
     /// The files of a model directory: `config.json`, `*.safetensors`, and when there are any
-    /// `tokenizer.json`, `chat_template.jinja` (or `chat_template` in `tokenizer_config.json`) and
-    /// `generation_config.json`.
+    /// `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja` (or `chat_template` in
+    /// `tokenizer_config.json`) and `generation_config.json`.
     ///
     /// # Errors
     /// A missing or unreadable file, by name.
@@ -48,10 +49,9 @@ impl ModelFiles {
             path.is_file().then(|| read(&path)).transpose()
         };
         let mut template = optional("chat_template.jinja")?;
-        if template.is_none()
-            && let Some(config) = optional("tokenizer_config.json")?
-        {
-            template = template_in(&config)?;
+        let tokenizer_config = optional("tokenizer_config.json")?;
+        if let (None, Some(config)) = (&template, &tokenizer_config) {
+            template = template_in(config)?;
         }
         let name = dir
             .canonicalize()
@@ -63,6 +63,7 @@ impl ModelFiles {
             name,
             config: required("config.json")?,
             tokenizer: optional("tokenizer.json")?,
+            tokenizer_config,
             template,
             generation: optional("generation_config.json")?,
             weights: Weights::Files(weight_files(dir)?),
@@ -75,6 +76,9 @@ impl ModelFiles {
             name: "clawhost-mini".to_owned(),
             config: Cow::Borrowed(include_bytes!("../embedded/config.json")),
             tokenizer: Some(Cow::Borrowed(include_bytes!("../embedded/tokenizer.json"))),
+            tokenizer_config: Some(Cow::Borrowed(include_bytes!(
+                "../embedded/tokenizer_config.json"
+            ))),
             template: Some(Cow::Borrowed(include_bytes!(
                 "../embedded/chat_template.jinja"
             ))),
@@ -106,6 +110,11 @@ impl ModelFiles {
                 dir: PathBuf::from(&self.name),
                 file: "tokenizer.json",
             })
+    }
+
+    /// Text of `tokenizer_config.json`, when there is one.
+    pub fn tokenizer_config(&self) -> Option<&[u8]> {
+        self.tokenizer_config.as_deref()
     }
 
     /// Text of the chat template.
@@ -161,7 +170,15 @@ fn template_in(tokenizer_config: &[u8]) -> Result<Option<Bytes>, LoadError> {
             file: "tokenizer_config.json".to_owned(),
             reason: e.to_string(),
         })?;
-    let template = value.get("chat_template").and_then(|t| t.as_str());
+    let template = match value.get("chat_template") {
+        // Several by name: `default` is what transformers takes for a conversation without tools.
+        Some(serde_json::Value::Array(named)) => named
+            .iter()
+            .find(|one| one.get("name").is_some_and(|name| name == "default"))
+            .and_then(|one| one.get("template")),
+        other => other,
+    };
+    let template = template.and_then(serde_json::Value::as_str);
     Ok(template.map(|t| Cow::Owned(t.as_bytes().to_vec())))
 }
 

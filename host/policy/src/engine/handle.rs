@@ -17,7 +17,7 @@ use crate::files::ModelFiles;
 use crate::lora::Adapter;
 use crate::model::Model;
 use crate::sampling::Sampling;
-use crate::text::{ChatTemplate, Tokenizer};
+use crate::text::{ChatTemplate, Tokenizer, named_tokens};
 
 /// A model that serves. Cloning it is cheap; the engine shuts down when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -67,7 +67,8 @@ impl Engine {
     }
 
     /// Loads a checkpoint and starts an engine on it. Sampling defaults and further tokens that end
-    /// a reply come from `generation_config.json`.
+    /// a reply come from `generation_config.json`, the special tokens that its chat template names from
+    /// `tokenizer_config.json`.
     ///
     /// # Errors
     /// What is missing or malformed, by file.
@@ -109,8 +110,17 @@ impl Engine {
         }
         let source = std::str::from_utf8(files.template()?)
             .map_err(|error| malformed("chat template", error.to_string()))?;
+        // Of equal names the last counts: what the checkpoint says goes before what its ids suggest.
         let spelled = ends.first().and_then(|id| tokenizer.token(*id));
-        let variables = spelled.map(|token| ("eos_token".to_owned(), token));
+        let mut variables: Vec<_> = spelled
+            .map(|token| ("eos_token".to_owned(), token))
+            .into_iter()
+            .collect();
+        if let Some(bytes) = files.tokenizer_config() {
+            let config = serde_json::from_slice(bytes)
+                .map_err(|error| malformed("tokenizer_config.json", error.to_string()))?;
+            variables.extend(named_tokens(&config));
+        }
         let template = ChatTemplate::new(source, variables)
             .map_err(|error| malformed("chat template", error.to_string()))?;
         let model = Arc::new(model);

@@ -1,6 +1,6 @@
 //! The operations a decoder needs, on the CPU in f32, each with its gradient where training passes
 //! through. They work on plain row-major buffers that their callers own, allocate little, and are
-//! tested against candle's differentiable operations and finite differences (`grad/reference.rs`).
+//! tested against candle's differentiable operations and finite differences (`grad/reference`).
 //!
 //! They refuse to know what a model is: no names, no configuration, no state.
 

@@ -7,6 +7,7 @@
 mod alphabet;
 mod python;
 mod reply;
+mod special;
 mod stop;
 mod stream;
 mod strftime;
@@ -15,6 +16,7 @@ mod tokenizer;
 mod tool_call;
 
 pub use reply::{ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, opens_reasoning, parse_reply};
+pub(crate) use special::named_tokens;
 pub(crate) use stop::StopStrings;
 pub use stream::TokenStream;
 pub use template::{ChatInput, ChatTemplate, TemplateError};

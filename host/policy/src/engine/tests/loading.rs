@@ -7,6 +7,14 @@ use std::path::Path;
 
 /// Writes a checkpoint and gives the outcome of loading it with one file replaced.
 fn load(replaced: &str, with: &str) -> Result<Engine, String> {
+    match replaced {
+        "" => load_with(&[]),
+        file => load_with(&[(file, with.to_owned())]),
+    }
+}
+
+/// As [`load`], with any number of files replaced or, by empty text, left out.
+fn load_with(replaced: &[(&str, String)]) -> Result<Engine, String> {
     let dir = tempfile::tempdir().unwrap();
     model().save(dir.path()).unwrap();
     let write =
@@ -20,10 +28,13 @@ fn load(replaced: &str, with: &str) -> Result<Engine, String> {
         "generation_config.json",
         r#"{"temperature": 0.6, "top_k": 20, "eos_token_id": [262, 261]}"#,
     );
-    if !replaced.is_empty() {
-        write(replaced, with);
+    for (file, text) in replaced {
+        match text.as_str() {
+            "" => std::fs::remove_file(dir.path().join(file)).unwrap(),
+            text => write(file, text),
+        }
     }
-    let files = ModelFiles::dir(dir.path()).unwrap();
+    let files = ModelFiles::dir(dir.path()).map_err(|error| error.to_string())?;
     Engine::load(&files, EngineOptions::default()).map_err(|error| error.to_string())
 }
 
@@ -38,6 +49,14 @@ fn a_checkpoint_brings_its_words_its_template_and_its_defaults() {
     assert_eq!(engine.active().version, 0);
     assert_eq!(engine.active().digest, model().digest());
     assert_eq!(engine.context(), 512);
+    let text = rendered(&engine);
+    assert_eq!(text, "hello<|im_start|>");
+    let prompt = engine.tokenizer().encode(&text).unwrap();
+    let reply = Reply::all(engine.generate(request(prompt, 1, 3)).unwrap());
+    assert!(reply.finished.is_some());
+}
+
+fn rendered(engine: &Engine) -> String {
     let messages = [serde_json::json!({"role": "user", "content": "hello"})];
     let input = ChatInput {
         messages: &messages,
@@ -45,11 +64,36 @@ fn a_checkpoint_brings_its_words_its_template_and_its_defaults() {
         add_generation_prompt: true,
         extra: None,
     };
-    let text = engine.template().render(&input).unwrap();
-    assert_eq!(text, "hello<|im_start|>");
-    let prompt = engine.tokenizer().encode(&text).unwrap();
-    let reply = Reply::all(engine.generate(request(prompt, 1, 3)).unwrap());
-    assert!(reply.finished.is_some());
+    engine.template().render(&input).unwrap()
+}
+
+#[test]
+fn a_template_gets_the_special_tokens_that_its_checkpoint_names() {
+    let template =
+        "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{% if pad_token %}?{% endif %}";
+    let tokens = serde_json::json!({
+        "bos_token": {"content": "<|im_end|>"}, "eos_token": "<|im_end|>", "pad_token": null,
+    });
+    let files = [
+        ("chat_template.jinja", template.to_owned()),
+        ("tokenizer_config.json", tokens.to_string()),
+    ];
+    let engine = load_with(&files).unwrap();
+    assert_eq!(rendered(&engine), "<|im_end|>hello<|im_end|>");
+
+    // The template itself may stand in the same file, alone or as one of several.
+    let other = serde_json::json!({"name": "rag", "template": "other"});
+    let default = serde_json::json!({"name": "default", "template": template});
+    for chat_template in [template.into(), serde_json::json!([other, default])] {
+        let mut config = tokens.clone();
+        config["chat_template"] = chat_template;
+        let files = [
+            ("chat_template.jinja", String::new()),
+            ("tokenizer_config.json", config.to_string()),
+        ];
+        let engine = load_with(&files).unwrap();
+        assert_eq!(rendered(&engine), "<|im_end|>hello<|im_end|>");
+    }
 }
 
 #[test]
@@ -60,6 +104,7 @@ fn a_damaged_checkpoint_is_named_by_its_file() {
         ("tokenizer.json", bigger.as_str(), "do not belong together"),
         ("chat_template.jinja", "{% if %}", "line 1"),
         ("generation_config.json", "{", "generation_config.json"),
+        ("tokenizer_config.json", "{", "tokenizer_config.json"),
     ] {
         let error = load(file, text).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{file}: {error}");
