@@ -13,11 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clawhost_gateway::{ApiKey, RateLimit, Scope};
 use clawhost_judging::JudgingOptions;
-use clawhost_plugins::{Grants, HostOptions};
+use clawhost_plugins::{HostOptions, Profile};
 use clawhost_policy::EngineOptions;
 use clawhost_sessions::SessionOptions;
 use clawhost_training::TrainingOptions;
 use serde::{Deserialize, Serialize};
+
+use crate::capabilities::ModelAlias;
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -40,10 +42,26 @@ pub struct Config {
     pub training: TrainingOptions,
     /// How plugins are run.
     pub plugin_host: HostOptions,
-    /// What each plugin, by name, may do.
-    pub plugins: BTreeMap<String, Grants>,
+    /// The models that plugins can ask, by alias. `policy` is the served model; `judge` and `teacher`
+    /// are its base unless they are configured.
+    pub models: BTreeMap<String, ModelAlias>,
+    /// How each plugin, by name, is run.
+    pub plugins: BTreeMap<String, PluginSection>,
+    /// The file in which grants are written down. Default `grants.toml` in the data directory.
+    pub grants: Option<PathBuf>,
     /// Who may ask.
     pub keys: Vec<KeyConfig>,
+}
+
+/// `[plugins.NAME]`. What a plugin may reach is not said here but granted to its digest.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PluginSection {
+    /// sha256 that the file must have. Default any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// How it is compiled and limited. Default "deterministic".
+    pub profile: Profile,
 }
 
 /// `[server]`.
@@ -286,6 +304,13 @@ impl Config {
         };
         config.validate()?;
         Ok(config)
+    }
+
+    /// The file in which grants are written down.
+    pub fn grants_file(&self) -> PathBuf {
+        self.grants
+            .clone()
+            .unwrap_or_else(|| self.server.data.join("grants.toml"))
     }
 
     /// Checks values that depend on each other or have bounds.

@@ -4,6 +4,7 @@
 //! (serving, collecting, judging, training) over one journal and one engine. It refuses to hold any of
 //! their logic.
 
+pub mod capabilities;
 pub mod config;
 pub mod serve;
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind};
 use clawhost_journal::Journal;
 use clawhost_judging::Judging;
-use clawhost_plugins::{GrantBook, Kind, Plugin, PluginHost};
+use clawhost_plugins::{GrantBook, HostOptions, Kind, Plugin, PluginHost};
 use clawhost_policy::{Adapter, Engine, ModelFiles};
 use clawhost_sessions::Sessions;
 use clawhost_training::{Training, TrainingState};
@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::capabilities::{Internet, Models};
 use crate::config::Config;
 use crate::status::Loops;
 
@@ -75,7 +76,11 @@ impl Server {
         // Loading a checkpoint and compiling judges take their time; the runtime has other work.
         let loading = tokio::task::spawn_blocking({
             let config = config.clone();
-            move || -> Result<_> { Ok((engine(&config)?, judges(&config)?)) }
+            move || -> Result<_> {
+                let (engine, name) = engine(&config)?;
+                let judges = judges(&config, &engine)?;
+                Ok(((engine, name), judges))
+            }
         });
         let ((engine, name), judges) = loading.await.context("loading broke off")??;
         begin_with(&config, &journal, &engine)?;
@@ -233,8 +238,12 @@ fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()>
 }
 
 /// The configured judges, or the embedded one.
-fn judges(config: &Config) -> Result<Vec<Plugin>> {
-    let host = PluginHost::new(config.plugin_host.clone())?;
+fn judges(config: &Config, engine: &Engine) -> Result<Vec<Plugin>> {
+    let host = PluginHost::new(HostOptions {
+        model: Some(Arc::new(Models::new(engine.clone(), &config.models)?)),
+        network: Some(Arc::new(Internet)),
+        ..config.plugin_host.clone()
+    })?;
     let book = GrantBook::open(&config.grants_file())?;
     let load = |name: &str, bytes: &[u8]| -> Result<Plugin> {
         let section = config.plugins.get(name).cloned().unwrap_or_default();

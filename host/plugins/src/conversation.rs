@@ -85,6 +85,20 @@ impl Message {
         }
     }
 
+    /// Adds a call of a tool.
+    pub fn push_call(
+        &mut self,
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: impl Into<String>,
+    ) {
+        self.tool_calls.push(ToolCall {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        });
+    }
+
     /// The visible text: all text parts, joined by newlines.
     pub fn visible_text(&self) -> String {
         let texts: Vec<&str> = self

@@ -1,11 +1,15 @@
-//! Reads OpenAI-format chat messages, the form in which the journal keeps conversations.
+//! Reads and writes OpenAI-format chat messages, the form in which the journal keeps conversations.
 //!
 //! Lenient about shape (content as a string or as parts, `developer` for `system`, unknown part
 //! types kept as they are), strict about meaning: a message without a role that we know is an
 //! error, never a guess.
 
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::{DecodePaddingMode, Engine as _};
 use serde_json::Value;
 
+use crate::capability::model::ToolSpec;
 use crate::conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 
 /// A message that is not an OpenAI chat message.
@@ -86,6 +90,82 @@ impl Message {
             Value::Array(messages) => messages.iter().map(Message::from_openai).collect(),
             other => Err(BadMessage::NotAList(json_kind(other))),
         }
+    }
+}
+
+impl Message {
+    /// The message as OpenAI's API has it: content as a string where it is text alone, reasoning
+    /// beside it.
+    pub fn to_openai(&self) -> Value {
+        let mut object = serde_json::Map::new();
+        let role = match self.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        };
+        object.insert("role".to_owned(), role.into());
+        let reasoning: Vec<&str> = self
+            .content
+            .iter()
+            .filter_map(|part| match part {
+                Part::Reasoning(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        if !reasoning.is_empty() {
+            object.insert("reasoning_content".to_owned(), reasoning.join("\n").into());
+        }
+        let shown: Vec<&Part> = self
+            .content
+            .iter()
+            .filter(|part| !matches!(part, Part::Reasoning(_)))
+            .collect();
+        let content = match shown.as_slice() {
+            [] => Value::String(String::new()),
+            [Part::Text(text)] => Value::String(text.clone()),
+            parts => parts.iter().map(|part| write_part(part)).collect(),
+        };
+        object.insert("content".to_owned(), content);
+        if !self.tool_calls.is_empty() {
+            let calls = self.tool_calls.iter().map(|call| {
+                serde_json::json!({"id": call.id, "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments}})
+            });
+            object.insert("tool_calls".to_owned(), calls.collect());
+        }
+        for (key, value) in [("tool_call_id", &self.tool_call_id), ("name", &self.name)] {
+            if let Some(value) = value {
+                object.insert(key.to_owned(), value.clone().into());
+            }
+        }
+        Value::Object(object)
+    }
+}
+
+impl ToolSpec {
+    /// The tool as OpenAI's API has it; parameters that are no JSON become an empty schema.
+    pub fn to_openai(&self) -> Value {
+        let parameters: Value =
+            serde_json::from_str(&self.parameters).unwrap_or_else(|_| serde_json::json!({}));
+        serde_json::json!({"type": "function", "function":
+            {"name": self.name, "description": self.description, "parameters": parameters}})
+    }
+}
+
+/// What [`read_part`] reads.
+fn write_part(part: &Part) -> Value {
+    match part {
+        Part::Text(text) | Part::Reasoning(text) => {
+            serde_json::json!({"type": "text", "text": text})
+        }
+        Part::Image(blob) => {
+            let data = STANDARD.encode(&blob.data);
+            let url = format!("data:{};base64,{data}", blob.media_type);
+            serde_json::json!({"type": "image_url", "image_url": {"url": url}})
+        }
+        Part::Other(kind, json) => serde_json::from_str(json)
+            .unwrap_or_else(|_| serde_json::json!({"type": kind, "value": json})),
     }
 }
 
@@ -194,27 +274,14 @@ fn read_data_url(url: &str) -> Option<Blob> {
     })
 }
 
+/// Either alphabet, padded or not: clients differ.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut held) = (0u32, 0u32);
-    for byte in text.trim_end_matches('=').bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6) | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
-            bits &= (1 << held) - 1;
-        }
-    }
-    Some(bytes)
+    let lenient = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    [alphabet::STANDARD, alphabet::URL_SAFE]
+        .iter()
+        .find_map(|alphabet| GeneralPurpose::new(alphabet, lenient).decode(text).ok())
 }
 
 fn json_kind(value: &Value) -> &'static str {
@@ -293,5 +360,23 @@ mod tests {
             Ok(0)
         );
         assert!(trajectory.turns[0].truncated && trajectory.turns[0].next_state.is_empty());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for value in [
+            json!({"role": "user", "content": "hi"}),
+            json!({"role": "assistant", "content": "", "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\":1}"}}]}),
+            json!({"role": "tool", "tool_call_id": "a", "content": "7"}),
+            json!({"role": "assistant", "reasoning_content": "hm", "content": "yes"}),
+            json!({"role": "user", "content": [
+                {"type": "text", "text": "look"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQI="}},
+                {"type": "file", "file": {"id": "f"}}]}),
+        ] {
+            let message = Message::from_openai(&value).unwrap();
+            assert_eq!(message.to_openai(), value);
+        }
     }
 }

@@ -1,0 +1,184 @@
+//! Models behind an OpenAI-compatible endpoint elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clawhost_plugins::{
+    Message, ModelChoice, ModelError, ModelFinish, ModelRequest, ModelResponse,
+};
+use serde_json::{Value, json};
+use ureq::{Agent, Error};
+
+use super::network::outward;
+
+/// Most bytes of an answer.
+const MAX_ANSWER: u64 = 8 << 20;
+/// Until an answer is there. The plugin's own limits are usually shorter.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// An endpoint that speaks `/chat/completions`.
+pub(crate) struct External {
+    url: String,
+    model: String,
+    key: Option<String>,
+    agent: Agent,
+}
+
+impl External {
+    /// `url` is the base with `/v1`, `key` the value of the bearer key.
+    pub(crate) fn new(url: &str, model: &str, key: Option<String>) -> External {
+        External {
+            url: format!("{}/chat/completions", url.trim_end_matches('/')),
+            model: model.to_owned(),
+            key,
+            agent: outward(TIMEOUT).build().into(),
+        }
+    }
+
+    pub(crate) async fn complete(
+        self: Arc<Self>,
+        request: ModelRequest,
+    ) -> Result<ModelResponse, ModelError> {
+        tokio::task::spawn_blocking(move || self.ask(&request))
+            .await
+            .unwrap_or_else(|error| Err(ModelError::Unavailable(error.to_string())))
+    }
+
+    fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        let mut asked = self
+            .agent
+            .post(&self.url)
+            .header("content-type", "application/json");
+        if let Some(key) = &self.key {
+            asked = asked.header("authorization", format!("Bearer {key}"));
+        }
+        let failed = |error: Error| match error {
+            Error::Timeout(_) => ModelError::Timeout,
+            other => ModelError::Unavailable(other.to_string()),
+        };
+        let answer = asked
+            .send(body(&self.model, request).to_string())
+            .map_err(failed)?;
+        let status = answer.status();
+        let bytes = answer
+            .into_body()
+            .with_config()
+            .limit(MAX_ANSWER)
+            .read_to_vec()
+            .map_err(failed)?;
+        if !status.is_success() {
+            let excerpt: String = String::from_utf8_lossy(&bytes).chars().take(300).collect();
+            let message = format!("the endpoint answered {status}: {excerpt}");
+            return Err(if status.is_client_error() && status.as_u16() != 429 {
+                ModelError::Rejected(message)
+            } else {
+                ModelError::Unavailable(message)
+            });
+        }
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            ModelError::Unavailable(format!("the endpoint sent no JSON: {error}"))
+        })?;
+        read(&value).ok_or_else(|| {
+            ModelError::Unavailable("the endpoint's answer is no chat completion".to_owned())
+        })
+    }
+}
+
+fn body(model: &str, request: &ModelRequest) -> Value {
+    let messages: Vec<Value> = request.messages.iter().map(Message::to_openai).collect();
+    let mut body = json!({
+        "model": model,
+        "messages": messages,
+        "n": request.n,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "max_tokens": request.max_tokens,
+    });
+    if !request.stop.is_empty() {
+        body["stop"] = json!(request.stop);
+    }
+    if let Some(seed) = request.seed {
+        // The field is a signed number at most endpoints.
+        body["seed"] = json!(seed >> 1);
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request
+            .tools
+            .iter()
+            .map(clawhost_plugins::ToolSpec::to_openai)
+            .collect();
+    }
+    if let Some(schema) = &request.schema {
+        let schema: Value = serde_json::from_str(schema).unwrap_or(Value::Null);
+        body["response_format"] =
+            json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
+    }
+    body
+}
+
+fn read(value: &Value) -> Option<ModelResponse> {
+    let choices = value.get("choices")?.as_array()?;
+    let count = |key: &str| {
+        value
+            .pointer(&format!("/usage/{key}"))
+            .and_then(Value::as_u64)
+    };
+    Some(ModelResponse {
+        choices: choices
+            .iter()
+            .map(|choice| {
+                Some(ModelChoice {
+                    message: Message::from_openai(choice.get("message")?).ok()?,
+                    finish: match choice.get("finish_reason").and_then(Value::as_str) {
+                        Some("length") => ModelFinish::Length,
+                        Some("tool_calls" | "function_call") => ModelFinish::ToolCalls,
+                        Some("content_filter") => ModelFinish::Filtered,
+                        _ => ModelFinish::Stop,
+                    },
+                    logprob: None,
+                })
+            })
+            .collect::<Option<_>>()?,
+        prompt_tokens: count("prompt_tokens").unwrap_or(0),
+        completion_tokens: count("completion_tokens").unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clawhost_plugins::Role;
+
+    use super::*;
+
+    #[test]
+    fn requests_and_answers_are_openais() {
+        let request = ModelRequest {
+            model: "judge".into(),
+            messages: vec![Message::text(Role::User, "hi")],
+            tools: Vec::new(),
+            n: 3,
+            temperature: 0.5,
+            top_p: 1.0,
+            max_tokens: 9,
+            stop: vec!["\n".into()],
+            seed: Some(u64::MAX),
+            schema: None,
+        };
+        let body = body("m", &request);
+        assert_eq!(body["messages"], json!([{"role": "user", "content": "hi"}]));
+        assert_eq!((&body["n"], &body["stop"]), (&json!(3), &json!(["\n"])));
+        assert_eq!(body["seed"], json!(i64::MAX));
+        let answer = read(&json!({
+            "choices": [
+                {"message": {"role": "assistant", "content": "1"}, "finish_reason": "stop"},
+                {"message": {"role": "assistant", "content": "x"}, "finish_reason": "length"},
+            ],
+            "usage": {"prompt_tokens": 5, "completion_tokens": 2},
+        }))
+        .unwrap();
+        assert_eq!(answer.choices.len(), 2);
+        assert_eq!(answer.choices[1].finish, ModelFinish::Length);
+        assert_eq!((answer.prompt_tokens, answer.completion_tokens), (5, 2));
+        assert_eq!(read(&json!({"error": {}})), None);
+    }
+}

@@ -1,0 +1,420 @@
+//! The models that plugins can ask, by alias.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use clawhost_plugins::{
+    Answer, Message, ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest,
+    ModelResponse, Role, ToolSpec,
+};
+use clawhost_policy::{
+    ChatInput, Engine, Event, FinishReason, GenerateRequest, Generation, Priority, Refused,
+    ReplyStyle, Sampling, Sequence, Served, opens_reasoning, parse_reply,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::external::External;
+
+/// `[models.ALIAS]`: what stands behind an alias.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelAlias {
+    /// `policy` (the served model as it has learned so far) or `reference` (its base). Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served: Option<Which>,
+    /// Base address of an OpenAI-compatible endpoint, with `/v1`. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The endpoint's name of the model. Default the alias.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Environment variable that holds the endpoint's key. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_env: Option<String>,
+}
+
+/// One of the models on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// The served model with its active adapter.
+    Policy,
+    /// Its base, which never changes.
+    Reference,
+}
+
+/// Models by alias. `policy` is always there; `judge` and `teacher` are the reference unless the
+/// configuration says otherwise.
+pub(crate) struct Models {
+    engine: Engine,
+    aliases: BTreeMap<String, Backend>,
+}
+
+#[derive(Clone)]
+enum Backend {
+    Served(Which),
+    External(Arc<External>),
+}
+
+impl Models {
+    /// Reads the aliases.
+    ///
+    /// # Errors
+    /// An alias that says nothing or two things, a key whose variable is not set.
+    pub(crate) fn new(engine: Engine, configured: &BTreeMap<String, ModelAlias>) -> Result<Models> {
+        let mut aliases = BTreeMap::from([
+            ("policy".to_owned(), Backend::Served(Which::Policy)),
+            ("judge".to_owned(), Backend::Served(Which::Reference)),
+            ("teacher".to_owned(), Backend::Served(Which::Reference)),
+        ]);
+        for (alias, section) in configured {
+            let backend = match (&section.served, &section.url) {
+                (Some(which), None) => {
+                    ensure!(
+                        section.model.is_none() && section.key_env.is_none(),
+                        "models.{alias}: model and key_env belong to an endpoint with url"
+                    );
+                    Backend::Served(*which)
+                }
+                (None, Some(url)) => {
+                    let key = section
+                        .key_env
+                        .as_ref()
+                        .map(|name| {
+                            std::env::var(name).with_context(|| {
+                                format!("models.{alias}.key_env names {name}, which is not set; export it before starting")
+                            })
+                        })
+                        .transpose()?;
+                    let model = section.model.as_deref().unwrap_or(alias);
+                    Backend::External(Arc::new(External::new(url, model, key)))
+                }
+                _ => anyhow::bail!(
+                    "models.{alias}: give either served = \"policy\" or \"reference\", or the url of an OpenAI-compatible endpoint"
+                ),
+            };
+            aliases.insert(alias.clone(), backend);
+        }
+        Ok(Models { engine, aliases })
+    }
+
+    fn backend(&self, alias: &str) -> Result<Backend, ModelError> {
+        self.aliases
+            .get(alias)
+            .cloned()
+            .ok_or_else(|| ModelError::Denied(alias.to_owned()))
+    }
+}
+
+impl ModelClient for Models {
+    fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
+        let backend = self.backend(&request.model);
+        let engine = self.engine.clone();
+        Box::pin(async move {
+            match backend? {
+                Backend::External(endpoint) => endpoint.complete(request).await,
+                Backend::Served(which) => complete(engine, which, request).await,
+            }
+        })
+    }
+
+    fn score(
+        &self,
+        model: String,
+        messages: Vec<Message>,
+        completion: String,
+    ) -> Answer<Result<Vec<f32>, ModelError>> {
+        let backend = self.backend(&model);
+        let engine = self.engine.clone();
+        Box::pin(async move {
+            match backend? {
+                Backend::External(_) => Err(ModelError::Rejected(format!(
+                    "{model} is an endpoint elsewhere, which cannot score; name a served model"
+                ))),
+                Backend::Served(which) => {
+                    let scored = tokio::task::spawn_blocking(move || {
+                        score(&engine, which, &messages, &completion)
+                    });
+                    scored
+                        .await
+                        .map_err(|error| ModelError::Unavailable(error.to_string()))?
+                }
+            }
+        })
+    }
+}
+
+/// The weights that an alias means at this moment.
+fn weights(engine: &Engine, which: Which) -> Served {
+    match which {
+        Which::Policy => engine.active(),
+        Which::Reference => Served {
+            version: 0,
+            digest: engine.model().digest().to_owned(),
+            adapter: None,
+        },
+    }
+}
+
+/// The prompt's text and tokens.
+fn render(
+    engine: &Engine,
+    messages: &[Message],
+    tools: &[ToolSpec],
+) -> Result<(String, Vec<u32>), ModelError> {
+    let rejected = |error: String| ModelError::Rejected(error);
+    let messages: Vec<Value> = messages.iter().map(Message::to_openai).collect();
+    let tools: Vec<Value> = tools.iter().map(ToolSpec::to_openai).collect();
+    let text = engine
+        .template()
+        .render(&ChatInput {
+            messages: &messages,
+            tools: &tools,
+            add_generation_prompt: true,
+            extra: None,
+        })
+        .map_err(|error| rejected(error.to_string()))?;
+    let ids = engine
+        .tokenizer()
+        .encode(&text)
+        .map_err(|error| rejected(error.to_string()))?;
+    Ok((text, ids))
+}
+
+async fn complete(
+    engine: Engine,
+    which: Which,
+    request: ModelRequest,
+) -> Result<ModelResponse, ModelError> {
+    if request.schema.is_some() {
+        return Err(ModelError::Rejected(
+            "a served model cannot be held to a schema; ask for the form in words, or use an endpoint that can"
+                .to_owned(),
+        ));
+    }
+    let started = tokio::task::spawn_blocking(move || begin(&engine, which, &request));
+    let (style, generations) = started
+        .await
+        .map_err(|error| ModelError::Unavailable(error.to_string()))??;
+    let mut response = ModelResponse {
+        choices: Vec::new(),
+        prompt_tokens: 0,
+        completion_tokens: 0,
+    };
+    for generation in generations {
+        let (choice, prompt, completion) = finish(generation, style).await?;
+        response.choices.push(choice);
+        response.prompt_tokens = prompt;
+        response.completion_tokens += completion;
+    }
+    Ok(response)
+}
+
+/// All choices, or none: dropping a generation cancels it.
+fn begin(
+    engine: &Engine,
+    which: Which,
+    request: &ModelRequest,
+) -> Result<(ReplyStyle, Vec<Generation>), ModelError> {
+    let (text, prompt) = render(engine, &request.messages, &request.tools)?;
+    let served = weights(engine, which);
+    let generations = (0..request.n)
+        .map(|choice| {
+            engine.generate(GenerateRequest {
+                prompt: prompt.clone(),
+                sampling: Sampling {
+                    temperature: request.temperature,
+                    top_p: request.top_p,
+                    max_tokens: request.max_tokens,
+                    stop: request.stop.clone(),
+                    // Votes differ, and the same request gives the same votes again.
+                    seed: request
+                        .seed
+                        .map(|seed| seed.wrapping_add(u64::from(choice))),
+                    ..Sampling::default()
+                },
+                served: served.clone(),
+                priority: Priority::Judge,
+            })
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|refused| match refused {
+            Refused::Busy { .. } | Refused::ShuttingDown => {
+                ModelError::Unavailable(refused.to_string())
+            }
+            other => ModelError::Rejected(other.to_string()),
+        })?;
+    let style = ReplyStyle {
+        in_reasoning: opens_reasoning(&text),
+        tools: !request.tools.is_empty(),
+        ..ReplyStyle::default()
+    };
+    Ok((style, generations))
+}
+
+async fn finish(
+    mut generation: Generation,
+    style: ReplyStyle,
+) -> Result<(ModelChoice, u64, u64), ModelError> {
+    let mut text = String::new();
+    let mut logprob = 0.0;
+    loop {
+        match generation.next().await {
+            Some(Event::Token(token)) => {
+                text.push_str(&token.text);
+                logprob += f64::from(token.model_logprob);
+            }
+            Some(Event::Finished(end)) => {
+                text.push_str(&end.text);
+                let reply = parse_reply(&text, style);
+                let calls = !reply.tool_calls.is_empty();
+                let mut message = Message::text(Role::Assistant, reply.content);
+                for (index, call) in reply.tool_calls.into_iter().enumerate() {
+                    message.push_call(format!("call_{index}"), call.name, call.arguments);
+                }
+                let choice = ModelChoice {
+                    message,
+                    finish: match end.reason {
+                        FinishReason::Stop if calls => ModelFinish::ToolCalls,
+                        FinishReason::Stop => ModelFinish::Stop,
+                        FinishReason::Length => ModelFinish::Length,
+                    },
+                    logprob: Some(logprob),
+                };
+                return Ok((
+                    choice,
+                    end.prompt_tokens as u64,
+                    end.completion_tokens as u64,
+                ));
+            }
+            Some(Event::Failed(reason)) => return Err(ModelError::Unavailable(reason)),
+            None => return Err(ModelError::Unavailable("the engine has stopped".to_owned())),
+        }
+    }
+}
+
+fn score(
+    engine: &Engine,
+    which: Which,
+    messages: &[Message],
+    completion: &str,
+) -> Result<Vec<f32>, ModelError> {
+    let (_, mut tokens) = render(engine, messages, &[])?;
+    let rejected = |error: String| ModelError::Rejected(error);
+    let start = tokens.len();
+    let reply = engine
+        .tokenizer()
+        .encode(completion)
+        .map_err(|error| rejected(error.to_string()))?;
+    if reply.is_empty() || start == 0 {
+        return Err(rejected("there is nothing to score".to_owned()));
+    }
+    tokens.extend(reply);
+    if tokens.len() > engine.context() {
+        return Err(rejected(format!(
+            "{} tokens, but the context holds {}",
+            tokens.len(),
+            engine.context()
+        )));
+    }
+    let served = weights(engine, which);
+    let sequence = Sequence {
+        tokens: &tokens,
+        start,
+        temperature: 1.0,
+    };
+    engine
+        .model()
+        .score(served.adapter.as_deref(), &[sequence])
+        .map_err(|error| rejected(error.to_string()))?
+        .pop()
+        .map(|scored| scored.logprobs)
+        .ok_or_else(|| ModelError::Unavailable("nothing was scored".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clawhost_policy::{EngineOptions, ModelFiles};
+
+    use super::*;
+
+    fn ask(model: &str) -> ModelRequest {
+        ModelRequest {
+            model: model.into(),
+            messages: vec![Message::text(Role::User, "What is 3 + 4?")],
+            tools: Vec::new(),
+            n: 3,
+            temperature: 0.8,
+            top_p: 1.0,
+            max_tokens: 12,
+            stop: Vec::new(),
+            seed: Some(7),
+            schema: None,
+        }
+    }
+
+    fn models(text: &str) -> Result<Models> {
+        let engine = Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap();
+        Models::new(engine, &toml::from_str(text).unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn served_models_vote_and_score_the_same_each_time() {
+        let models = models("").unwrap();
+        let first = models.complete(ask("judge")).await.unwrap();
+        let again = models.complete(ask("judge")).await.unwrap();
+        let said = |response: &ModelResponse| -> Vec<String> {
+            let texts = response.choices.iter().map(|c| c.message.visible_text());
+            texts.collect()
+        };
+        assert_eq!(said(&first), said(&again));
+        assert_eq!(first.choices.len(), 3);
+        assert!(first.prompt_tokens > 5 && first.completion_tokens > 3);
+        let messages = ask("judge").messages;
+        let good = models
+            .score("policy".into(), messages.clone(), "3 + 4 = 7".into())
+            .await
+            .unwrap();
+        let bad = models
+            .score("policy".into(), messages, "zebra zebra".into())
+            .await
+            .unwrap();
+        let mean = |all: &[f32]| all.iter().sum::<f32>() / all.len() as f32;
+        assert!(mean(&good) > mean(&bad), "{good:?} {bad:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_cannot_be_asked_is_said() {
+        let models = models("").unwrap();
+        let unknown = models.complete(ask("gpt")).await;
+        assert_eq!(unknown, Err(ModelError::Denied("gpt".into())));
+        let mut schema = ask("policy");
+        schema.schema = Some("{}".into());
+        assert!(matches!(
+            models.complete(schema).await,
+            Err(ModelError::Rejected(_))
+        ));
+        let mut long = ask("policy");
+        long.messages = vec![Message::text(Role::User, "word ".repeat(100_000))];
+        assert!(matches!(
+            models.complete(long).await,
+            Err(ModelError::Rejected(_))
+        ));
+    }
+
+    #[test]
+    fn an_alias_is_one_thing() {
+        assert!(models("[judge]\nserved = \"policy\"").is_ok());
+        assert!(models("[judge]\nurl = \"http://127.0.0.1:1/v1\"").is_ok());
+        for wrong in [
+            "[judge]",
+            "[judge]\nserved = \"policy\"\nurl = \"http://127.0.0.1:1/v1\"",
+            "[judge]\nserved = \"policy\"\nmodel = \"x\"",
+            "[judge]\nurl = \"http://127.0.0.1:1/v1\"\nkey_env = \"NO_SUCH_KEY_IS_SET\"",
+        ] {
+            assert!(models(wrong).is_err(), "{wrong}");
+        }
+    }
+}
