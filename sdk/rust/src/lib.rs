@@ -29,9 +29,11 @@
 //!
 //! A judge must not depend on earlier calls: the host makes a fresh instance for each. The logic
 //! is ordinary Rust and is tested natively; only the host functions ([`model`], [`state`],
-//! [`http`], [`context`]) exist in a component alone.
+//! [`http`], [`context`]) exist in a component alone. [`settings`] reads what the operator wrote, and
+//! can be given in a test.
 
 pub mod advantage;
+mod aggregation;
 #[doc(hidden)]
 pub mod bindings;
 mod conversation;
@@ -41,6 +43,7 @@ pub mod hint;
 mod judge;
 pub mod log;
 pub mod loss;
+pub mod settings;
 mod verdict;
 
 pub use advantage::Advantage;
@@ -63,3 +66,4 @@ pub use judge::Judge;
 #[doc(hidden)]
 pub use judge::answer;
 pub use loss::Loss;
+pub use settings::Settings;

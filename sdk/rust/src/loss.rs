@@ -1,6 +1,7 @@
 //! The loss trait and its way into a component.
 
 use crate::PluginError;
+pub use crate::aggregation::Aggregation;
 pub use crate::bindings::loss::exports::clawhost::plugin::loss::{
     Batch, Gradient, Inputs, References, Requirements,
 };
@@ -21,7 +22,52 @@ pub trait Loss {
     fn evaluate(batch: &Batch) -> Result<Gradient, PluginError>;
 }
 
+impl Default for Batch {
+    /// No tokens; tests fill in what they need.
+    fn default() -> Batch {
+        Batch {
+            offsets: Vec::new(),
+            groups: Vec::new(),
+            rewards: Vec::new(),
+            tokens: Vec::new(),
+            mask: Vec::new(),
+            advantages: Vec::new(),
+            logprob: Vec::new(),
+            old_logprob: Vec::new(),
+            ref_logprob: Vec::new(),
+            teacher_logprob: Vec::new(),
+            entropy: Vec::new(),
+            topk_ids: Vec::new(),
+            topk_logprob: Vec::new(),
+            teacher_topk_logprob: Vec::new(),
+            step_tokens: 0,
+            step_sequences: 0,
+            step: 0,
+        }
+    }
+}
+
 impl Batch {
+    /// Fails unless a tensor has `width` numbers for each token.
+    ///
+    /// # Errors
+    /// [`PluginError::InvalidInput`] that names the tensor and both lengths.
+    pub fn check_length(
+        &self,
+        name: &str,
+        tensor: &[f32],
+        width: usize,
+    ) -> Result<(), PluginError> {
+        let expected = self.mask.len() * width;
+        if tensor.len() == expected {
+            return Ok(());
+        }
+        Err(PluginError::InvalidInput(format!(
+            "{name} has {} numbers, expected {expected}",
+            tensor.len()
+        )))
+    }
+
     /// The positions of each sequence.
     pub fn sequences(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
         self.offsets
