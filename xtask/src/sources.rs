@@ -21,29 +21,109 @@ pub struct Component {
     own: &'static [&'static str],
 }
 
-/// All components, in the order of their names.
+impl Component {
+    const fn example(name: &'static str, own: &'static [&'static str]) -> Component {
+        Component {
+            name,
+            package: "clawhost-sdk",
+            is_example: true,
+            own,
+        }
+    }
+
+    /// A plugin whose package has its name.
+    const fn plugin(name: &'static str, own: &'static [&'static str]) -> Component {
+        Component {
+            name,
+            package: name,
+            is_example: false,
+            own,
+        }
+    }
+}
+
+/// All components, in the order of their names. One that is built with a library of `plugins/` names
+/// the library's sources too.
 pub const COMPONENTS: &[Component] = &[
-    Component {
-        name: "judge-minimal",
-        package: "clawhost-sdk",
-        is_example: true,
-        own: &["sdk/rust/examples/judge-minimal.rs"],
-    },
-    Component {
-        name: "judge-model",
-        package: "clawhost-sdk",
-        is_example: true,
-        own: &["sdk/rust/examples/judge-model.rs"],
-    },
-    Component {
-        name: "judge-next-state",
-        package: "judge-next-state",
-        is_example: false,
-        own: &[
+    Component::plugin(
+        "advantage-rloo",
+        &[
+            "plugins/advantage-rloo/Cargo.toml",
+            "plugins/advantage-rloo/src",
+        ],
+    ),
+    Component::plugin(
+        "environment-guess",
+        &[
+            "plugins/environment-guess/Cargo.toml",
+            "plugins/environment-guess/src",
+        ],
+    ),
+    Component::plugin(
+        "group-judge-rank",
+        &[
+            "plugins/group-judge-rank/Cargo.toml",
+            "plugins/group-judge-rank/src",
+            "plugins/asking/Cargo.toml",
+            "plugins/asking/src",
+        ],
+    ),
+    Component::plugin(
+        "hint-llm",
+        &[
+            "plugins/hint-llm/Cargo.toml",
+            "plugins/hint-llm/src",
+            "plugins/asking/Cargo.toml",
+            "plugins/asking/src",
+        ],
+    ),
+    Component::plugin(
+        "hint-next-state",
+        &[
+            "plugins/hint-next-state/Cargo.toml",
+            "plugins/hint-next-state/src",
+        ],
+    ),
+    Component::plugin(
+        "judge-llm",
+        &[
+            "plugins/judge-llm/Cargo.toml",
+            "plugins/judge-llm/src",
+            "plugins/asking/Cargo.toml",
+            "plugins/asking/src",
+        ],
+    ),
+    Component::example("judge-minimal", &["sdk/rust/examples/judge-minimal.rs"]),
+    Component::example("judge-model", &["sdk/rust/examples/judge-model.rs"]),
+    Component::plugin(
+        "judge-next-state",
+        &[
             "plugins/judge-next-state/Cargo.toml",
             "plugins/judge-next-state/src",
         ],
-    },
+    ),
+    Component::plugin(
+        "judge-tests",
+        &["plugins/judge-tests/Cargo.toml", "plugins/judge-tests/src"],
+    ),
+    Component::plugin(
+        "loss-cispo",
+        &["plugins/loss-cispo/Cargo.toml", "plugins/loss-cispo/src"],
+    ),
+    Component::plugin(
+        "loss-distill-topk",
+        &[
+            "plugins/loss-distill-topk/Cargo.toml",
+            "plugins/loss-distill-topk/src",
+        ],
+    ),
+    Component::plugin(
+        "loss-ppo-clip",
+        &[
+            "plugins/loss-ppo-clip/Cargo.toml",
+            "plugins/loss-ppo-clip/src",
+        ],
+    ),
 ];
 
 /// What goes into every component.

@@ -1,0 +1,132 @@
+//! Leave-one-out advantages (RLOO, arXiv 2402.14740): the reward less the mean reward of the others in
+//! the group.
+//!
+//! Unlike the mean of the whole group this baseline does not depend on the sequence's own reward, so
+//! it does not bias the gradient. A group of one has no others: its advantage is 0, which is no signal.
+//! A sequence's reward is its own plus the sum of its rewards of single tokens.
+//!
+//! It has no settings. What it refuses: rewards that are not finite.
+
+use std::collections::BTreeMap;
+
+use clawhost_sdk::advantage::{Estimate, Sequence};
+use clawhost_sdk::{Advantage, Metric, PluginError};
+
+/// The estimator.
+pub struct Rloo;
+
+impl Advantage for Rloo {
+    fn compute(sequences: &[Sequence]) -> Result<Estimate, PluginError> {
+        let rewards: Vec<f64> = sequences.iter().map(reward).collect();
+        if let Some(at) = rewards.iter().position(|reward| !reward.is_finite()) {
+            return Err(PluginError::InvalidInput(format!(
+                "the reward of sequence {at} is not finite"
+            )));
+        }
+        let mut groups: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
+        for (sequence, reward) in sequences.iter().zip(&rewards) {
+            let (sum, count) = groups.entry(sequence.group).or_default();
+            *sum += reward;
+            *count += 1;
+        }
+        let values = sequences
+            .iter()
+            .zip(&rewards)
+            .map(|(sequence, reward)| match groups.get(&sequence.group) {
+                Some((sum, count)) if *count > 1 => {
+                    (reward - (sum - reward) / f64::from(count - 1)) as f32
+                }
+                _ => 0.0,
+            })
+            .collect();
+        let alone = groups.values().filter(|(_, count)| *count == 1).count();
+        let mut estimate = Estimate::per_sequence(values);
+        estimate.metrics.push(Metric {
+            name: "groups_of_one".to_owned(),
+            value: alone as f64,
+        });
+        Ok(estimate)
+    }
+}
+
+clawhost_sdk::export_advantage!(Rloo);
+
+fn reward(sequence: &Sequence) -> f64 {
+    let of_tokens: f64 = sequence
+        .token_rewards
+        .iter()
+        .map(|(_, reward)| f64::from(*reward))
+        .sum();
+    f64::from(sequence.reward) + of_tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(group: u32, reward: f32) -> Sequence {
+        Sequence {
+            group,
+            length: 4,
+            reward,
+            token_rewards: Vec::new(),
+        }
+    }
+
+    fn values(sequences: &[Sequence]) -> Vec<f32> {
+        let estimate = Rloo::compute(sequences).unwrap();
+        assert!(!estimate.per_token);
+        estimate.values
+    }
+
+    #[test]
+    fn the_baseline_is_the_mean_of_the_others() {
+        let group = [1.0, 0.0, 0.0, 0.5].map(|reward| sequence(3, reward));
+        let expected = [5.0 / 6.0, -0.5, -0.5, 1.0 / 6.0];
+        for (got, expected) in values(&group).iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn values_are_the_goldens() {
+        let rewards = [
+            1.0, 0.0, 0.0, 1.0, 1.0, -1.0, 1.0, 1.0, 0.25, 0.75, 0.5, 0.0,
+        ];
+        let sequences: Vec<Sequence> = rewards
+            .iter()
+            .enumerate()
+            .map(|(at, reward)| sequence(at as u32 / 4, *reward))
+            .collect();
+        let (third, sixth) = (2.0 / 3.0, 1.0 / 6.0);
+        let expected = [
+            third, -third, -third, third, third, -2.0, third, third, -sixth, 0.5, sixth, -0.5,
+        ];
+        for (got, expected) in values(&sequences).iter().zip(expected) {
+            assert!((f64::from(*got) - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn groups_do_not_touch_each_other_wherever_they_stand() {
+        let mixed = [(1, 1.0), (2, -1.0), (1, 0.0), (2, 1.0), (9, 0.7)];
+        let mixed = mixed.map(|(group, reward)| sequence(group, reward));
+        assert_eq!(values(&mixed), [1.0, -2.0, -1.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn one_alone_and_equals_have_no_advantage() {
+        assert_eq!(values(&[sequence(1, 1.0)]), [0.0]);
+        assert_eq!(values(&[sequence(1, 0.25), sequence(1, 0.25)]), [0.0, 0.0]);
+        assert!(values(&[]).is_empty());
+    }
+
+    #[test]
+    fn rewards_of_tokens_count_and_must_be_finite() {
+        let mut better = sequence(1, 0.0);
+        better.token_rewards = vec![(0, 0.5), (3, 0.5)];
+        assert_eq!(values(&[better.clone(), sequence(1, 0.0)]), [1.0, -1.0]);
+        better.reward = f32::NAN;
+        assert!(Rloo::compute(&[better, sequence(1, 0.0)]).is_err());
+    }
+}

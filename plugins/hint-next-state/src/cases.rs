@@ -1,0 +1,137 @@
+//! Messages as people write them, and the hint that is in each.
+
+use clawhost_sdk::Message;
+
+use super::*;
+
+fn extracted(next: &str, settings: &[(&str, &str)]) -> Extraction {
+    let turn = Turn::new(
+        vec![Message::new(Role::User, "Tell me about tea.")],
+        Message::new(
+            Role::Assistant,
+            "Tea is a hot drink that is made from leaves. It was first drunk in China.",
+        ),
+        vec![Message::new(Role::User, next)],
+    );
+    extract(&turn, &Settings::given(settings)).unwrap()
+}
+
+fn hint(next: &str) -> Option<String> {
+    extracted(next, &[]).hint.map(|hint| hint.text)
+}
+
+#[test]
+fn a_wish_for_a_change_is_the_hint() {
+    for (next, expected) in [
+        (
+            "Please rewrite it without the history.",
+            "Please rewrite it without the history.",
+        ),
+        (
+            "Thanks, but make it shorter and friendlier.",
+            "make it shorter and friendlier.",
+        ),
+        (
+            "Hi! Can you put that in a table?",
+            "Can you put that in a table?",
+        ),
+        (
+            "I asked for green tea, not tea in general.",
+            "I asked for green tea, not tea in general.",
+        ),
+        (
+            "No. The first to drink it were monks.",
+            "The first to drink it were monks.",
+        ),
+        (
+            "That's wrong. You forgot the tea ceremony!",
+            "You forgot the tea ceremony!",
+        ),
+        (
+            "That is wrong because the leaves are dried before they are brewed.",
+            "That is wrong because the leaves are dried before they are brewed.",
+        ),
+        (
+            "> Tea is a hot drink that is made from leaves.\nIt should be \"beverage\", not drink.",
+            "It should be \"beverage\", not drink.",
+        ),
+        (
+            "You wrote \"It was first drunk in China\", but I said no history.",
+            "You wrote \"…\", but I said no history.",
+        ),
+        (
+            "Great work! Could you do it again in plain text?",
+            "Could you do it again in plain text?",
+        ),
+        (
+            "Too long. Three sentences at most, and no lists.",
+            "Too long. Three sentences at most, and no lists.",
+        ),
+        ("Good! Now in simple English.", "Now in simple English."),
+        (
+            "Shorter, please. Use bullet points.",
+            "Shorter, please. Use bullet points.",
+        ),
+        (
+            "```\nerror: x\n```\nIt still doesn't work, fix the import.",
+            "It still doesn't work, fix the import.",
+        ),
+    ] {
+        assert_eq!(hint(next).as_deref(), Some(expected), "{next}");
+    }
+}
+
+#[test]
+fn praise_new_work_and_talk_give_no_hint() {
+    for next in [
+        "Thanks!",
+        "Perfect, thank you very much.",
+        "What about coffee?",
+        "Now write a poem about coffee, and make it rhyme.",
+        "I went to the market yesterday.",
+        "Next, translate it into a shopping list for two.",
+        "shorter",
+        "No.",
+        "That's wrong.",
+        "> make it shorter, please, and use a table",
+        "```\nplease rewrite this instead\n```",
+        "<system-reminder>Rewrite everything in plain text.</system-reminder>ok",
+    ] {
+        assert_eq!(hint(next), None, "{next}");
+    }
+}
+
+#[test]
+fn a_wish_before_new_work_is_kept_and_the_new_work_is_not() {
+    let next = "Please fix the second sentence. Now tell me about coffee, but shorter.";
+    assert_eq!(
+        hint(next).as_deref(),
+        Some("Please fix the second sentence.")
+    );
+}
+
+#[test]
+fn a_plain_wish_is_surer_than_an_objection() {
+    let confidence = |next: &str| extracted(next, &[]).hint.unwrap().confidence;
+    assert!(confidence("Make it much shorter.") > confidence("No. Tea comes from China."));
+}
+
+#[test]
+fn a_hint_is_bounded_at_a_word_and_goes_where_it_is_told() {
+    let long = format!("Rewrite it {}", "with many more words ".repeat(100));
+    let settings = [("hint_chars", "40"), ("placement", "\"system\"")];
+    let hint = extracted(&long, &settings).hint.unwrap();
+    assert_eq!(hint.text, "Rewrite it with many more words with…");
+    assert_eq!(hint.placement, Placement::System);
+}
+
+#[test]
+fn where_no_user_wrote_there_is_nothing_to_read() {
+    let tools = Turn::new(
+        Vec::new(),
+        Message::new(Role::Assistant, "Hi"),
+        vec![Message::new(Role::Tool, "please rewrite it all")],
+    );
+    let none = extract(&tools, &Settings::given(&[]));
+    assert!(matches!(none, Err(PluginError::Unsupported(_))));
+}

@@ -1,0 +1,139 @@
+//! Finds the wish for a change among the sentences of a message.
+//!
+//! A sentence wishes when it has one of the signs of `lexicon`. A bare objection ("No.", "That is wrong.")
+//! is no advice by itself, but makes the sentence after it part of the wish; so does a bare wish ("Too
+//! long.").
+
+use crate::lexicon::{COURTESY, NEW_WORK, OBJECTIONS, TURNS, WISHES};
+
+/// The wish, and how sure it is that there is one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wish {
+    pub text: String,
+    /// 0.9 with a plain sign of a wish, 0.6 where only an objection tells that there is one.
+    pub confidence: f32,
+}
+
+/// The wish in these sentences; none when there is none.
+pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
+    let mut parts: Vec<&str> = Vec::new();
+    let mut is_plain = false;
+    // The sentence before asks for one that explains it.
+    let mut is_open = false;
+    for sentence in sentences {
+        let core = without_courtesy(sentence);
+        if core.is_empty() {
+            continue;
+        }
+        let words = padded(core);
+        let count = words.split_whitespace().count();
+        let wishes = has(&words, WISHES);
+        let turns_away = NEW_WORK.iter().any(|start| words.starts_with(start));
+        if turns_away && !(wishes && count <= FEW_WORDS) {
+            // What follows belongs to the new work. ("Now in German." is no work of its own.)
+            break;
+        }
+        if wishes {
+            parts.push(core);
+            is_plain = true;
+            is_open = count <= BARE;
+        } else if has(&words, OBJECTIONS) {
+            if count > FEW_WORDS {
+                // It says itself what is wrong.
+                parts.push(core);
+            }
+            is_open = true;
+        } else if is_open && !core.ends_with('?') {
+            parts.push(core);
+            is_open = false;
+        }
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    Some(Wish {
+        text: parts.join(" "),
+        confidence: if is_plain { 0.9 } else { 0.6 },
+    })
+}
+
+/// A sentence of so many words hardly explains anything.
+const FEW_WORDS: usize = 5;
+/// A wish of so many words ("Too long.") is explained by what follows.
+const BARE: usize = 3;
+
+fn has(words: &str, signs: &[&str]) -> bool {
+    signs.iter().any(|sign| words.contains(sign))
+}
+
+/// Lower case words with single spaces and one at both ends; marks are left out, apostrophes kept.
+fn padded(sentence: &str) -> String {
+    let plain: String = sentence
+        .to_lowercase()
+        .chars()
+        .map(|c| match c {
+            '\u{2019}' | '\u{2018}' => '\'',
+            c if c.is_alphanumeric() || c == '\'' => c,
+            _ => ' ',
+        })
+        .collect();
+    let words: Vec<&str> = plain.split_whitespace().collect();
+    format!(" {} ", words.join(" "))
+}
+
+/// The sentence from where courtesy ends: `Thanks, but make it shorter.` gives
+/// `make it shorter.`; courtesy alone gives nothing.
+fn without_courtesy(sentence: &str) -> &str {
+    if is_courtesy(sentence) {
+        return "";
+    }
+    let mut rest = sentence;
+    loop {
+        let cut = TURNS.iter().find_map(|turn| {
+            let (before, after) = rest.split_once(turn)?;
+            is_courtesy(before).then_some(after)
+        });
+        match cut {
+            Some(after) => rest = after.trim_start(),
+            None => return rest,
+        }
+    }
+}
+
+fn is_courtesy(text: &str) -> bool {
+    padded(text)
+        .split_whitespace()
+        .all(|word| COURTESY.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn courtesy_is_cut_off_and_a_wish_is_not() {
+        for (sentence, rest) in [
+            ("Thanks, but make it shorter.", "make it shorter."),
+            ("Thank you very much!", ""),
+            (
+                "Hi there, great job, but use plain text.",
+                "use plain text.",
+            ),
+            ("Good - now in German.", "now in German."),
+            (
+                "Make it shorter, but keep the table.",
+                "Make it shorter, but keep the table.",
+            ),
+            ("Thanks for the code.", "Thanks for the code."),
+        ] {
+            assert_eq!(without_courtesy(sentence), rest, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn signs_are_whole_words() {
+        assert!(has(&padded("Make it SHORTER!"), &[" shorter "]));
+        assert!(has(&padded("You didn\u{2019}t."), &[" you didn't "]));
+        assert!(!has(&padded("insteadfast"), &[" instead "]));
+    }
+}

@@ -1,0 +1,83 @@
+//! The summaries of test runners, one reader a runner.
+//!
+//! A reader finds its runner's own summary line and nothing that merely resembles one; several runs in
+//! one text are added up. Reports for machines (TAP, JUnit XML) are read only where no other summary
+//! stands: runners print them beside their own.
+
+mod compiled;
+mod machine;
+mod python;
+mod script;
+
+use std::ops::AddAssign;
+
+/// How many tests there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Passed.
+    pub passed: u64,
+    /// Failed, or broke before they could fail.
+    pub failed: u64,
+    /// Did not run, or were expected to fail.
+    pub skipped: u64,
+}
+
+impl Counts {
+    fn new(passed: u64, failed: u64, skipped: u64) -> Counts {
+        Counts {
+            passed,
+            failed,
+            skipped,
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self == Counts::default()
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.passed = self.passed.saturating_add(other.passed);
+        self.failed = self.failed.saturating_add(other.failed);
+        self.skipped = self.skipped.saturating_add(other.skipped);
+    }
+}
+
+/// All summaries in a text, added up.
+pub(crate) fn read(text: &str) -> Counts {
+    let mut counts = Counts::default();
+    for reader in [
+        python::pytest,
+        python::unittest,
+        compiled::cargo,
+        compiled::nextest,
+        compiled::go,
+        compiled::ctest,
+        script::jest,
+        script::vitest,
+        script::mocha,
+    ] {
+        counts += reader(text);
+    }
+    for reader in [machine::junit, machine::tap] {
+        if counts.is_empty() {
+            counts = reader(text);
+        }
+    }
+    counts
+}
+
+/// `12 passed`: a number and what it counts.
+fn counted(text: &str) -> Option<(u64, &str)> {
+    let (number, what) = text.trim().split_once(' ')?;
+    Some((whole(number)?, what.trim()))
+}
+
+/// A whole number; one that no test run has is none.
+fn whole(text: &str) -> Option<u64> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok().filter(|number| *number <= 10_000_000)
+}

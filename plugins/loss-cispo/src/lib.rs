@@ -1,0 +1,244 @@
+//! CISPO: policy gradient with clipped, constant importance weights (arXiv 2506.13585, eq. 4 and 5).
+//!
+//! With r = exp(lp - lo) a token's loss is `-sg(clip(r, low, high)) A lp`; sg(x) is x without a
+//! derivative. So the derivative is `-clip(r, low, high) A` everywhere: unlike with PPO, a clipped token
+//! still learns. The value is that of the surrogate; its slope by finite differences is the derivative
+//! only while the weight is held constant.
+//!
+//! Settings, as JSON in the configuration:
+//!
+//! | name | meaning | default |
+//! |---|---|---|
+//! | `ratio_low` | smallest weight, 0 to 1 | 0 |
+//! | `ratio_high` | largest weight, 1 to 100 | 1.28 |
+//! | `aggregation` | `"token-mean"`, `"seq-mean-token-mean"`, `"seq-mean-token-sum"` | `"seq-mean-token-mean"` |
+//!
+//! What it refuses: tensors of another length than the mask.
+
+use clawhost_sdk::loss::{Aggregation, Batch, Gradient, Inputs, References, Requirements};
+use clawhost_sdk::{Loss, Metric, PluginError, Settings};
+
+/// The loss.
+pub struct Cispo;
+
+impl Loss for Cispo {
+    fn describe() -> Requirements {
+        Requirements {
+            differentiable: Inputs::LOGPROB,
+            references: References::OLD,
+            k: 0,
+        }
+    }
+
+    fn evaluate(batch: &Batch) -> Result<Gradient, PluginError> {
+        let settings = Settings::of_plugin();
+        evaluate(batch, &Weight::of(&settings)?, Aggregation::of(&settings)?)
+    }
+}
+
+clawhost_sdk::export_loss!(Cispo);
+
+/// Bounds on the log-ratio before it is exponentiated: a guard for the arithmetic.
+const LOG_RATIO_BOUND: f64 = 20.0;
+
+/// Range of the weights. Default: 0 to 1.28.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weight {
+    /// Smallest weight.
+    pub low: f64,
+    /// Largest weight.
+    pub high: f64,
+}
+
+impl Default for Weight {
+    fn default() -> Weight {
+        Weight {
+            low: 0.0,
+            high: 1.28,
+        }
+    }
+}
+
+impl Weight {
+    /// The range that the settings name.
+    ///
+    /// # Errors
+    /// [`PluginError::InvalidInput`] that names the setting which is wrong.
+    pub fn of(settings: &Settings) -> Result<Weight, PluginError> {
+        let default = Weight::default();
+        Ok(Weight {
+            low: settings.number("ratio_low", default.low, 0.0..=1.0)?,
+            high: settings.number("ratio_high", default.high, 1.0..=100.0)?,
+        })
+    }
+
+    /// The weight of a token, and whether the range decided.
+    pub fn token(&self, logprob: f64, old: f64) -> (f64, bool) {
+        let ratio = within(logprob - old, -LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp();
+        let weight = within(ratio, self.low, self.high);
+        (weight, weight != ratio)
+    }
+}
+
+/// A NaN stays a NaN, so that the host finds it.
+fn within(value: f64, low: f64, high: f64) -> f64 {
+    if value < low {
+        low
+    } else if value > high {
+        high
+    } else {
+        value
+    }
+}
+
+/// Loss and partials of a microbatch.
+///
+/// # Errors
+/// [`PluginError::InvalidInput`] when a tensor has another length than the mask.
+pub fn evaluate(
+    batch: &Batch,
+    range: &Weight,
+    aggregation: Aggregation,
+) -> Result<Gradient, PluginError> {
+    batch.check_length("logprob", &batch.logprob, 1)?;
+    batch.check_length("old-logprob", &batch.old_logprob, 1)?;
+    batch.check_length("advantages", &batch.advantages, 1)?;
+    let coefficients = aggregation.coefficients(batch)?;
+    let mut loss = 0.0;
+    let (mut trained, mut clipped) = (0u32, 0u32);
+    let mut d_logprob = Vec::with_capacity(batch.mask.len());
+    let tokens = batch
+        .logprob
+        .iter()
+        .zip(&batch.old_logprob)
+        .zip(&batch.advantages)
+        .zip(&coefficients);
+    for (((logprob, old), advantage), coefficient) in tokens {
+        if *coefficient == 0.0 {
+            d_logprob.push(0.0);
+            continue;
+        }
+        let logprob = f64::from(*logprob);
+        let (weight, decided) = range.token(logprob, f64::from(*old));
+        let slope = -(weight * f64::from(*advantage)) * coefficient;
+        loss += slope * logprob;
+        d_logprob.push(slope as f32);
+        trained += 1;
+        clipped += u32::from(decided);
+    }
+    Ok(Gradient {
+        loss,
+        d_logprob,
+        d_topk: Vec::new(),
+        d_entropy: Vec::new(),
+        metrics: vec![Metric {
+            name: "clip_fraction".to_owned(),
+            value: f64::from(clipped) / f64::from(trained.max(1)),
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Batch {
+        Batch {
+            offsets: vec![0, 4, 8, 12, 16],
+            mask: vec![1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0],
+            advantages: [1.0, -1.0, 0.5, -2.0]
+                .iter()
+                .flat_map(|a| [*a; 4])
+                .collect(),
+            logprob: vec![
+                -0.9, -0.5, -1.7, 0.0, -1.25, -1.1, 0.0, 0.0, -0.02, -3.6, -0.46, -1.15, -0.2, 0.0,
+                0.0, 0.0,
+            ],
+            old_logprob: vec![
+                -1.2, -0.35, -2.1, 0.0, -0.8, -1.6, 0.0, 0.0, -0.05, -3.0, -0.7, -1.1, -0.45, 0.0,
+                0.0, 0.0,
+            ],
+            step_tokens: 10,
+            step_sequences: 4,
+            ..Batch::default()
+        }
+    }
+
+    #[test]
+    fn values_and_partials_are_the_goldens() {
+        let mut cases = 0;
+        for line in include_str!("goldens.txt").lines() {
+            if line.starts_with('#') {
+                continue;
+            }
+            let numbers: Vec<f64> = line
+                .split_whitespace()
+                .map(|word| word.parse().unwrap())
+                .collect();
+            let range = Weight {
+                low: numbers[0],
+                high: numbers[1],
+            };
+            let got = evaluate(&batch(), &range, Aggregation::TokenMean).unwrap();
+            assert!((got.loss - numbers[2]).abs() < 1e-6, "{range:?}");
+            assert_eq!(got.d_logprob.len(), numbers[3..].len());
+            for (got, expected) in got.d_logprob.iter().zip(&numbers[3..]) {
+                assert!((f64::from(*got) - expected).abs() < 1e-6, "{range:?}");
+            }
+            cases += 1;
+        }
+        assert_eq!(cases, 3);
+    }
+
+    /// The loss with the weights held at those of `at`.
+    fn held(batch: &Batch, at: &Batch) -> f64 {
+        let coefficients = Aggregation::default().coefficients(batch).unwrap();
+        (0..batch.mask.len())
+            .filter(|t| batch.mask[*t] != 0)
+            .map(|t| {
+                let old = f64::from(at.old_logprob[t]);
+                let (weight, _) = Weight::default().token(f64::from(at.logprob[t]), old);
+                let advantage = f64::from(batch.advantages[t]);
+                -weight * advantage * f64::from(batch.logprob[t]) * coefficients[t]
+            })
+            .sum()
+    }
+
+    #[test]
+    fn partials_are_the_slopes_while_the_weights_are_held() {
+        let here = batch();
+        let got = evaluate(&here, &Weight::default(), Aggregation::default()).unwrap();
+        assert!((got.loss - held(&here, &here)).abs() < 1e-12);
+        // A power of two, so that the difference is exact in f32.
+        let h = 1.0 / 64.0;
+        for t in 0..here.mask.len() {
+            let (mut up, mut down) = (batch(), batch());
+            up.logprob[t] += h;
+            down.logprob[t] -= h;
+            let difference = f64::from(up.logprob[t]) - f64::from(down.logprob[t]);
+            let slope = (held(&up, &here) - held(&down, &here)) / difference;
+            assert!((slope - f64::from(got.d_logprob[t])).abs() < 1e-6, "{t}");
+        }
+    }
+
+    #[test]
+    fn a_clipped_token_still_learns() {
+        let mut far = batch();
+        far.logprob[0] = 0.0;
+        far.old_logprob[0] = -9.0;
+        let got = evaluate(&far, &Weight::default(), Aggregation::TokenMean).unwrap();
+        assert!((f64::from(got.d_logprob[0]) + 0.128).abs() < 1e-6);
+        assert!(got.metrics[0].value > 0.0);
+    }
+
+    #[test]
+    fn lengths_that_differ_and_wrong_settings_are_named() {
+        let mut short = batch();
+        short.advantages.pop();
+        assert!(evaluate(&short, &Weight::default(), Aggregation::default()).is_err());
+        assert!(Weight::of(&Settings::given(&[("ratio_high", "0.5")])).is_err());
+        let settings = Settings::given(&[("ratio_low", "0.8"), ("ratio_high", "5")]);
+        let range = Weight::of(&settings).unwrap();
+        assert_eq!((range.low, range.high), (0.8, 5.0));
+    }
+}
