@@ -172,6 +172,17 @@ fn summaries_of_the_runners_are_read() {
 }
 
 #[test]
+fn nothing_is_read_that_no_mark_announces() {
+    let output = "..F\n=== 1 failed, 2 passed in 0.12s ===\nRan 3 tests in 0.1s\nOK\n1..2\nok\nnot ok\n\
+        --- PASS: TestA (0.0s)\nok  \tx\t0.1s\n5 passing (1ms)\n<testsuite\n tests=\"1\">";
+    let unmarked: String = output
+        .lines()
+        .filter(|line| !runners::may_be_read(line))
+        .collect();
+    assert_eq!(unmarked, "..F");
+}
+
+#[test]
 fn what_a_user_pasted_counts_and_what_the_assistant_says_does_not() {
     let pasted = "I get this:\n```\n1 failed, 3 passed in 0.10s\n```";
     assert_eq!(counts(turn(Role::User, pasted)), Some((3.0, 1.0)));

@@ -96,6 +96,9 @@ fn from_text(turn: &Turn) -> Result<Verdict, PluginError> {
         }
         let said = text::plain(&message.text(), message.role == Role::User);
         let seen = runners::read(&said);
+        if seen == Counts::default() {
+            continue;
+        }
         if seen == runners::read(&text::without_lines(&said, &reply)) {
             counts += seen;
         } else {
@@ -127,6 +130,7 @@ fn from_text(turn: &Turn) -> Result<Verdict, PluginError> {
 }
 
 /// The lines of the reply and of what it gave to tools, where a summary would be its own invention.
+/// Only those that could be part of one: each line of what followed is compared with all of them.
 fn reply_lines(reply: &Message) -> Vec<String> {
     let mut written = text::plain(&reply.text(), false);
     for call in &reply.tool_calls {
@@ -138,7 +142,7 @@ fn reply_lines(reply: &Message) -> Vec<String> {
     written
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty())
+        .filter(|line| runners::may_be_read(line))
         .map(str::to_owned)
         .collect()
 }

@@ -68,6 +68,36 @@ pub(crate) fn read(text: &str) -> Counts {
     counts
 }
 
+/// Every line that a reader reads holds one of these, or ends with `ok`.
+const MARKS: &[&str] = &[
+    "passed",
+    "failed",
+    "error",
+    "skipped",
+    "Ran ",
+    "OK",
+    "FAIL",
+    "test result",
+    "Summary",
+    "--- ",
+    "ok ",
+    "ok\t",
+    "1..",
+    "Tests",
+    "passing",
+    "failing",
+    "pending",
+    "testsuite",
+    "tests=",
+    "failures=",
+    "disabled=",
+];
+
+/// Whether a reader might read the line.
+pub(crate) fn may_be_read(line: &str) -> bool {
+    line.ends_with("ok") || MARKS.iter().any(|mark| line.contains(mark))
+}
+
 /// `12 passed`: a number and what it counts.
 fn counted(text: &str) -> Option<(u64, &str)> {
     let (number, what) = text.trim().split_once(' ')?;
