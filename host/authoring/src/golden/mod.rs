@@ -1,0 +1,7 @@
+//! Golden transcripts: what a plugin is shown, and what it has to answer.
+//!
+//! A file of the folder `tests` is one transcript or a list of them, in JSON. An answer is compared
+//! with `expect` as far as `expect` goes: what is not mentioned may be anything.
+
+pub(crate) mod check;
+pub(crate) mod read;

@@ -1,0 +1,222 @@
+//! Reads golden transcripts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clawhost_plugins::{EpisodeTask, LossBatch, RewardedSequence};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::AuthoringError;
+
+/// One transcript. Which fields it has depends on the kind of plugin: `turn` or `turns` for a judge
+/// and a hint extractor, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
+/// estimator, `task` for an environment.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Golden {
+    /// What it shows. Default: empty.
+    #[serde(default)]
+    pub name: String,
+    /// The file that it is from.
+    #[serde(skip)]
+    pub file: PathBuf,
+    /// Settings of the plugin, as the operator would write them. Default none.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Value>,
+    /// The only turn of the trajectory.
+    pub turn: Option<GoldenTurn>,
+    /// All turns of the trajectory; the last one is judged.
+    #[serde(default)]
+    pub turns: Vec<GoldenTurn>,
+    /// The samples of one prompt, each of one turn.
+    #[serde(default)]
+    pub group: Vec<GoldenTurn>,
+    /// A microbatch.
+    pub batch: Option<GoldenBatch>,
+    /// The sequences of a rollout batch.
+    #[serde(default)]
+    pub sequences: Vec<GoldenSequence>,
+    /// What the policy is to do.
+    pub task: Option<EpisodeTask>,
+    /// Seed of the episode. Default 0.
+    #[serde(default)]
+    pub seed: u64,
+    /// What the policy says, step by step.
+    #[serde(default)]
+    pub actions: Vec<String>,
+    /// What the answer has to be, as far as it is said: `{"error": "unsupported"}` for an error.
+    pub expect: Value,
+}
+
+/// A turn in the form of OpenAI chat messages.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoldenTurn {
+    /// Messages that the policy saw. Default none.
+    #[serde(default)]
+    pub prompt: Value,
+    /// The policy's message.
+    pub reply: Value,
+    /// Messages that followed. Default none.
+    #[serde(default)]
+    pub next_state: Value,
+    /// The reply was cut at the token limit. Default false.
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// A microbatch; tensors that are not there are empty.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct GoldenBatch {
+    pub offsets: Vec<u32>,
+    pub groups: Vec<u32>,
+    pub rewards: Vec<f32>,
+    pub tokens: Vec<u32>,
+    pub mask: Vec<u8>,
+    pub advantages: Vec<f32>,
+    pub logprob: Vec<f32>,
+    pub old_logprob: Vec<f32>,
+    pub ref_logprob: Vec<f32>,
+    pub teacher_logprob: Vec<f32>,
+    pub entropy: Vec<f32>,
+    pub topk_ids: Vec<u32>,
+    pub topk_logprob: Vec<f32>,
+    pub teacher_topk_logprob: Vec<f32>,
+    pub step_tokens: u64,
+    pub step_sequences: u64,
+    pub step: u64,
+}
+
+/// A sequence with its reward.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoldenSequence {
+    /// Its group.
+    pub group: u32,
+    /// Its tokens.
+    pub length: u32,
+    /// Its reward.
+    pub reward: f32,
+    /// Rewards of single tokens, as pairs of position and reward. Default none.
+    #[serde(default)]
+    pub token_rewards: Vec<(u32, f32)>,
+}
+
+impl From<&GoldenBatch> for LossBatch {
+    fn from(batch: &GoldenBatch) -> LossBatch {
+        let batch = batch.clone();
+        LossBatch {
+            offsets: batch.offsets,
+            groups: batch.groups,
+            rewards: batch.rewards,
+            tokens: batch.tokens,
+            mask: batch.mask,
+            advantages: batch.advantages,
+            logprob: batch.logprob,
+            old_logprob: batch.old_logprob,
+            ref_logprob: batch.ref_logprob,
+            teacher_logprob: batch.teacher_logprob,
+            entropy: batch.entropy,
+            topk_ids: batch.topk_ids,
+            topk_logprob: batch.topk_logprob,
+            teacher_topk_logprob: batch.teacher_topk_logprob,
+            step_tokens: batch.step_tokens,
+            step_sequences: batch.step_sequences,
+            step: batch.step,
+        }
+    }
+}
+
+impl From<&GoldenSequence> for RewardedSequence {
+    fn from(sequence: &GoldenSequence) -> RewardedSequence {
+        RewardedSequence {
+            group: sequence.group,
+            length: sequence.length,
+            reward: sequence.reward,
+            token_rewards: sequence.token_rewards.clone(),
+        }
+    }
+}
+
+/// The transcripts of a plugin's folder: every `.json` of its folder `tests`, by name. None when
+/// there is no such folder.
+///
+/// # Errors
+/// [`AuthoringError::BadGolden`] for the first file that is no transcript.
+pub fn goldens(dir: &Path) -> Result<Vec<Golden>, AuthoringError> {
+    let folder = dir.join("tests");
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(none) if none.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => {
+            return Err(AuthoringError::Read {
+                path: folder,
+                source,
+            });
+        }
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
+        .collect();
+    files.sort();
+    let mut goldens = Vec::new();
+    for path in files {
+        goldens.extend(read(&path)?);
+    }
+    Ok(goldens)
+}
+
+fn read(path: &Path) -> Result<Vec<Golden>, AuthoringError> {
+    let text = fs::read_to_string(path).map_err(|source| AuthoringError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let bad = |e: serde_json::Error| AuthoringError::BadGolden {
+        path: path.to_owned(),
+        reason: e.to_string(),
+    };
+    // Read as what it is at once, so that a mistake is told with its line.
+    let mut goldens: Vec<Golden> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(&text).map_err(bad)?
+    } else {
+        vec![serde_json::from_str(&text).map_err(bad)?]
+    };
+    for golden in &mut goldens {
+        golden.file = path.to_owned();
+    }
+    Ok(goldens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(text: &str) -> Result<Vec<Golden>, AuthoringError> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("tests")).unwrap();
+        fs::write(dir.path().join("tests/a.json"), text).unwrap();
+        fs::write(dir.path().join("tests/notes.txt"), "not read").unwrap();
+        goldens(dir.path())
+    }
+
+    #[test]
+    fn reads_one_or_many_and_names_the_line_of_a_mistake() {
+        let one = r#"{"turn": {"reply": {"role": "assistant"}}, "expect": {"reward": 1}}"#;
+        assert_eq!(with(one).unwrap().len(), 1);
+        assert_eq!(with(&format!("[{one},{one}]")).unwrap().len(), 2);
+        let wrong = with("[\n{\"trun\": 1, \"expect\": {}}]")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            wrong.contains("trun") && wrong.contains("line 2"),
+            "{wrong}"
+        );
+        let nothing = tempfile::tempdir().unwrap();
+        assert!(goldens(nothing.path()).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,277 @@
+// Write a clawhost plugin in C.
+//
+// Include the header of your kind (clawhost_judge.h, clawhost_group_judge.h, clawhost_hint.h,
+// clawhost_loss.h, clawhost_advantage.h) and write the function that it declares. This header reads
+// conversations and makes answers; "clawhost.h" is generated from the folder wit by each build.
+//
+// Memory: a fresh instance answers each call and is dropped afterwards with all that it holds. So
+// nothing has to be freed, and nothing that is kept reaches the next call. What an answer holds is
+// freed by the bindings once the host has read it; the functions that make answers therefore copy
+// their text, and take literals as well. A failed allocation aborts, which is a fault of this call
+// and of nothing else.
+//
+// Text is UTF-8 and not terminated by a zero: it travels as pointer and length.
+#ifndef CLAWHOST_SDK_H
+#define CLAWHOST_SDK_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clawhost.h"
+
+typedef clawhost_plugin_types_role_t clawhost_role_t;
+typedef clawhost_plugin_types_part_t clawhost_part_t;
+typedef clawhost_plugin_types_message_t clawhost_message_t;
+typedef clawhost_plugin_types_list_message_t clawhost_messages_t;
+typedef clawhost_plugin_types_turn_t clawhost_turn_t;
+typedef clawhost_plugin_types_trajectory_t clawhost_trajectory_t;
+typedef clawhost_plugin_types_vote_t clawhost_vote_t;
+typedef clawhost_plugin_types_verdict_t clawhost_verdict_t;
+typedef clawhost_plugin_types_metric_t clawhost_metric_t;
+typedef clawhost_plugin_types_list_metric_t clawhost_metrics_t;
+typedef clawhost_plugin_types_plugin_error_t clawhost_error_t;
+
+#define CLAWHOST_SYSTEM CLAWHOST_PLUGIN_TYPES_ROLE_SYSTEM
+#define CLAWHOST_USER CLAWHOST_PLUGIN_TYPES_ROLE_USER
+#define CLAWHOST_ASSISTANT CLAWHOST_PLUGIN_TYPES_ROLE_ASSISTANT
+#define CLAWHOST_TOOL CLAWHOST_PLUGIN_TYPES_ROLE_TOOL
+
+// ---- Text
+
+static inline void *clawhost_grow(void *old, size_t bytes) {
+  void *grown = realloc(old, bytes ? bytes : 1);
+  if (grown == NULL) abort();
+  return grown;
+}
+
+// A view of text that ends with a zero, such as a literal.
+static inline clawhost_string_t clawhost_view(const char *text) {
+  return (clawhost_string_t){(uint8_t *)text, strlen(text)};
+}
+
+// A copy of text that free can take back.
+static inline clawhost_string_t clawhost_copy(clawhost_string_t text) {
+  clawhost_string_t copy = {clawhost_grow(NULL, text.len), text.len};
+  if (text.len) memcpy(copy.ptr, text.ptr, text.len);
+  return copy;
+}
+
+// New text, made as printf does. Text of the SDK is printed as "%.*s" with CLAWHOST_ARG(text).
+__attribute__((format(printf, 1, 2))) static inline clawhost_string_t clawhost_format(
+    const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  if (length < 0) abort();
+  char *text = clawhost_grow(NULL, (size_t)length + 1);
+  vsnprintf(text, (size_t)length + 1, format, again);
+  va_end(again);
+  va_end(args);
+  return (clawhost_string_t){(uint8_t *)text, (size_t)length};
+}
+
+#define CLAWHOST_ARG(text) (int)(text).len, (const char *)(text).ptr
+
+// Appends text, after the separator when there is some already and `joins` is set.
+static inline void clawhost_append(clawhost_string_t *to, clawhost_string_t more, bool joins,
+                                   const char *separator) {
+  size_t between = joins ? strlen(separator) : 0;
+  to->ptr = clawhost_grow(to->ptr, to->len + between + more.len);
+  if (between) memcpy(to->ptr + to->len, separator, between);
+  if (more.len) memcpy(to->ptr + to->len + between, more.ptr, more.len);
+  to->len += between + more.len;
+}
+
+static inline uint8_t clawhost_lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
+
+// Whether text contains the words, upper and lower case of ASCII letters being the same.
+static inline bool clawhost_contains(clawhost_string_t text, const char *words) {
+  size_t length = strlen(words);
+  for (size_t at = 0; at + length <= text.len; at++) {
+    size_t same = 0;
+    while (same < length &&
+           clawhost_lower(text.ptr[at + same]) == clawhost_lower((uint8_t)words[same]))
+      same++;
+    if (same == length) return true;
+  }
+  return false;
+}
+
+// The bytes of the white space character (Unicode White_Space) at a position; 0 when there is none.
+static inline size_t clawhost_white_space(clawhost_string_t text, size_t at) {
+  const uint8_t *c = text.ptr + at;
+  size_t left = text.len - at;
+  if (c[0] == ' ' || (c[0] >= '\t' && c[0] <= '\r')) return 1;
+  if (left >= 2 && c[0] == 0xC2 && (c[1] == 0x85 || c[1] == 0xA0)) return 2;
+  if (left < 3) return 0;
+  uint32_t three = (uint32_t)c[0] << 16 | (uint32_t)c[1] << 8 | c[2];
+  bool space = three == 0xE19A80 || (three >= 0xE28080 && three <= 0xE2808A) ||
+               three == 0xE280A8 || three == 0xE280A9 || three == 0xE280AF || three == 0xE2819F ||
+               three == 0xE38080;
+  return space ? 3 : 0;
+}
+
+// Words between Unicode white space.
+static inline size_t clawhost_count_words(clawhost_string_t text) {
+  size_t words = 0;
+  bool inside = false;
+  for (size_t at = 0; at < text.len;) {
+    size_t space = clawhost_white_space(text, at);
+    if (space == 0 && !inside) words++;
+    inside = space == 0;
+    at += space ? space : 1;
+  }
+  return words;
+}
+
+// ---- Conversations
+
+// The visible text of a message: all text parts, joined by newlines.
+static inline clawhost_string_t clawhost_text(const clawhost_message_t *message) {
+  clawhost_string_t text = {NULL, 0};
+  bool first = true;
+  for (size_t i = 0; i < message->content.len; i++) {
+    const clawhost_part_t *part = &message->content.ptr[i];
+    if (part->tag != CLAWHOST_PLUGIN_TYPES_PART_TEXT) continue;
+    clawhost_append(&text, part->val.text, !first, "\n");
+    first = false;
+  }
+  return text;
+}
+
+// The next message of a role, from position *at on; NULL after the last.
+//
+//     size_t at = 0;
+//     for (const clawhost_message_t *m; (m = clawhost_next(&turn->next_state, CLAWHOST_TOOL, &at));)
+static inline const clawhost_message_t *clawhost_next(const clawhost_messages_t *messages,
+                                                      clawhost_role_t role, size_t *at) {
+  while (*at < messages->len) {
+    const clawhost_message_t *message = &messages->ptr[(*at)++];
+    if (message->role == role) return message;
+  }
+  return NULL;
+}
+
+// What the user wrote after the reply, all messages joined by newlines.
+static inline clawhost_string_t clawhost_user_text(const clawhost_turn_t *turn) {
+  clawhost_string_t text = {NULL, 0};
+  const clawhost_message_t *message;
+  bool first = true;
+  for (size_t at = 0; (message = clawhost_next(&turn->next_state, CLAWHOST_USER, &at));) {
+    clawhost_append(&text, clawhost_text(message), !first, "\n");
+    first = false;
+  }
+  return text;
+}
+
+// The last thing that the user wrote before the reply; empty when there is none.
+static inline clawhost_string_t clawhost_last_request(const clawhost_turn_t *turn) {
+  for (size_t i = turn->prompt.len; i > 0; i--)
+    if (turn->prompt.ptr[i - 1].role == CLAWHOST_USER) return clawhost_text(&turn->prompt.ptr[i - 1]);
+  return (clawhost_string_t){NULL, 0};
+}
+
+// ---- Answers
+
+// One opinion behind a verdict: a finite score in the range of the reward.
+static inline clawhost_vote_t clawhost_vote(float score, const char *rationale) {
+  return (clawhost_vote_t){score, clawhost_copy(clawhost_view(rationale))};
+}
+
+// An accepted verdict without votes. The reward is finite and from -1 to 1, unless the operator
+// widened the range.
+static inline clawhost_verdict_t clawhost_verdict(float reward, clawhost_string_t rationale) {
+  return (clawhost_verdict_t){
+      .reward = reward, .accept = true, .rationale = clawhost_copy(rationale)};
+}
+
+// The majority of votes: 1 when more are positive than negative, -1 when fewer, else 0. Votes of 0
+// do not count. The rationale is that of the votes on the winning side. Takes over the votes' texts.
+static inline clawhost_verdict_t clawhost_majority(const clawhost_vote_t *votes, size_t count) {
+  size_t up = 0, down = 0;
+  for (size_t i = 0; i < count; i++) {
+    up += votes[i].score > 0;
+    down += votes[i].score < 0;
+  }
+  float reward = (float)(up > down) - (float)(up < down);
+  clawhost_string_t rationale = {NULL, 0};
+  bool none = true;
+  for (size_t i = 0; i < count; i++) {
+    if (!(votes[i].score * reward > 0 || (reward == 0 && up == 0))) continue;
+    clawhost_append(&rationale, votes[i].rationale, !none, "; ");
+    none = false;
+  }
+  if (none) rationale = clawhost_format("%zu for, %zu against", up, down);
+  clawhost_verdict_t verdict = clawhost_verdict(reward, rationale);
+  verdict.votes.ptr = clawhost_grow(NULL, count * sizeof *votes);
+  if (count) memcpy(verdict.votes.ptr, votes, count * sizeof *votes);
+  verdict.votes.len = count;
+  return verdict;
+}
+
+// Adds a finite number for the run's metrics. Nothing trains on it.
+static inline void clawhost_metric(clawhost_metrics_t *metrics, const char *name, double value) {
+  metrics->ptr = clawhost_grow(metrics->ptr, (metrics->len + 1) * sizeof *metrics->ptr);
+  metrics->ptr[metrics->len++] = (clawhost_metric_t){clawhost_copy(clawhost_view(name)), value};
+}
+
+// These say why there is no result. They return false, as the function that they end must.
+
+// There is nothing to judge: the turn gets no verdict, which is not a reward of 0.
+static inline bool clawhost_unsupported(clawhost_error_t *error, clawhost_string_t reason) {
+  error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_UNSUPPORTED;
+  error->val.unsupported = clawhost_copy(reason);
+  return false;
+}
+
+// The input breaks this plugin's contract; the sample is quarantined.
+static inline bool clawhost_invalid_input(clawhost_error_t *error, clawhost_string_t reason) {
+  error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_INVALID_INPUT;
+  error->val.invalid_input = clawhost_copy(reason);
+  return false;
+}
+
+// Worth trying again.
+static inline bool clawhost_transient(clawhost_error_t *error, clawhost_string_t reason) {
+  error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_TRANSIENT;
+  error->val.transient = clawhost_copy(reason);
+  return false;
+}
+
+// A defect in this plugin.
+static inline bool clawhost_internal(clawhost_error_t *error, clawhost_string_t reason) {
+  error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_INTERNAL;
+  error->val.internal = clawhost_copy(reason);
+  return false;
+}
+
+// The turn that a call is about, or NULL and an error when there is none.
+static inline const clawhost_turn_t *clawhost_turn(const clawhost_trajectory_t *trajectory,
+                                                   uint32_t index, clawhost_error_t *error) {
+  if (index < trajectory->turns.len) return &trajectory->turns.ptr[index];
+  clawhost_invalid_input(error, clawhost_format("turn %u of a trajectory with %zu turns",
+                                                (unsigned)index, trajectory->turns.len));
+  return NULL;
+}
+
+// ---- The host
+
+// Writes a line at level info into the host's log, which bounds the number and length of lines.
+static inline void clawhost_log(clawhost_string_t message) {
+  clawhost_list_tuple2_string_string_t fields = {NULL, 0};
+  clawhost_plugin_log_write(CLAWHOST_PLUGIN_LOG_LEVEL_INFO, &message, &fields);
+}
+
+// A setting of this plugin from the operator's configuration, as JSON text; false when not set.
+static inline bool clawhost_setting(const char *key, clawhost_string_t *json) {
+  clawhost_string_t name = clawhost_view(key);
+  return clawhost_plugin_context_setting(&name, json);
+}
+
+#endif
