@@ -46,8 +46,8 @@ impl Divergence {
         })
     }
 
-    /// The loss of one position from the log-probs of the same entries.
-    pub fn row(&self, student: &[f64], teacher: &[f64]) -> Row {
+    /// The loss of one position from the same entries of both.
+    pub fn row(&self, student: &Entries, teacher: &Entries) -> Row {
         if self.tail {
             self.with_tail(student, teacher)
         } else {
@@ -55,45 +55,47 @@ impl Divergence {
         }
     }
 
-    fn with_tail(&self, student: &[f64], teacher: &[f64]) -> Row {
-        let (student_tail, bounded) = tail(student);
-        let (teacher_tail, _) = tail(teacher);
+    fn with_tail(&self, student: &Entries, teacher: &Entries) -> Row {
+        let (student_tail, bounded) = student.tail();
+        let (teacher_tail, _) = teacher.tail();
         let of_tail = self.outcome(student_tail, teacher_tail);
         let mut value = of_tail.value;
-        // The tail is log(1 - sum of p), so its derivative by the log-prob of p is -p / tail mass.
+        // The tail is log(1 - sum of p), so its derivative by the log-prob of p is -p / tail share.
         let through_tail = if bounded {
             0.0
         } else {
-            of_tail.slope / student_tail.exp()
+            of_tail.slope / student_tail.share
         };
-        let mut d_student = Vec::with_capacity(student.len());
-        for (s, t) in student.iter().zip(teacher) {
+        let mut d_student = Vec::with_capacity(student.all.len());
+        for (s, t) in student.all.iter().zip(&teacher.all) {
             let outcome = self.outcome(*s, *t);
             value += outcome.value;
-            d_student.push(outcome.slope - s.exp() * through_tail);
+            d_student.push(outcome.slope - s.share * through_tail);
         }
         Row { value, d_student }
     }
 
-    fn normalised(&self, student: &[f64], teacher: &[f64]) -> Row {
-        let (student_mass, teacher_mass) = (log_sum(student), log_sum(teacher));
+    fn normalised(&self, student: &Entries, teacher: &Entries) -> Row {
+        let (student_mass, teacher_mass) = (Mass::of(student), Mass::of(teacher));
         let mut value = 0.0;
-        let mut d_student = Vec::with_capacity(student.len());
-        for (s, t) in student.iter().zip(teacher) {
-            let outcome = self.outcome(s - student_mass, t - teacher_mass);
+        let mut total = 0.0;
+        let mut d_student = Vec::with_capacity(student.all.len());
+        for (s, t) in student.all.iter().zip(&teacher.all) {
+            let outcome = self.outcome(student_mass.within(*s), teacher_mass.within(*t));
             value += outcome.value;
+            total += outcome.slope;
             d_student.push(outcome.slope);
         }
-        let total: f64 = d_student.iter().sum();
-        for (d, s) in d_student.iter_mut().zip(student) {
-            *d -= (s - student_mass).exp() * total;
+        for (d, s) in d_student.iter_mut().zip(&student.all) {
+            *d -= student_mass.within(*s).share * total;
         }
         Row { value, d_student }
     }
 
     /// One outcome's share of the divergence, and its slope by the student's log-prob of it.
-    fn outcome(&self, s: f64, t: f64) -> Outcome {
-        let (p, q) = (s.exp(), t.exp());
+    fn outcome(&self, student: Entry, teacher: Entry) -> Outcome {
+        let (s, t) = (student.log, teacher.log);
+        let (p, q) = (student.share, teacher.share);
         let a = self.alpha;
         if a == 1.0 {
             Outcome {
@@ -121,21 +123,92 @@ struct Outcome {
     slope: f64,
 }
 
-/// The log-prob of everything that is not in the row, and whether the bound decided it.
-fn tail(row: &[f64]) -> (f64, bool) {
-    let mass = log_sum(row);
-    let bounded = mass > MASS_BOUND;
-    let mass = if bounded { MASS_BOUND } else { mass };
-    ((-mass.exp_m1()).ln(), bounded)
+/// One outcome: its log-prob, and its probability. Both, because the exponential is what costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Entry {
+    log: f64,
+    share: f64,
 }
 
-fn log_sum(row: &[f64]) -> f64 {
-    let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if most == f64::NEG_INFINITY {
-        return most;
+/// The k entries of one position, and what they add up to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Entries {
+    all: Vec<Entry>,
+    mass: f64,
+}
+
+/// How far above 1 probabilities may be, by rounding in f32.
+const EXCESS: f64 = 1e-3;
+
+impl Entries {
+    /// Takes the log-probs of another position.
+    pub fn read(&mut self, logs: impl IntoIterator<Item = f64>) {
+        self.all.clear();
+        self.mass = 0.0;
+        for log in logs {
+            let share = log.exp();
+            self.mass += share;
+            self.all.push(Entry { log, share });
+        }
     }
-    let sum: f64 = row.iter().map(|value| (value - most).exp()).sum();
-    most + sum.ln()
+
+    /// Whether the entries are part of a distribution.
+    pub fn is_distribution(&self) -> bool {
+        let is_logprob = |entry: &Entry| entry.log.is_finite() && entry.log <= EXCESS;
+        self.mass <= 1.0 + EXCESS && self.all.iter().all(is_logprob)
+    }
+
+    /// Everything that is not among the entries, and whether the bound decided it.
+    fn tail(&self) -> (Entry, bool) {
+        let bounded = self.mass > MASS_BOUND.exp();
+        let share = if bounded {
+            -MASS_BOUND.exp_m1()
+        } else {
+            1.0 - self.mass
+        };
+        let log = share.ln();
+        (Entry { log, share }, bounded)
+    }
+}
+
+/// What entries are divided by so that they add up to 1. Measured from the likeliest entry: all of
+/// them may be so unlikely that their sum is 0 in f64.
+struct Mass {
+    most: f64,
+    log: f64,
+    sum: f64,
+}
+
+impl Mass {
+    fn of(entries: &Entries) -> Mass {
+        let logs = entries.all.iter().map(|entry| entry.log);
+        let most = logs.clone().fold(f64::NEG_INFINITY, f64::max);
+        if entries.mass > f64::MIN_POSITIVE {
+            return Mass {
+                most: 0.0,
+                log: entries.mass.ln(),
+                sum: entries.mass,
+            };
+        }
+        let sum: f64 = logs.map(|log| (log - most).exp()).sum();
+        Mass {
+            most,
+            log: most + sum.ln(),
+            sum,
+        }
+    }
+
+    fn within(&self, entry: Entry) -> Entry {
+        let share = if self.most == 0.0 {
+            entry.share
+        } else {
+            (entry.log - self.most).exp()
+        };
+        Entry {
+            log: entry.log - self.log,
+            share: share / self.sum,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +217,16 @@ mod tests {
 
     const STUDENTS: [[f64; 3]; 3] = [[-1.9, -2.7, -1.0], [-0.5, -2.2, -2.3], [-3.0, -4.0, -0.1]];
     const TEACHERS: [[f64; 3]; 3] = [[-0.9, -1.5, -2.0], [-1.2, -3.2, -1.9], [-2.0, -0.3, -5.0]];
+
+    fn entries(logs: &[f64]) -> Entries {
+        let mut entries = Entries::default();
+        entries.read(logs.iter().copied());
+        entries
+    }
+
+    fn row(divergence: &Divergence, student: &[f64], teacher: &[f64]) -> Row {
+        divergence.row(&entries(student), &entries(teacher))
+    }
 
     fn all() -> Vec<Divergence> {
         [0.0, 0.3, 0.5, 0.9, 1.0]
@@ -157,13 +240,13 @@ mod tests {
         let h = 1e-6;
         for divergence in all() {
             for (student, teacher) in STUDENTS.iter().zip(&TEACHERS) {
-                let here = divergence.row(student, teacher);
+                let here = row(&divergence, student, teacher);
                 for i in 0..student.len() {
                     let (mut up, mut down) = (*student, *student);
                     up[i] += h;
                     down[i] -= h;
-                    let slope = (divergence.row(&up, teacher).value
-                        - divergence.row(&down, teacher).value)
+                    let slope = (row(&divergence, &up, teacher).value
+                        - row(&divergence, &down, teacher).value)
                         / (2.0 * h);
                     assert!(
                         (slope - here.d_student[i]).abs() < 1e-7,
@@ -178,21 +261,35 @@ mod tests {
     fn it_is_zero_between_equals_and_positive_between_others() {
         for divergence in all() {
             for (student, teacher) in STUDENTS.iter().zip(&TEACHERS) {
-                let same = divergence.row(student, student);
+                let same = row(&divergence, student, student);
                 assert!(same.value.abs() < 1e-12);
                 assert!(same.d_student.iter().sum::<f64>().abs() < 1e-12);
-                assert!(divergence.row(student, teacher).value > 1e-3);
+                assert!(row(&divergence, student, teacher).value > 1e-3);
             }
         }
     }
 
     #[test]
+    fn entries_too_unlikely_to_be_added_up_are_still_compared() {
+        let far = |logs: &[f64; 3]| logs.map(|log| log - 2000.0);
+        let divergence = Divergence {
+            alpha: 1.0,
+            tail: false,
+        };
+        for (student, teacher) in STUDENTS.iter().zip(&TEACHERS) {
+            let near = row(&divergence, student, teacher);
+            let far = row(&divergence, &far(student), &far(teacher));
+            assert!((near.value - far.value).abs() < 1e-9);
+        }
+    }
+
+    #[test]
     fn a_row_that_is_everything_leaves_a_small_tail() {
-        let row = [0.5f64.ln(), 0.3f64.ln(), 0.2f64.ln()];
-        let (log, bounded) = tail(&row);
-        assert!(bounded && (log + 16.118).abs() < 1e-3);
+        let logs = [0.5f64.ln(), 0.3f64.ln(), 0.2f64.ln()];
+        let (tail, bounded) = entries(&logs).tail();
+        assert!(bounded && (tail.log + 16.118).abs() < 1e-3);
         let divergence = Divergence::default();
-        let here = divergence.row(&row, &TEACHERS[0]);
+        let here = row(&divergence, &logs, &TEACHERS[0]);
         assert!(here.value.is_finite() && here.d_student.iter().all(|d| d.is_finite()));
     }
 }

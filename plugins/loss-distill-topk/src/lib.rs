@@ -26,7 +26,7 @@ mod divergence;
 use clawhost_sdk::loss::{Aggregation, Batch, Gradient, Inputs, References, Requirements};
 use clawhost_sdk::{Loss, Metric, PluginError, Settings};
 
-pub use crate::divergence::Divergence;
+pub use crate::divergence::{Divergence, Entries, Row};
 
 /// The loss.
 pub struct DistillTopk;
@@ -84,15 +84,19 @@ pub fn evaluate(
         .chunks_exact(width)
         .zip(batch.teacher_topk_logprob.chunks_exact(width))
         .zip(&coefficients);
+    let (mut of_student, mut of_teacher) = (Entries::default(), Entries::default());
     for ((student, teacher), coefficient) in rows {
-        let teacher = (*coefficient != 0.0).then(|| distribution(teacher));
-        let Some(Some(teacher)) = teacher else {
-            missing += u32::from(teacher.is_some());
+        let trains = *coefficient != 0.0;
+        if trains {
+            of_teacher.read(teacher.iter().map(|log| f64::from(*log)));
+        }
+        if !trains || !of_teacher.is_distribution() {
+            missing += u32::from(trains);
             d_topk.extend(std::iter::repeat_n(0.0, width));
             continue;
-        };
-        let student: Vec<f64> = student.iter().map(|value| f64::from(*value)).collect();
-        let row = divergence.row(&student, &teacher);
+        }
+        of_student.read(student.iter().map(|log| f64::from(*log)));
+        let row = divergence.row(&of_student, &of_teacher);
         loss += row.value * coefficient;
         d_topk.extend(row.d_student.iter().map(|d| (d * coefficient) as f32));
         sum += row.value;
@@ -115,17 +119,6 @@ pub fn evaluate(
         d_entropy: Vec::new(),
         metrics,
     })
-}
-
-/// How far above 1 the probabilities of a row may add up, by rounding in f32.
-const EXCESS: f64 = 1e-3;
-
-/// The teacher's row, if it is part of a distribution.
-fn distribution(row: &[f32]) -> Option<Vec<f64>> {
-    let row: Vec<f64> = row.iter().map(|value| f64::from(*value)).collect();
-    let is_logprob = |value: &f64| value.is_finite() && *value <= EXCESS;
-    let mass: f64 = row.iter().map(|value| value.exp()).sum();
-    (row.iter().all(is_logprob) && mass <= 1.0 + EXCESS).then_some(row)
 }
 
 #[cfg(test)]
