@@ -151,6 +151,20 @@ impl Journal {
         &self,
         act: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T, JournalError> {
+        let outcome = self.write_aside(act);
+        if outcome.is_ok() {
+            self.store
+                .changed
+                .send_modify(|commits| *commits = commits.wrapping_add(1));
+        }
+        outcome
+    }
+
+    /// The same, for what no loop waits for: nobody is woken.
+    pub(crate) fn write_aside<T>(
+        &self,
+        act: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+    ) -> Result<T, JournalError> {
         let mut conn = hold(&self.store.writer);
         let run = || {
             let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -160,13 +174,10 @@ impl Journal {
         };
         let outcome = run().map_err(|fault: Fault| fault.at(&self.store.path));
         drop(conn);
-        if outcome.is_ok() {
-            if let Some(checkpoints) = &self.store.checkpoints {
-                checkpoints.committed();
-            }
-            self.store
-                .changed
-                .send_modify(|commits| *commits = commits.wrapping_add(1));
+        if outcome.is_ok()
+            && let Some(checkpoints) = &self.store.checkpoints
+        {
+            checkpoints.committed();
         }
         outcome
     }

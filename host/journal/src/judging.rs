@@ -71,8 +71,9 @@ impl Journal {
             if judging != JudgingState::Ready || !fresh {
                 return Err(refusal(turn, state, judging).into());
             }
+            let judgement = insert_judgement(tx, turn, evidence)?;
             for verdict in verdicts {
-                insert_verdict(tx, turn, verdict)?;
+                insert_verdict(tx, turn, judgement, verdict)?;
             }
             for receipt in receipts {
                 tx.prepare_cached("INSERT INTO receipts (turn, body, ms) VALUES (?1, ?2, ?3)")?
@@ -134,7 +135,35 @@ fn refusal(turn: TurnId, state: TurnState, judging: JudgingState) -> JournalErro
     }
 }
 
-fn insert_verdict(tx: &Transaction<'_>, turn: TurnId, verdict: &NewVerdict) -> Result<(), Fault> {
+/// What the judgement was based on. A bare turn means all that is there.
+fn insert_judgement(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    evidence: Option<Evidence>,
+) -> Result<i64, Fault> {
+    let (next_state, feedback) = match evidence {
+        Some(seen) => (
+            Some(seen.next_state),
+            Some(i64::try_from(seen.feedback).unwrap_or(i64::MAX)),
+        ),
+        None => (None, None),
+    };
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO judgements (turn, next_state, feedback) VALUES (?1,
+                COALESCE(?2, EXISTS (SELECT 1 FROM next_states WHERE turn = ?1)),
+                COALESCE(?3, (SELECT COUNT(*) FROM feedback WHERE turn = ?1)))",
+        )?
+        .insert((turn.0, next_state, feedback))?;
+    Ok(id)
+}
+
+fn insert_verdict(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    judgement: i64,
+    verdict: &NewVerdict,
+) -> Result<(), Fault> {
     let (reward, accept, reason) = match &verdict.outcome {
         VerdictOutcome::Verdict { reward, accept } => {
             (Some(finite(*reward, "the reward")?), Some(*accept), None)
@@ -142,8 +171,9 @@ fn insert_verdict(tx: &Transaction<'_>, turn: TurnId, verdict: &NewVerdict) -> R
         VerdictOutcome::None { reason } => (None, None, Some(reason)),
     };
     tx.prepare_cached(
-        "INSERT INTO verdicts (turn, source, digest, reward, accept, reason, votes, rationale, metrics, ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO verdicts (turn, source, digest, reward, accept, reason, votes, rationale, metrics, ms,
+            judgement)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?
     .execute((
         turn.0,
@@ -156,6 +186,7 @@ fn insert_verdict(tx: &Transaction<'_>, turn: TurnId, verdict: &NewVerdict) -> R
         &verdict.rationale,
         encode_json(&verdict.metrics)?,
         verdict.ms,
+        judgement,
     ))?;
     Ok(())
 }

@@ -31,6 +31,7 @@ mod journal;
 mod judging;
 mod lock;
 pub mod measure;
+mod plugin_state;
 mod questions;
 mod records;
 mod rows;
@@ -50,8 +51,9 @@ pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judging::REPLACED;
 pub use records::{
-    AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, JudgingState, NewAdapter,
-    NewSample, NewStep, NewTurn, NewVerdict, NextState, SampleRecord, SampleState, SessionRecord,
+    AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, JudgementRecord,
+    JudgingState, NewAdapter, NewSample, NewStep, NewTurn, NewVerdict, NextState, PluginEntry,
+    PluginKeys, PluginPut, PluginQuota, PluginScope, SampleRecord, SampleState, SessionRecord,
     SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState,
     VerdictOutcome, VerdictRecord,
 };

@@ -11,7 +11,8 @@ use crate::error::{Fault, JournalError};
 use crate::ids::{SessionId, StepId, TurnId};
 use crate::journal::Journal;
 use crate::records::{
-    Counts, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord, VerdictRecord,
+    Counts, JudgementRecord, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
+    VerdictRecord,
 };
 use crate::rows;
 
@@ -154,6 +155,48 @@ impl Journal {
     /// The verdicts on a turn, oldest first.
     pub fn verdicts(&self, turn: TurnId) -> Result<Vec<VerdictRecord>, JournalError> {
         self.read(|conn| rows::verdicts(conn, "WHERE turn = ?1 ORDER BY id", [turn.0]))
+    }
+
+    /// The judgements of a turn, oldest first. Those that were made before they were told apart are one.
+    pub fn judgements(&self, turn: TurnId) -> Result<Vec<JudgementRecord>, JournalError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT id, next_state, feedback FROM judgements WHERE turn = ?1 ORDER BY id",
+            )?;
+            let mut rows = statement.query([turn.0])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let id: i64 = row.get(0)?;
+                found.push(JudgementRecord {
+                    next_state: row.get(1)?,
+                    feedback: row.get(2)?,
+                    verdicts: rows::verdicts(conn, "WHERE judgement = ?1 ORDER BY id", [id])?,
+                });
+            }
+            Ok(found)
+        })
+    }
+
+    /// The latest `limit` turns that were judged, of one session or of all, in the order in which they came.
+    pub fn judged_turns(
+        &self,
+        session: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<Vec<TurnId>, JournalError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT t.id FROM turns t
+                 WHERE (?1 IS NULL OR t.session = ?1)
+                    AND EXISTS (SELECT 1 FROM judgements j WHERE j.turn = t.id)
+                 ORDER BY t.id DESC LIMIT ?2",
+            )?;
+            let ids = statement.query_map((session.map(SessionId::as_str), limit), |row| {
+                Ok(TurnId(row.get(0)?))
+            })?;
+            let mut ids: Vec<TurnId> = ids.collect::<Result<_, _>>()?;
+            ids.reverse();
+            Ok(ids)
+        })
     }
 
     /// The receipts of the calls that judged a turn, oldest first.

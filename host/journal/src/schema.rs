@@ -15,6 +15,7 @@ use crate::error::{Fault, JournalError};
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0001.sql"),
     include_str!("schema/0002.sql"),
+    include_str!("schema/0003.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.
@@ -172,6 +173,52 @@ mod tests {
             )
             .unwrap();
         assert_eq!(unsettled, "open");
+    }
+
+    #[test]
+    fn what_was_judged_before_judgements_were_told_apart_counts_as_one() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, here(), &MIGRATIONS[..2]).unwrap();
+        let turn = |id: i64, judging: &str, next_judged: i64| {
+            format!(
+                "INSERT INTO turns VALUES ({id}, 's', {id}, 1, 'r', 0, 'g', 'main', NULL, 1, NULL, 1.0, 0, '', 'm',
+                    'complete', '{judging}', {next_judged}, NULL, '{{}}', '{{}}');"
+            )
+        };
+        let verdict = |turn: i64| {
+            format!(
+                "INSERT INTO verdicts VALUES (NULL, {turn}, 'plugin:j', 'ff', 1.0, 1, NULL, '[]', '', '{{}}', 1);"
+            )
+        };
+        conn.execute_batch(&format!(
+            "INSERT INTO sessions (id, origin, started_ms, last_ms) VALUES ('s', 'new', 1, 2);
+             INSERT INTO requests VALUES (1, 's', 'd', '[]', '[]', x'');
+             {}{}{}
+             INSERT INTO feedback VALUES (NULL, 2, 1.0, NULL, 1, 1), (NULL, 2, 0.5, NULL, 2, 0);
+             {}{}",
+            turn(1, "done", 1),
+            turn(2, "ready", 0),
+            turn(3, "waiting", 0),
+            verdict(1),
+            verdict(1),
+        ))
+        .unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        let mut statement = conn
+            .prepare(
+                "SELECT turn, next_state, feedback,
+                    (SELECT COUNT(*) FROM verdicts v WHERE v.judgement = j.id)
+                 FROM judgements j ORDER BY turn",
+            )
+            .unwrap();
+        let found: Vec<(i64, i64, i64, i64)> = statement
+            .query_map([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(found, [(1, 1, 0, 2), (2, 0, 1, 0)]);
     }
 
     #[test]

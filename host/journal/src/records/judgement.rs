@@ -106,6 +106,17 @@ pub struct VerdictRecord {
     pub ms: i64,
 }
 
+/// One judgement of a turn: what it was based on, and what it came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JudgementRecord {
+    /// Whether the next state was there.
+    pub next_state: bool,
+    /// How many pieces of feedback, from the first, were there.
+    pub feedback: u32,
+    /// The verdicts, in the order in which they were given.
+    pub verdicts: Vec<VerdictRecord>,
+}
+
 /// A turn that is to be trained on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewSample {

@@ -3,13 +3,15 @@
 //! `New…` values go in, `…Record` values come out. None of them does anything.
 
 mod judgement;
+mod plugin;
 mod training;
 mod turn;
 
 pub use judgement::{
-    Feedback, JudgingState, NewSample, NewVerdict, SampleRecord, SampleState, TurnSeen,
-    VerdictOutcome, VerdictRecord,
+    Feedback, JudgementRecord, JudgingState, NewSample, NewVerdict, SampleRecord, SampleState,
+    TurnSeen, VerdictOutcome, VerdictRecord,
 };
+pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope};
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
 pub use turn::{
     Arrival, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,

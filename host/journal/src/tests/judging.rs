@@ -240,3 +240,40 @@ fn feedback_first_and_the_next_state_later_are_two_judgements() {
         (turn, 1, false)
     );
 }
+
+#[test]
+fn each_judgement_is_told_with_what_it_was_based_on() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let other = journal.turn_in("t");
+    assert_eq!(journal.judgements(turn).unwrap(), []);
+    assert_eq!(journal.judged_turns(None, 9).unwrap(), []);
+    let seen = journal.record(turn);
+    // Comes while the judges are at work.
+    journal.add_feedback(&feedback(turn, 1.0)).unwrap();
+    journal
+        .commit_judgement(&seen, &[verdict(0.5)], None, None, &[])
+        .unwrap();
+    journal.add_feedback(&feedback(turn, -1.0)).unwrap();
+    journal
+        .commit_judgement(turn, &[verdict(1.0), verdict(-1.0)], None, None, &[])
+        .unwrap();
+    journal.add_feedback(&feedback(other, 1.0)).unwrap();
+    journal
+        .commit_judgement(other, &[], None, Some("no judge"), &[])
+        .unwrap();
+    let told: Vec<(bool, u32, usize)> = journal
+        .judgements(turn)
+        .unwrap()
+        .iter()
+        .map(|j| (j.next_state, j.feedback, j.verdicts.len()))
+        .collect();
+    assert_eq!(told, [(true, 0, 1), (true, 2, 2)]);
+    let bare = journal.judgements(other).unwrap();
+    assert_eq!((bare[0].next_state, bare[0].feedback), (false, 1));
+    assert_eq!(journal.judged_turns(None, 9).unwrap(), [turn, other]);
+    assert_eq!(journal.judged_turns(None, 1).unwrap(), [other]);
+    assert_eq!(journal.judged_turns(Some(&"s".into()), 9).unwrap(), [turn]);
+    journal.forget_session(&"s".into()).unwrap();
+    assert_eq!(journal.judgements(turn).unwrap(), []);
+}

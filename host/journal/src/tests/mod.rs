@@ -5,6 +5,7 @@ mod concurrency;
 mod export;
 mod forgetting;
 mod judging;
+mod plugin_state;
 mod recovery;
 mod settling;
 mod storage;

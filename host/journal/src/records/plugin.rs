@@ -1,0 +1,51 @@
+//! What plugins keep for themselves.
+
+/// Whose state it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PluginScope {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// The run.
+    pub run: String,
+}
+
+/// What a scope may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PluginQuota {
+    /// Bytes of keys and values together.
+    pub bytes: u64,
+    /// Keys.
+    pub keys: u64,
+}
+
+/// A value and its version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginEntry {
+    /// The bytes.
+    pub value: Vec<u8>,
+    /// Larger with every write of the key, also where it was removed in between.
+    pub version: u64,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginPut {
+    /// It is written.
+    Written {
+        /// The version it has now.
+        version: u64,
+    },
+    /// The entry is not as the writer expected; nothing was written.
+    Conflict,
+    /// The quota does not allow it; nothing was written.
+    Full,
+}
+
+/// Some keys of a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PluginKeys {
+    /// In the order of their bytes.
+    pub keys: Vec<String>,
+    /// The key to go on after; none at the end.
+    pub next: Option<String>,
+}
