@@ -1,57 +1,37 @@
 //! One turn's judgement: ask, combine, decide whether there is a sample. Nothing is written here.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use clawhost_journal::{
-    Completion, Finish, NewSample, NewVerdict, SampleRecord, SampleState, TurnKind, TurnRecord,
-    VerdictOutcome, now_ms,
+    Completion, Finish, NewSample, NewVerdict, SampleState, TurnKind, VerdictOutcome,
 };
-use clawhost_plugins::{CallContext, Fault, Trajectory, Verdict};
 use serde_json::{Value, json};
 
+use crate::docket::Docket;
 use crate::evidence::Evidence;
-use crate::health::{Health, is_ill, is_passing, reason};
 use crate::history::trajectory;
-use crate::judge::{Judge, seed};
-use crate::options::{FaultPolicy, JudgingOptions, Neutral};
+use crate::options::{JudgingOptions, Neutral};
+use crate::seats::Judges;
 use crate::status::JudgingStatus;
-use crate::votes::combine;
+use crate::votes::Opinion;
 
 /// Source of a verdict that the user gave.
-const USER: &str = "user";
+pub(crate) const USER: &str = "user";
 
 /// Why a turn with a neutral verdict was skipped.
 pub(crate) const NEUTRAL: &str = "neutral verdict";
 
-/// A judge and how it fares.
-pub(crate) struct Seat {
-    pub(crate) judge: Arc<dyn Judge>,
-    pub(crate) health: Health,
-}
-
 /// What the turns of a run are judged with.
 pub(crate) struct Bench {
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) judges: Judges,
     pub(crate) options: JudgingOptions,
     pub(crate) status: JudgingStatus,
-}
-
-/// What the journal says about a turn.
-pub(crate) struct Docket {
-    pub(crate) turn: TurnRecord,
-    /// The turns that led to it, oldest first, as many as a judge is shown.
-    pub(crate) earlier: Vec<TurnRecord>,
-    /// The session's user, as the client named it.
-    pub(crate) user: Option<String>,
-    /// Samples that earlier judgements of the turn made.
-    pub(crate) samples: Vec<SampleRecord>,
 }
 
 /// What is to be recorded.
 #[derive(Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdicts: Vec<NewVerdict>,
+    /// What the judges say together; none when they were not asked.
+    pub(crate) opinion: Option<Opinion>,
     pub(crate) sample: Option<NewSample>,
     /// Why there is no sample.
     pub(crate) skipped: Option<String>,
@@ -64,17 +44,9 @@ pub(crate) struct Judgement {
     "judge {judge} failed on turn {turn} ({fault}) and judging.on_fault is \"stop\"; the turn stays ready for the next start"
 )]
 pub(crate) struct Stopped {
-    judge: String,
-    turn: String,
-    fault: String,
-}
-
-/// One judge's answer over all attempts.
-struct Answer {
-    verdict: NewVerdict,
-    reward: Option<f32>,
-    accept: bool,
-    receipts: Vec<Value>,
+    pub(crate) judge: String,
+    pub(crate) turn: String,
+    pub(crate) fault: String,
 }
 
 impl Bench {
@@ -84,6 +56,8 @@ impl Bench {
         let Some(completion) = &turn.completion else {
             return Ok(skip("no reply"));
         };
+        // A judgement ends with the judges that it began with.
+        let seats = self.judges.now();
         let evidence = match Evidence::of(turn) {
             Ok(evidence) => evidence,
             Err(error) => {
@@ -108,14 +82,12 @@ impl Bench {
                     ms: feedback.ms,
                 })
                 .collect(),
+            opinion: None,
             sample: None,
             skipped: None,
             receipts: Vec::new(),
         };
-        let mut rewards = Vec::new();
-        let mut accepted = true;
-        let mut no_verdict = "no judge";
-        let mut reason = None;
+        let mut no_verdict = "no judge".to_owned();
         if let Some(next_state) = evidence.for_judges {
             let built = trajectory(turn, completion, &docket.earlier, next_state, &self.options);
             let (trajectory, index) = match built {
@@ -125,25 +97,26 @@ impl Bench {
                     return Ok(skip("the conversation cannot be read"));
                 }
             };
-            for seat in &self.seats {
+            let mut opinions = Vec::new();
+            for seat in seats.iter() {
                 let answer = self.ask(seat, turn, &trajectory, index).await?;
-                match (&answer.verdict.outcome, answer.reward) {
-                    (VerdictOutcome::None { reason: why }, _) => reason = Some(why.clone()),
-                    (VerdictOutcome::Verdict { .. }, reward) => {
-                        rewards.push(reward);
-                        accepted &= answer.accept;
-                    }
-                }
+                let outcome = answer.verdict.outcome.clone();
                 judgement.verdicts.push(answer.verdict);
                 judgement.receipts.extend(answer.receipts);
+                if let VerdictOutcome::None { reason } = &outcome {
+                    no_verdict.clone_from(reason);
+                }
+                opinions.push(outcome);
+                if self.options.combine.is_decided(&opinions) {
+                    break;
+                }
             }
+            judgement.opinion = Some(self.options.combine.opinion(&opinions));
         }
-        if let Some(reason) = &reason {
-            no_verdict = reason;
-        }
-        let (reward, accepted) = match evidence.users_word {
-            Some(score) => (Some(score), true),
-            None => (combine(&rewards), accepted),
+        let (reward, accepted) = match (evidence.users_word, judgement.opinion) {
+            (Some(score), _) => (Some(score), true),
+            (None, Some(opinion)) => (opinion.reward, opinion.accept),
+            (None, None) => (None, true),
         };
         match reward {
             None => judgement.skipped = Some(format!("no verdict: {no_verdict}")),
@@ -186,187 +159,6 @@ impl Bench {
             .iter()
             .any(|s| s.state == SampleState::Trained && s.reward == reward);
         learned.then_some("already trained with this reward")
-    }
-
-    /// Calls one judge as often as the options say and combines what it says.
-    async fn ask(
-        &self,
-        seat: &Seat,
-        turn: &TurnRecord,
-        trajectory: &Trajectory,
-        index: u32,
-    ) -> Result<Answer, Stopped> {
-        let options = &self.options;
-        if let Some(faults) = seat
-            .health
-            .quarantined(options.on_fault, options.quarantine_after)
-        {
-            let said = format!("set aside after {faults} faults in a row, until the next start");
-            return Ok(answer(
-                seat,
-                Vec::new(),
-                Some(("quarantined".to_owned(), said)),
-                Vec::new(),
-            ));
-        }
-        let mut calls = 0;
-        let mut receipts = Vec::new();
-        let mut verdicts: Vec<Option<Verdict>> = Vec::new();
-        let mut fault: Option<Fault> = None;
-        for _ in 0..options.attempts {
-            let mut wait = Duration::from_millis(options.retry_wait_ms);
-            let mut tries = 0;
-            let outcome = loop {
-                let call = CallContext {
-                    run_id: options.run_id.clone(),
-                    sample_id: turn.id.to_string(),
-                    attempt: calls,
-                    seed: seed(options.seed, turn.id.0),
-                    settings: options.settings_of(seat.judge.name()),
-                    limits: options.limits.clone(),
-                };
-                calls += 1;
-                let judged = seat.judge.score(call, trajectory, index).await;
-                receipts.push(json!(judged.receipt));
-                match judged.outcome {
-                    Err(fault) if is_passing(&fault) && tries < options.retries => {
-                        tries += 1;
-                        self.status.change(|s| s.retries += 1);
-                        tokio::time::sleep(wait).await;
-                        wait *= 2;
-                    }
-                    outcome => break outcome,
-                }
-            };
-            match outcome {
-                Ok(verdict) => {
-                    seat.health.well();
-                    verdicts.push(Some(verdict));
-                }
-                Err(error) => {
-                    self.count(seat, turn, &error)?;
-                    verdicts.push(None);
-                    fault = Some(error);
-                }
-            }
-        }
-        let fault = fault.map(|fault| (reason(&fault), described(&fault)));
-        Ok(answer(seat, verdicts, fault, receipts))
-    }
-
-    /// Counts a fault, and ends judging when the policy says so.
-    fn count(&self, seat: &Seat, turn: &TurnRecord, fault: &Fault) -> Result<(), Stopped> {
-        tracing::debug!(judge = seat.judge.name(), turn = %turn.id, %fault, "no verdict");
-        if !is_ill(fault) {
-            if fault.is_no_answer() {
-                seat.health.well();
-            }
-            return Ok(());
-        }
-        let faults = seat.health.ill();
-        match self.options.on_fault {
-            FaultPolicy::Skip => {}
-            FaultPolicy::Quarantine => {
-                if faults == self.options.quarantine_after {
-                    let name = seat.judge.name().to_owned();
-                    tracing::warn!(judge = name, faults, %fault, "judge is no longer called");
-                    self.status.change(|s| s.quarantined.push(name));
-                }
-            }
-            FaultPolicy::Stop => {
-                return Err(Stopped {
-                    judge: seat.judge.name().to_owned(),
-                    turn: turn.id.to_string(),
-                    fault: fault.to_string(),
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Combines one judge's attempts into the verdict that is recorded.
-fn answer(
-    seat: &Seat,
-    verdicts: Vec<Option<Verdict>>,
-    fault: Option<(String, String)>,
-    receipts: Vec<Value>,
-) -> Answer {
-    let votes: Vec<Option<f32>> = verdicts
-        .iter()
-        .map(|verdict| verdict.as_ref().map(|v| v.reward))
-        .collect();
-    let reward = combine(&votes);
-    let given: Vec<&Verdict> = verdicts.iter().flatten().collect();
-    let accept = given.iter().all(|verdict| verdict.accept);
-    // The first verdict that agrees with the whole speaks for it.
-    let speaker = given
-        .iter()
-        .find(|verdict| Some(verdict.reward) == reward)
-        .or(given.first());
-    let (outcome, rationale) = match (reward, fault) {
-        (Some(reward), _) => (
-            VerdictOutcome::Verdict { reward, accept },
-            speaker.map(|v| v.rationale.clone()).unwrap_or_default(),
-        ),
-        (None, Some((reason, said))) => (VerdictOutcome::None { reason }, said),
-        (None, None) => (
-            VerdictOutcome::None {
-                reason: "not asked".to_owned(),
-            },
-            String::new(),
-        ),
-    };
-    let metrics = speaker
-        .map(|verdict| {
-            verdict
-                .metrics
-                .iter()
-                .map(|metric| (metric.name.clone(), json!(metric.value)))
-                .collect::<serde_json::Map<_, _>>()
-        })
-        .unwrap_or_default();
-    Answer {
-        verdict: NewVerdict {
-            source: format!("plugin:{}", seat.judge.name()),
-            digest: Some(seat.judge.digest().to_owned()),
-            outcome,
-            votes: votes_json(&verdicts),
-            rationale,
-            metrics: Value::Object(metrics),
-            ms: now_ms(),
-        },
-        reward,
-        accept,
-        receipts,
-    }
-}
-
-/// The opinions behind a verdict: the judge's own votes for one attempt, else one entry an attempt,
-/// null where an attempt gave no verdict.
-fn votes_json(verdicts: &[Option<Verdict>]) -> Value {
-    match verdicts {
-        [Some(only)] => json!(only.votes),
-        several => several
-            .iter()
-            .map(|verdict| match verdict {
-                Some(verdict) => json!({
-                    "score": verdict.reward,
-                    "rationale": verdict.rationale,
-                    "votes": verdict.votes,
-                }),
-                None => Value::Null,
-            })
-            .collect(),
-    }
-}
-
-/// The fault with what the guest wrote to standard error, if anything.
-fn described(fault: &Fault) -> String {
-    if fault.stderr.is_empty() {
-        fault.to_string()
-    } else {
-        format!("{fault}; stderr: {}", fault.stderr)
     }
 }
 
@@ -428,6 +220,7 @@ pub(crate) fn baseline_key(key: Option<&str>, user: Option<&str>) -> String {
 fn skip(reason: &str) -> Judgement {
     Judgement {
         verdicts: Vec::new(),
+        opinion: None,
         sample: None,
         skipped: Some(reason.to_owned()),
         receipts: Vec::new(),

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::closing;
-use crate::health::Health;
+use crate::docket::Docket;
 use crate::judge::Judge;
-use crate::judgement::{Bench, Docket, Judgement, Seat, Stopped};
+use crate::judgement::{Bench, Judgement, Stopped};
 use crate::options::JudgingOptions;
+use crate::seats::Judges;
 use crate::status::JudgingStatus;
 
 /// Wait before the journal is asked again after it failed; doubles up to [`LONGEST_PAUSE`].
@@ -55,21 +56,20 @@ impl Judging {
     ) -> Self {
         options.concurrency = options.concurrency.max(1);
         options.attempts = options.attempts.max(1);
-        let seats = judges
-            .into_iter()
-            .map(|judge| Seat {
-                judge,
-                health: Health::default(),
-            })
-            .collect();
+        let status = JudgingStatus::new();
         Self {
             journal,
             bench: Arc::new(Bench {
-                seats,
+                judges: Judges::new(judges, status.clone()),
                 options,
-                status: JudgingStatus::new(),
+                status,
             }),
         }
+    }
+
+    /// The judges, by which one can be exchanged for another while judging runs.
+    pub fn judges(&self) -> Judges {
+        self.bench.judges.clone()
     }
 
     /// A handle that shows what judging is doing.
@@ -221,7 +221,7 @@ impl Endings {
 
 /// Judges and records one turn.
 async fn one(journal: &Journal, bench: &Bench, turn: TurnRecord) -> Ended {
-    let docket = match docket(journal, bench, turn) {
+    let docket = match Docket::of(journal, turn, bench.options.history_turns) {
         Ok(docket) => docket,
         Err(error) => return Ended::NotRecorded(error),
     };
@@ -252,29 +252,6 @@ async fn one(journal: &Journal, bench: &Bench, turn: TurnRecord) -> Ended {
         }
         Err(error) => Ended::NotRecorded(error),
     }
-}
-
-fn docket(journal: &Journal, bench: &Bench, turn: TurnRecord) -> Result<Docket, JournalError> {
-    let mut earlier: Vec<TurnRecord> = Vec::new();
-    let (mut below, mut at) = (turn.id, turn.parent);
-    // A parent is always older; anything else is damage and ends the walk.
-    while let Some(id) = at.filter(|id| *id < below && earlier.len() < bench.options.history_turns)
-    {
-        let Some(record) = journal.turn(id)? else {
-            break;
-        };
-        (below, at) = (id, record.parent);
-        earlier.push(record);
-    }
-    earlier.reverse();
-    Ok(Docket {
-        earlier,
-        user: journal
-            .session(&turn.session)?
-            .and_then(|session| session.user),
-        samples: journal.samples_of(turn.id)?,
-        turn,
-    })
 }
 
 /// What a finished task says; none when it was lost, in which case its turn is taken up again.

@@ -3,9 +3,12 @@
 //! [`Judging`] takes complete turns from the journal as soon as something followed them, asks the
 //! judges, and writes verdicts, receipts and the sample back in one transaction. No verdict is
 //! never a zero: a judge that failed, timed out or declined leaves the turn out of every batch,
-//! mean and baseline, with its reason. It refuses to know what a model, a gradient or HTTP is.
+//! mean and baseline, with its reason. [`Rejudging`] goes through the same code for what is recorded already, and
+//! writes nothing. It refuses to know what a model, a gradient or HTTP is.
 
+mod asking;
 mod closing;
+mod docket;
 mod evidence;
 mod health;
 mod history;
@@ -13,13 +16,17 @@ mod judge;
 mod judgement;
 mod judging;
 mod options;
+mod rejudging;
+mod seats;
 mod status;
 mod votes;
 
 pub use judging::Judging;
 pub use options::{FaultPolicy, JudgingOptions, Neutral, OptionsError};
+pub use rejudging::{Rejudged, Rejudging, RejudgingError};
+pub use seats::Judges;
 pub use status::{JudgingSnapshot, JudgingStatus};
-pub use votes::{combine, majority};
+pub use votes::{Combine, Opinion, combine, majority};
 
 #[cfg(test)]
 mod tests;

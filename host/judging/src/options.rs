@@ -6,6 +6,8 @@ use clawhost_plugins::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::votes::Combine;
+
 /// A configuration value that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {rule}")]
@@ -36,8 +38,8 @@ pub enum FaultPolicy {
     /// The turn gets no verdict from it.
     #[default]
     Skip,
-    /// The same; after `quarantine_after` faults in a row the judge is not called again until the
-    /// next start.
+    /// The same; after `quarantine_after` faults in a row the judge is not called again until it is
+    /// replaced or the next start.
     Quarantine,
     /// Judging stops; the turn stays ready and is judged after the next start.
     Stop,
@@ -56,6 +58,8 @@ pub struct JudgingOptions {
     /// Times that each judge is called for a turn, with different seeds; each call is a vote.
     /// Default 1.
     pub attempts: u32,
+    /// How the verdicts of several judges become one. Default `majority`.
+    pub combine: Combine,
     /// Turns that are judged at the same time. Default 8.
     pub concurrency: usize,
     /// Further tries after a transient error of a judge. Default 2.
@@ -96,6 +100,7 @@ impl Default for JudgingOptions {
             seed: 0,
             votes: 3,
             attempts: 1,
+            combine: Combine::default(),
             concurrency: 8,
             retries: 2,
             retry_wait_ms: 200,
@@ -194,6 +199,7 @@ mod tests {
             r#"
             on_fault = "quarantine"
             neutral = "sample"
+            combine = "all"
             [settings.mine]
             strict = true
             votes = 5
@@ -201,6 +207,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(options.on_fault, FaultPolicy::Quarantine);
+        assert_eq!(options.combine, Combine::All);
         assert_eq!(
             options.settings_of("mine"),
             BTreeMap::from([

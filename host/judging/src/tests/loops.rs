@@ -16,7 +16,11 @@ use crate::options::{FaultPolicy, JudgingOptions, Neutral};
 use crate::status::JudgingSnapshot;
 
 /// Runs judging until every turn that is ready has been judged, and returns its last state.
-async fn settle(desk: &Desk, judge: Arc<StandIn>, options: JudgingOptions) -> JudgingSnapshot {
+pub(super) async fn settle(
+    desk: &Desk,
+    judge: Arc<StandIn>,
+    options: JudgingOptions,
+) -> JudgingSnapshot {
     let judging = Judging::with(desk.journal.clone(), vec![judge as Arc<dyn Judge>], options);
     let state = judging.state();
     let (stop, stopped) = watch::channel(false);

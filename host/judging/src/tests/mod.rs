@@ -7,6 +7,8 @@ use serde_json::json;
 
 mod endings;
 mod loops;
+mod rejudging;
+mod seats;
 mod stand_in;
 
 /// A complete turn of session `s`, as a journal would give it.
