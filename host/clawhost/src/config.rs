@@ -262,7 +262,7 @@ baseline_rate = 0.3
 [training.loss]
 kl_coefficient = 0.05
 [training.optimizer]
-learning_rate = 1.5e-3
+learning_rate = 1.3e-3
 "#;
 
 impl Config {
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn the_embedded_policy_has_defaults_of_its_own_and_the_file_wins() {
         let config = Config::parse("").unwrap();
-        assert_eq!(config.training.optimizer.learning_rate, 1.5e-3);
+        assert_eq!(config.training.optimizer.learning_rate, 1.3e-3);
         let config = Config::parse("[training.optimizer]\nlearning_rate = 1e-3").unwrap();
         assert_eq!(config.training.optimizer.learning_rate, 1e-3);
         assert_eq!(config.training.batch, 6);
