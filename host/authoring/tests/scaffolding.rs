@@ -46,6 +46,10 @@ fn every_file_is_there_and_filled_in() {
                 !text.is_empty() || name.to_string().ends_with("py.typed"),
                 "{name}"
             );
+            // The SDK is copied as it is, and its code has braces of its own.
+            if file.starts_with(dir.path().join("sdk")) {
+                continue;
+            }
             for left in [
                 "{name}",
                 "{kind}",
