@@ -258,7 +258,7 @@ async fn a_judge_that_is_set_aside_is_not_called_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_component_that_wants_what_was_not_granted_is_refused_with_the_line_that_grants_it() {
+async fn a_component_that_wants_what_was_not_granted_is_refused_with_the_command_that_grants_it() {
     let dir = TempDir::new().unwrap();
     let curious = Judge {
         imports: r#"(import "clawhost:plugin/http@0.1.0" (instance (export "send" (func))))
@@ -277,8 +277,8 @@ async fn a_component_that_wants_what_was_not_granted_is_refused_with_the_line_th
         "curious",
         "http",
         "state",
-        "plugins.curious = { sha256 = \"",
-        "allow = [",
+        "sha256 ",
+        "clawhost plugin grant curious state http=https://HOST",
     ] {
         assert!(refused.contains(part), "{refused} does not say {part}");
     }
