@@ -18,7 +18,7 @@ use crate::limits::RateLimits;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
 use crate::versions::Versions;
-use crate::{adapters, chat, feedback, health, models, page, serve, sessions};
+use crate::{adapters, chat, feedback, health, models, page, plugins, serve, sessions};
 
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
 pub trait StatusSource: Send + Sync {
@@ -29,6 +29,11 @@ pub trait StatusSource: Send + Sync {
     fn healthy(&self) -> Result<(), String>;
     /// Further lines in the Prometheus text format for `/metrics`; may be empty.
     fn metrics(&self) -> String;
+    /// Looks at the files of the plugins now, takes what has changed and can be used, and answers the plugins
+    /// as they are then. May block for as long as compiling takes. Default: there are none.
+    fn reload(&self) -> Option<Value> {
+        None
+    }
 }
 
 /// What every handler shares.
@@ -126,6 +131,7 @@ impl Gateway {
             .route("/v1/sessions/{id}/done", post(sessions::done))
             .route("/v1/turns/{id}/explain", get(sessions::explain_turn))
             .route("/v1/adapters", get(adapters::list))
+            .route("/v1/plugins/reload", post(plugins::reload))
             .fallback(admission::unknown_path)
             .method_not_allowed_fallback(admission::wrong_method)
             .layer(axum::middleware::from_fn_with_state(

@@ -16,6 +16,7 @@
 //! | `chat` | chat completions, whole and streamed |
 //! | `models`, `versions` | what is served, under which names |
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
+//! | `plugins` | looking at the plugins' files at once |
 //! | `health`, `metrics`, `page` | for load balancers, Prometheus, and people |
 
 mod adapters;
@@ -35,6 +36,7 @@ mod metrics;
 mod models;
 mod options;
 mod page;
+mod plugins;
 mod recorded;
 mod serve;
 mod sessions;
