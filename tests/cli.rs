@@ -174,7 +174,7 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
         &["run", "--port", "0", "--host", "0.0.0.0"],
         &["key"],
     );
-    for command in ["status", "export", "explain"] {
+    for command in ["status", "export", "explain", "replay"] {
         let mut arguments = vec![command];
         if command == "explain" {
             arguments.push("1");

@@ -9,6 +9,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ExitCode, Stdio};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::waiting::PATIENCE;
 
 /// Name of the test that every file with processes has.
 const TEST: &str = "clawhost_process";
@@ -125,6 +128,27 @@ impl Process {
         self.end();
         let complaints = self.complaints.take().map(JoinHandle::join);
         complaints.unwrap().unwrap()
+    }
+
+    /// Asks it to stop as `kill` does, and waits until it has; returns its exit code.
+    ///
+    /// # Panics
+    /// When it has not ended after [`PATIENCE`].
+    pub async fn stop(&mut self) -> Option<i32> {
+        let asked = std::process::Command::new("sh")
+            .args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()])
+            .status();
+        assert!(asked.unwrap().success());
+        let ended = async {
+            loop {
+                if let Some(status) = self.child.try_wait().unwrap() {
+                    return status.code();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, ended).await;
+        ended.unwrap_or_else(|_| panic!("still there {PATIENCE:?} after it was asked to stop"))
     }
 
     /// Whether it has ended by itself.

@@ -69,41 +69,29 @@ fn example(language: Language, name: &str) -> String {
     text.replace("\"../clawhost.js\"", "\"./sdk/js/clawhost.js\"")
 }
 
-/// Every kind from its template, then the three examples on the shared turns.
-async fn language_works(language: Language) {
+/// A plugin from its template passes its own test and, where it is one of the shared examples, the
+/// shared turns.
+async fn works(language: Language, kind: Kind) {
     if !wanted() {
         return;
     }
     let host = PluginHost::new(HostOptions::default()).unwrap();
-    let work = tempfile::tempdir().unwrap();
-    for kind in Kind::ALL.into_iter().filter(|kind| language.can(*kind)) {
-        let dir = work.path().join(kind.interface());
-        scaffold(kind, "my-plugin", language, &dir).unwrap();
-        let plugin = built(&host, &dir, language, kind);
-        passes(
-            &plugin,
-            &goldens(&dir).unwrap(),
-            &format!("{kind} in {language}"),
-        )
-        .await;
-        let started = match kind {
-            Kind::Judge => Some("judge-thanks"),
-            Kind::Hint => Some("hint-redo"),
-            _ => None,
-        };
-        if let Some(name) = started {
-            passes(&plugin, &shared(name), &format!("{name} in {language}")).await;
-        }
-        if kind == Kind::Judge {
-            fs::write(
-                dir.join(language.source()),
-                example(language, "judge-words"),
-            )
-            .unwrap();
-            let plugin = built(&host, &dir, language, kind);
-            let what = format!("judge-words in {language}");
-            passes(&plugin, &shared("judge-words"), &what).await;
-        }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    scaffold(kind, "my-plugin", language, dir).unwrap();
+    let plugin = built(&host, dir, language, kind);
+    let what = format!("{kind} in {language}");
+    passes(&plugin, &goldens(dir).unwrap(), &what).await;
+    match kind {
+        Kind::Judge => passes(&plugin, &shared("judge-thanks"), &what).await,
+        Kind::Hint => passes(&plugin, &shared("hint-redo"), &what).await,
+        _ => return,
+    }
+    if kind == Kind::Judge {
+        let source = example(language, "judge-words");
+        fs::write(dir.join(language.source()), source).unwrap();
+        let plugin = built(&host, dir, language, kind);
+        passes(&plugin, &shared("judge-words"), "judge-words").await;
     }
 }
 
@@ -115,25 +103,28 @@ fn built(host: &PluginHost, dir: &Path, language: Language, kind: Kind) -> Plugi
     plugin
 }
 
-#[tokio::test]
-async fn rust_plugins_build_and_agree() {
-    language_works(Language::Rust).await;
+/// One test for each kind in a language.
+macro_rules! language {
+    ($module:ident, $language:expr, $($name:ident: $kind:expr),+) => {
+        mod $module {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $name() {
+                works($language, $kind).await;
+            })+
+        }
+    };
 }
 
-#[tokio::test]
-async fn python_plugins_build_and_agree() {
-    language_works(Language::Python).await;
-}
-
-#[tokio::test]
-async fn js_plugins_build_and_agree() {
-    language_works(Language::Js).await;
-}
-
-#[tokio::test]
-async fn c_plugins_build_and_agree() {
-    language_works(Language::C).await;
-}
+language!(rust, Language::Rust, judge: Kind::Judge, group_judge: Kind::GroupJudge, hint: Kind::Hint,
+    loss: Kind::Loss, advantage: Kind::Advantage, environment: Kind::Environment);
+language!(python, Language::Python, judge: Kind::Judge, group_judge: Kind::GroupJudge, hint: Kind::Hint,
+    loss: Kind::Loss, advantage: Kind::Advantage, environment: Kind::Environment);
+language!(js, Language::Js, judge: Kind::Judge, group_judge: Kind::GroupJudge, hint: Kind::Hint,
+    loss: Kind::Loss, advantage: Kind::Advantage, environment: Kind::Environment);
+language!(c, Language::C, judge: Kind::Judge, group_judge: Kind::GroupJudge, hint: Kind::Hint,
+    loss: Kind::Loss, advantage: Kind::Advantage);
 
 /// Runs without any tool: the component is checked in.
 #[tokio::test]

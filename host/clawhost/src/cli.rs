@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::commands::{bench, config, demo, explain, export, plugin, pretrain, run, status};
+use crate::commands::{
+    bench, config, demo, explain, export, plugin, pretrain, replay, run, status,
+};
 use crate::usage;
 
 /// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
@@ -41,6 +43,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Show what a data directory holds: turns, verdicts, steps, adapters
     Status(status::StatusArgs),
+    /// Judge the record anew with another judge or other options, and show what would change
+    Replay(replay::ReplayArgs),
     /// Look into plugin components
     Plugin(plugin::PluginArgs),
     /// Measure serving, training, judging and the journal on this machine
@@ -73,6 +77,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(args) => explain::explain(args),
         Command::Export(args) => export::export(args),
         Command::Status(args) => status::status(args),
+        Command::Replay(args) => replay::replay(args),
         Command::Plugin(args) => plugin::plugin(args),
         Command::Bench(args) => bench::bench(args),
         Command::Pretrain(args) => pretrain::pretrain(args),

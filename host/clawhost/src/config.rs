@@ -19,7 +19,7 @@ use clawhost_sessions::SessionOptions;
 use clawhost_training::TrainingOptions;
 use serde::{Deserialize, Serialize};
 
-use crate::capabilities::ModelAlias;
+use crate::capabilities::{ModelAlias, StateConfig};
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -47,6 +47,8 @@ pub struct Config {
     pub models: BTreeMap<String, ModelAlias>,
     /// How each plugin, by name, is run.
     pub plugins: BTreeMap<String, PluginSection>,
+    /// What each plugin may keep for itself.
+    pub plugin_state: StateConfig,
     /// The file in which grants are written down. Default `grants.toml` in the data directory.
     pub grants: Option<PathBuf>,
     /// Who may ask.
@@ -320,6 +322,7 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         self.training.validate()?;
         self.judging.validate()?;
+        self.plugin_state.validate()?;
         for (key, value) in [
             ("sessions.idle_minutes", self.sessions.idle_minutes),
             ("sessions.retry_minutes", self.sessions.retry_minutes),

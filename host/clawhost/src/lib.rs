@@ -10,8 +10,10 @@ pub mod serve;
 
 mod cli;
 mod commands;
+mod loading;
 mod output;
 mod pretraining;
+mod reloading;
 mod status;
 mod usage;
 

@@ -12,17 +12,18 @@ use anyhow::{Context, Result};
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind};
 use clawhost_journal::Journal;
 use clawhost_judging::Judging;
-use clawhost_plugins::{GrantBook, HostOptions, Kind, Plugin, PluginHost};
+use clawhost_plugins::HostOptions;
 use clawhost_policy::{Adapter, Engine, ModelFiles};
 use clawhost_sessions::Sessions;
-use clawhost_training::{Training, TrainingState};
-use serde_json::json;
+use clawhost_training::{ComponentCalls, Components, Training, TrainingState};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::capabilities::{Internet, Models};
+use crate::capabilities::{Internet, Models, PluginState};
 use crate::config::Config;
+use crate::loading::{Loaded, Loader};
+use crate::reloading::Reloading;
 use crate::status::Loops;
 
 /// What a server is started with.
@@ -75,31 +76,41 @@ impl Server {
         }
         // Loading a checkpoint and compiling judges take their time; the runtime has other work.
         let loading = tokio::task::spawn_blocking({
-            let config = config.clone();
+            let (config, journal) = (config.clone(), journal.clone());
             move || -> Result<_> {
                 let (engine, name) = engine(&config)?;
-                let judges = judges(&config, &engine)?;
-                Ok(((engine, name), judges))
+                let loader = loader(&config, &engine, journal)?;
+                let loaded = loader.all(&config.load)?;
+                Ok(((engine, name), (loader, loaded)))
             }
         });
-        let ((engine, name), judges) = loading.await.context("loading broke off")??;
+        let ((engine, name), (loader, loaded)) = loading.await.context("loading broke off")??;
         begin_with(&config, &journal, &engine)?;
 
         let sessions = Sessions::new(journal.clone(), config.sessions.options());
-        let described = judges.iter().map(describe).collect();
-        let judging = Judging::new(journal.clone(), judges, config.judging.clone());
+        let Loaded {
+            judges,
+            judge_files,
+            training: components,
+        } = loaded;
+        let judging = Judging::new(journal.clone(), judges.clone(), config.judging.clone());
+        let seats = judging.judges();
+        let reloading = Reloading::new(loader, &judges, &judge_files, seats, journal.clone());
+        let reloading = Arc::new(reloading);
+        let components = Components::new(&components, &component_calls(&config)).await?;
         let training = Training::new(
             journal.clone(),
             engine.clone(),
             data.clone(),
             config.training.clone(),
+            components,
         )?;
         let loops = Arc::new(Loops {
             judging: judging.state(),
             training: training.state(),
             trains: config.training.enabled,
             batch: config.training.batch,
-            judges: described,
+            judges: reloading.clone(),
         });
         let state = training.state();
         let gateway = Gateway::new(
@@ -121,6 +132,7 @@ impl Server {
         let mut tasks = vec![
             tokio::spawn(sessions.sweep_idle(stopped.clone())),
             tokio::spawn(judging.run(stopped.clone())),
+            tokio::spawn(reloading.run(stopped.clone())),
         ];
         if config.training.enabled {
             tasks.push(tokio::spawn(training.run(stopped.clone())));
@@ -203,7 +215,7 @@ async fn listen(
     Ok((listener, address))
 }
 
-fn engine(config: &Config) -> Result<(Engine, String)> {
+pub(crate) fn engine(config: &Config) -> Result<(Engine, String)> {
     let files = match &config.model.dir {
         Some(dir) => ModelFiles::dir(dir)
             .with_context(|| format!("--model {} cannot be served", dir.display()))?,
@@ -237,49 +249,32 @@ fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()>
     Ok(())
 }
 
-/// The configured judges, or the embedded one.
-fn judges(config: &Config, engine: &Engine) -> Result<Vec<Plugin>> {
-    let host = PluginHost::new(HostOptions {
-        model: Some(Arc::new(Models::new(engine.clone(), &config.models)?)),
-        network: Some(Arc::new(Internet)),
-        ..config.plugin_host.clone()
-    })?;
-    let book = GrantBook::open(&config.grants_file())?;
-    let load = |name: &str, bytes: &[u8]| -> Result<Plugin> {
-        let section = config.plugins.get(name).cloned().unwrap_or_default();
-        let digest = clawhost_plugins::digest(bytes);
-        if let Some(pinned) = &section.sha256 {
-            anyhow::ensure!(
-                *pinned == digest,
-                "sha256 is {digest}, but plugins.{name}.sha256 pins {pinned}; look at the file with `clawhost plugin inspect` and write its digest there if it is the one you want"
-            );
-        }
-        let plugin = host.load(name, bytes, &book.grants(&digest), section.profile)?;
-        anyhow::ensure!(
-            plugin.kind() == Kind::Judge,
-            "{name} is a {}; this version runs judges with --plugin",
-            plugin.kind()
-        );
-        Ok(plugin)
-    };
-    if config.load.is_empty() {
-        const NAME: &str = "judge-next-state";
-        let bytes = clawhost_plugins::embedded(NAME).context("the embedded judge is missing")?;
-        return Ok(vec![load(NAME, bytes)?]);
+/// How training calls components: with the settings and limits that judges have.
+fn component_calls(config: &Config) -> ComponentCalls {
+    let texts = config.judging.settings.iter().map(|(name, settings)| {
+        let texts = settings
+            .iter()
+            .map(|(key, value)| (key.clone(), value.to_string()));
+        (name.clone(), texts.collect())
+    });
+    ComponentCalls {
+        settings: texts.collect(),
+        limits: config.judging.limits.clone(),
+        seed: config.training.seed,
     }
-    let mut judges: Vec<Plugin> = Vec::new();
-    for path in &config.load {
-        let name = plugin_name(path);
-        anyhow::ensure!(
-            judges.iter().all(|other| other.name() != name),
-            "two plugins are called {name}; rename one of the files"
-        );
-        let bytes = read_plugin(path)?;
-        let judge = load(&name, &bytes)
-            .with_context(|| format!("--plugin {} cannot be used", path.display()))?;
-        judges.push(judge);
-    }
-    Ok(judges)
+}
+
+/// What loads the judges, with all that this server can offer them.
+fn loader(config: &Config, engine: &Engine, journal: Journal) -> Result<Loader> {
+    Loader::new(
+        config,
+        HostOptions {
+            model: Some(Arc::new(Models::new(engine.clone(), &config.models)?)),
+            state: Some(Arc::new(PluginState::new(journal, config.plugin_state))),
+            network: Some(Arc::new(Internet)),
+            ..config.plugin_host.clone()
+        },
+    )
 }
 
 /// A plugin's name: its file's, without the ending.
@@ -295,14 +290,5 @@ pub(crate) fn read_plugin(path: &Path) -> Result<Vec<u8>> {
             "cannot read the plugin {}; give the path of a .wasm component",
             path.display()
         )
-    })
-}
-
-fn describe(plugin: &Plugin) -> serde_json::Value {
-    json!({
-        "name": plugin.name(),
-        "kind": plugin.kind().to_string(),
-        "digest": plugin.digest(),
-        "imports": plugin.imports(),
     })
 }

@@ -1,11 +1,14 @@
 //! What judging and training are doing, as the gateway shows it in `/healthz` and `/metrics`.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use clawhost_gateway::StatusSource;
 use clawhost_judging::JudgingStatus;
 use clawhost_training::TrainingState;
 use serde_json::{Value, json};
+
+use crate::reloading::Reloading;
 
 /// The loops behind one server.
 pub(crate) struct Loops {
@@ -13,7 +16,7 @@ pub(crate) struct Loops {
     pub(crate) training: TrainingState,
     pub(crate) trains: bool,
     pub(crate) batch: usize,
-    pub(crate) judges: Vec<Value>,
+    pub(crate) judges: Arc<Reloading>,
 }
 
 impl StatusSource for Loops {
@@ -26,7 +29,7 @@ impl StatusSource for Loops {
         json!({
             "judging": self.judging.snapshot(),
             "training": training,
-            "plugins": self.judges,
+            "plugins": self.judges.told(),
         })
     }
 
@@ -104,5 +107,9 @@ impl StatusSource for Loops {
             let _ = writeln!(text, "# TYPE {name} gauge\n{name} {value}");
         }
         text
+    }
+
+    fn reload(&self) -> Option<Value> {
+        Some(Value::Array(self.judges.look(true)))
     }
 }

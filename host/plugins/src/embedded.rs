@@ -2,15 +2,23 @@
 //!
 //! `cargo xtask components --check` proves that they are what their sources give.
 
-const JUDGE_NEXT_STATE: &[u8] = include_bytes!("../../../plugins/artifacts/judge-next-state.wasm");
-const JUDGE_MINIMAL: &[u8] = include_bytes!("../../../plugins/artifacts/judge-minimal.wasm");
+/// The components inside this program, by name, in the order of their names: `judge-minimal` is the
+/// example of the SDK, `judge-next-state` judges by what followed a reply.
+pub const EMBEDDED: &[(&str, &[u8])] = &[
+    (
+        "judge-minimal",
+        include_bytes!("../../../plugins/artifacts/judge-minimal.wasm"),
+    ),
+    (
+        "judge-next-state",
+        include_bytes!("../../../plugins/artifacts/judge-next-state.wasm"),
+    ),
+];
 
-/// The bytes of a first-party component: `judge-next-state` judges by what followed a reply,
-/// `judge-minimal` is the example of the SDK.
+/// The bytes of a component of [`EMBEDDED`].
 pub fn embedded(name: &str) -> Option<&'static [u8]> {
-    match name {
-        "judge-next-state" => Some(JUDGE_NEXT_STATE),
-        "judge-minimal" => Some(JUDGE_MINIMAL),
-        _ => None,
-    }
+    EMBEDDED
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, bytes)| *bytes)
 }

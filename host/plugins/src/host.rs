@@ -19,12 +19,16 @@ use crate::inspect::{self, Inspection};
 use crate::invoke;
 use crate::kind::Kind;
 use crate::linking;
-use crate::loaded::Loaded;
+use crate::loaded::{self, Loaded};
+use crate::printable::one_line;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
 use crate::threads::PluginThreads;
 use crate::verdict::Verdict;
 use crate::walk;
+
+/// Bytes that are kept of what the engine says about a component.
+const ENGINE_WORDS: usize = 4 << 10;
 
 /// How a host runs its plugins.
 #[derive(Clone, Serialize, Deserialize)]
@@ -32,7 +36,8 @@ use crate::walk;
 pub struct HostOptions {
     /// Threads that run guests. Default: the number of cores, at most 4.
     pub threads: usize,
-    /// Instances at a time, for each profile. Calls beyond wait. Default 256.
+    /// Instances at a time, for each profile. Calls beyond wait; those of one plugin hold at most three
+    /// quarters. Default 256.
     pub instances: u32,
     /// Take instances from a pool when the address space allows. Default true.
     pub pooling: bool,
@@ -169,6 +174,7 @@ impl PluginHost {
                     grants: Arc::new(grants.clone()),
                 }),
             log_rate: LogRate::default(),
+            share: loaded::share_of(options.instances),
         };
         Ok(Plugin {
             loaded: Arc::new(loaded),
@@ -307,7 +313,7 @@ fn link(
     component: &Component,
     inspection: &Inspection,
 ) -> Result<Export, PluginError> {
-    let mismatch = |error: wasmtime::Error| PluginError::Mismatch(format!("{error:#}"));
+    let mismatch = |error: wasmtime::Error| PluginError::Mismatch(told(&error));
     let linker = linking::linker(&machine.engine, inspection)
         .map_err(|error| PluginError::Host(format!("{error:#}")))?;
     let pre = linker.instantiate_pre(component).map_err(mismatch)?;
@@ -316,7 +322,12 @@ fn link(
 
 fn compile(machine: &Machine, bytes: &[u8]) -> Result<Component, PluginError> {
     Component::from_binary(&machine.engine, bytes)
-        .map_err(|error| PluginError::Invalid(format!("{error:#}")))
+        .map_err(|error| PluginError::Invalid(told(&error)))
+}
+
+/// What the engine says about a component, which may quote names that the component chose.
+fn told(error: &wasmtime::Error) -> String {
+    one_line(&format!("{error:#}"), ENGINE_WORDS)
 }
 
 /// A component that is ready to be called. Clones share it.

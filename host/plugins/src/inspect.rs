@@ -10,6 +10,10 @@ use wasmtime::component::types::ComponentItem;
 use crate::error::PluginError;
 use crate::grants::Capability;
 use crate::kind::Kind;
+use crate::printable::one_line;
+
+/// Bytes of a name that are kept. Names of the contract are far shorter.
+const NAME_BYTES: usize = 256;
 
 /// The facts of one component file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,14 +66,8 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
         bytes: bytes.len(),
         kind: Kind::Judge,
         contract: String::new(),
-        imports: ty
-            .imports(engine)
-            .map(|(name, _)| name.to_owned())
-            .collect(),
-        exports: ty
-            .exports(engine)
-            .map(|(name, _)| name.to_owned())
-            .collect(),
+        imports: ty.imports(engine).map(|(name, _)| shown(name)).collect(),
+        exports: ty.exports(engine).map(|(name, _)| shown(name)).collect(),
         capabilities: BTreeSet::new(),
         wasi: false,
         initial_memory_bytes: None,
@@ -80,9 +78,7 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
         match import.package {
             "clawhost:plugin" => {
                 if !import.is_contract() {
-                    return Err(PluginError::OtherVersion {
-                        name: name.to_owned(),
-                    });
+                    return Err(PluginError::OtherVersion { name: shown(name) });
                 }
                 match (
                     Capability::from_interface(import.interface),
@@ -93,9 +89,7 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
                     }
                     (None, "types") => {}
                     (None, _) => {
-                        return Err(PluginError::UnknownImport {
-                            name: name.to_owned(),
-                        });
+                        return Err(PluginError::UnknownImport { name: shown(name) });
                     }
                 }
             }
@@ -104,9 +98,7 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
             }
             _ if matches!(item.ty, ComponentItem::Type(_)) => {}
             _ => {
-                return Err(PluginError::UnknownImport {
-                    name: name.to_owned(),
-                });
+                return Err(PluginError::UnknownImport { name: shown(name) });
             }
         }
     }
@@ -150,15 +142,21 @@ pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection,
     Ok(inspection)
 }
 
+/// A name from a component. Some forms (`url=<…>`) may hold any character, and these names are shown
+/// on terminals.
+fn shown(name: &str) -> String {
+    one_line(name, NAME_BYTES)
+}
+
 /// `package:name/interface@version`, split.
-struct Interface<'a> {
+pub(crate) struct Interface<'a> {
     package: &'a str,
     interface: &'a str,
     version: &'a str,
 }
 
 impl<'a> Interface<'a> {
-    fn parse(name: &'a str) -> Interface<'a> {
+    pub(crate) fn parse(name: &'a str) -> Interface<'a> {
         let (path, version) = name.split_once('@').unwrap_or((name, ""));
         let (package, interface) = path.split_once('/').unwrap_or(("", path));
         Interface {
@@ -166,6 +164,13 @@ impl<'a> Interface<'a> {
             interface,
             version,
         }
+    }
+
+    /// The interface of the contract that a plugin of this kind exports.
+    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+        self.package == "clawhost:plugin"
+            && self.interface == kind.interface()
+            && self.is_contract()
     }
 
     /// Any 0.1 version: later ones only add.

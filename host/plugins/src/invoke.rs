@@ -64,8 +64,12 @@ where
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
 {
     let blank = blank_receipt(&loaded, &call);
+    let admitted = match admit(&loaded).await {
+        Ok(admitted) => admitted,
+        Err(fault) => return with_fault(blank, fault),
+    };
     let threads = Arc::clone(&loaded.threads);
-    match threads.spawn(run(loaded, call, work)).await {
+    match threads.spawn(run(loaded, admitted, call, work)).await {
         Ok(called) => called,
         Err(error) => with_fault(blank, host_fault(&error.to_string())),
     }
@@ -90,13 +94,13 @@ pub(crate) fn host_fault(message: &str) -> Fault {
     })
 }
 
-async fn run<T, F>(loaded: Arc<Loaded>, call: CallContext, work: F) -> Called<T>
+async fn run<T, F>(loaded: Arc<Loaded>, admitted: Admitted, call: CallContext, work: F) -> Called<T>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
 {
     let mut receipt = blank_receipt(&loaded, &call);
-    let (mut store, _place) = match open(&loaded, call, &mut receipt).await {
+    let (mut store, _place) = match open(&loaded, admitted, call, &mut receipt).await {
         Ok(opened) => opened,
         Err(fault) => return with_fault(receipt, fault),
     };
@@ -104,18 +108,43 @@ where
     Called { outcome, receipt }
 }
 
-/// Waits for a place and opens a store with every limit armed.
+/// A place among the instances, and the plugin's own share of them.
+pub(crate) struct Place {
+    _share: OwnedSemaphorePermit,
+    _instance: OwnedSemaphorePermit,
+}
+
+/// A call that may go to the plugin threads.
+pub(crate) struct Admitted {
+    since: Instant,
+    share: OwnedSemaphorePermit,
+}
+
+/// Waits among the plugin's own calls, where the caller waits: those that are beyond its share neither
+/// stand in the queue for instances nor in that of the plugin threads, before the calls of others.
+pub(crate) async fn admit(loaded: &Loaded) -> Result<Admitted, Fault> {
+    let since = Instant::now();
+    let share = Arc::clone(&loaded.share).acquire_owned().await;
+    let share = share.map_err(|_| host_fault("the host is shutting down"))?;
+    Ok(Admitted { since, share })
+}
+
+/// Waits for an instance and opens a store with every limit armed.
 pub(crate) async fn open(
     loaded: &Arc<Loaded>,
+    admitted: Admitted,
     call: CallContext,
     receipt: &mut Receipt,
-) -> Result<(Store<CallState>, OwnedSemaphorePermit), Fault> {
-    let queued = Instant::now();
-    let place = Arc::clone(&loaded.machine.places)
+) -> Result<(Store<CallState>, Place), Fault> {
+    let instance = Arc::clone(&loaded.machine.places)
         .acquire_owned()
         .await
         .map_err(|_| host_fault("the host is shutting down"))?;
-    receipt.queued_us = micros(queued.elapsed());
+    receipt.queued_us = micros(admitted.since.elapsed());
+    let place = Place {
+        _share: admitted.share,
+        _instance: instance,
+    };
     let store = arm(loaded, call).map_err(|error| host_fault(&format!("{error:#}")))?;
     Ok((store, place))
 }
@@ -198,7 +227,8 @@ fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
         Stop::Running(error) => (error, false),
     };
     let frames = frames(&error);
-    let fuel_limit = store.data().meter.limits().fuel;
+    let limits = store.data().meter.limits();
+    let (fuel_limit, host_call_bytes) = (limits.fuel, limits.host_call_bytes as u64);
     let kind = store.data_mut().meter.cause().unwrap_or_else(|| {
         let message = || one_line(&error.root_cause().to_string(), MESSAGE_BYTES);
         match error.downcast_ref::<Trap>() {
@@ -209,6 +239,11 @@ fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
                 setting: "fuel",
             },
             Some(Trap::StackOverflow) => FaultKind::Stack,
+            None if carries_too_much(&error) => FaultKind::Budget {
+                what: "host_call_bytes",
+                used: host_call_bytes,
+                limit: host_call_bytes,
+            },
             Some(_) => FaultKind::Trap { message: message() },
             None if linking => FaultKind::Link { message: message() },
             // Not a trap of the guest's code: what it returned could not be read.
@@ -221,6 +256,15 @@ fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
         frames,
         stderr: store.data().stderr.tail(),
     }
+}
+
+/// The guest hands over more than `limits.host_call_bytes`. The engine's error for it has no public
+/// type, only these words.
+fn carries_too_much(error: &wasmtime::Error) -> bool {
+    error
+        .root_cause()
+        .to_string()
+        .starts_with("too much data is being copied")
 }
 
 fn frames(error: &wasmtime::Error) -> Vec<String> {

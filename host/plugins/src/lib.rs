@@ -16,6 +16,9 @@ mod embedded;
 mod engine;
 mod error;
 mod fault;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod grants;
 mod host;
 mod inspect;
@@ -44,7 +47,7 @@ pub use capability::model::{
 };
 pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
 pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
-pub use embedded::embedded;
+pub use embedded::{EMBEDDED, embedded};
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
 pub use grants::{Capability, GrantBook, GrantBookError, GrantedTo, Grants, Origin, SecretBinding};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
@@ -24,4 +26,13 @@ pub(crate) struct Loaded {
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
     pub(crate) log_rate: LogRate,
+    /// One permit for each place that this plugin may hold at a time.
+    pub(crate) share: Arc<Semaphore>,
+}
+
+/// Places that calls of one plugin may hold together. The rest stays for the others: a thousand calls
+/// that use up their budgets must not stand before the call of a good judge.
+pub(crate) fn share_of(instances: u32) -> Arc<Semaphore> {
+    let instances = instances.max(1) as usize;
+    Arc::new(Semaphore::new((instances - instances / 4).max(1)))
 }

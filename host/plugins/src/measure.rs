@@ -4,6 +4,8 @@
 //! peer is a plain loop over the engine in the same run: its default configuration, no limits, no
 //! threads of its own between caller and guest.
 
+mod failing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ use crate::error::PluginError;
 use crate::grants::Grants;
 use crate::host::{HostOptions, Plugin, PluginHost};
 use crate::profile::Profile;
+
+pub use failing::{FailingCalls, failing_calls, resident_bytes};
 
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! Promise: in the deterministic profile the same input gives the same verdict and costs the same
-//! fuel, and one call leaves nothing behind for the next.
+//! fuel. Components that try to tell two calls apart are cases 24 and 25 of `tests/containment`.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@
 mod common;
 
 use clawhost_plugins::{Grants, Limits, Outcome, Profile, embedded};
-use common::{Fixture, call, host, judge, load, trajectory, verdict};
+use common::{call, host, trajectory};
 
 #[tokio::test]
 async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
@@ -77,47 +77,4 @@ async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
     silent.turns[0].next_state.clear();
     let silent = plugin.score_turn(call(Limits::default()), &silent, 0).await;
     assert!(silent.outcome.unwrap_err().is_no_answer());
-}
-
-#[tokio::test]
-async fn no_call_sees_what_another_left() {
-    let host = host();
-    // Answers 1 when a marker of an earlier call is still in memory or in a global, else 0.
-    let leaky = Fixture {
-        core: "(global $seen (mut f32) (f32.const 0))".into(),
-        ..Fixture::body(
-            "(i32.store8 (i32.const 0) (i32.const 0))
-             (f32.store (i32.const 4) (f32.add (global.get $seen) (f32.load (i32.const 2000))))
-             (i32.store8 (i32.const 8) (i32.const 1))
-             (global.set $seen (f32.const 0.5))
-             (f32.store (i32.const 2000) (f32.const 0.5))
-             (i32.const 0)",
-        )
-    };
-    let plugin = load(&host, &leaky);
-    for _ in 0..20 {
-        assert_eq!(
-            judge(&plugin, Limits::default())
-                .await
-                .outcome
-                .unwrap()
-                .reward,
-            0.0
-        );
-    }
-}
-
-#[tokio::test]
-async fn nan_bits_do_not_tell_machines_apart() {
-    let host = host();
-    // 0/0, its bits shifted to a number: canonical NaN is 0x7fc00000.
-    let fixture = Fixture::body(&verdict(
-        "0",
-        "(f32.store (i32.const 4)
-           (f32.div
-             (f32.convert_i32_u (i32.shr_u (i32.reinterpret_f32 (f32.div (f32.const 0) (f32.const 0))) (i32.const 22)))
-             (f32.const 1024)))",
-    ));
-    let judged = judge(&load(&host, &fixture), Limits::default()).await;
-    assert_eq!(judged.outcome.unwrap().reward, 511.0 / 1024.0);
 }

@@ -4,13 +4,17 @@
 //! queue with its reason and does not take a place in the batch. It refuses to touch the model.
 
 use clawhost_journal::{SampleId, SampleRecord};
+use clawhost_plugins::Fault as ComponentFault;
 
 use crate::advantage::{Baselines, Estimator, Relative, Rewarded};
+use crate::component::{AdvantageComponent, Estimated};
 use crate::lineage::Lineage;
 
 /// What a sample must be like to train, and how many a step takes.
 pub(crate) struct Rules<'a> {
     pub(crate) estimator: Estimator,
+    /// Asked instead of the estimator, and the number of the step for it.
+    pub(crate) component: Option<(&'a AdvantageComponent, u64)>,
     pub(crate) batch: usize,
     pub(crate) max_staleness: u64,
     pub(crate) max_tokens: usize,
@@ -25,9 +29,65 @@ pub(crate) struct Rules<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) sample: SampleRecord,
+    /// Of the whole reply: the mean over its tokens where they differ.
     pub(crate) advantage: f64,
+    /// One for each token, where an estimator tells them apart.
+    pub(crate) token_advantages: Option<Vec<f32>>,
     /// Versions between the adapter that sampled it and the active one.
     pub(crate) staleness: u64,
+}
+
+impl Chosen {
+    /// The advantage of each token.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "losses are computed in f32, as the parameters are"
+    )]
+    pub(crate) fn per_token(&self) -> Vec<f32> {
+        match &self.token_advantages {
+            Some(tokens) => tokens.clone(),
+            None => vec![self.advantage as f32; self.sample.token_ids.len()],
+        }
+    }
+}
+
+impl Rules<'_> {
+    fn needs_groups(&self) -> bool {
+        self.component.is_some() || self.estimator.needs_groups()
+    }
+
+    fn estimate(
+        &self,
+        samples: &[SampleRecord],
+        baselines: &Baselines,
+    ) -> Result<Vec<Estimated>, ComponentFault> {
+        if let Some((component, step)) = self.component {
+            if samples.is_empty() {
+                return Ok(Vec::new());
+            }
+            let seen: Vec<(&str, usize, f32)> = samples
+                .iter()
+                .map(|s| (s.group.as_str(), s.token_ids.len(), s.reward))
+                .collect();
+            return component.estimate(&seen, step);
+        }
+        let rewarded: Vec<Rewarded<'_>> = samples
+            .iter()
+            .map(|sample| Rewarded {
+                reward: f64::from(sample.reward),
+                group: &sample.group,
+                baseline_key: &sample.baseline_key,
+            })
+            .collect();
+        let estimates = self.estimator.estimate(&rewarded, baselines);
+        Ok(estimates
+            .into_iter()
+            .map(|relative| Estimated {
+                relative,
+                tokens: None,
+            })
+            .collect())
+    }
 }
 
 /// What a step starts from.
@@ -45,11 +105,14 @@ pub(crate) struct Batch {
 
 /// Takes samples from the queue, oldest first. None when every sample belongs to a group that may
 /// still grow.
+///
+/// # Errors
+/// The component that estimates advantages gave no result.
 pub(crate) fn draw(
     queue: Vec<SampleRecord>,
     rules: &Rules<'_>,
     baselines: &Baselines,
-) -> Option<Batch> {
+) -> Result<Option<Batch>, ComponentFault> {
     let mut batch = Batch {
         chosen: Vec::new(),
         dropped: Vec::new(),
@@ -57,13 +120,13 @@ pub(crate) fn draw(
         stale: 0,
         without_signal: 0,
     };
-    let queue = if rules.estimator.needs_groups() {
+    let queue = if rules.needs_groups() {
         settled(queue, rules.settled_ms)
     } else {
         queue
     };
     if queue.is_empty() {
-        return None;
+        return Ok(None);
     }
     let mut seen: Vec<(String, f64)> = Vec::new();
     for candidates in portions(queue, rules) {
@@ -81,23 +144,16 @@ pub(crate) fn draw(
                 None => usable.push(sample),
             }
         }
-        let rewarded: Vec<Rewarded<'_>> = usable
-            .iter()
-            .map(|sample| Rewarded {
-                reward: f64::from(sample.reward),
-                group: &sample.group,
-                baseline_key: &sample.baseline_key,
-            })
-            .collect();
-        let estimates = rules.estimator.estimate(&rewarded, baselines);
+        let estimates = rules.estimate(&usable, baselines)?;
         for (sample, estimate) in usable.into_iter().zip(estimates) {
             seen.push((sample.baseline_key.clone(), f64::from(sample.reward)));
-            let reason = match estimate {
+            let reason = match estimate.relative {
                 Relative::Value(advantage) => {
                     let staleness = staleness(&sample, rules).unwrap_or(0);
                     batch.chosen.push(Chosen {
                         sample,
                         advantage,
+                        token_advantages: estimate.tokens,
                         staleness,
                     });
                     continue;
@@ -110,11 +166,21 @@ pub(crate) fn draw(
         }
     }
     batch.baselines = baselines.after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)));
-    Some(batch)
+    Ok(Some(batch))
 }
 
 /// Samples that are looked at together: one by one, group by group, or all that fit a batch.
 fn portions(queue: Vec<SampleRecord>, rules: &Rules<'_>) -> Vec<Vec<SampleRecord>> {
+    if rules.component.is_some() {
+        // A component sees a batch at once, and no group of it in part.
+        let mut all: Vec<SampleRecord> = Vec::new();
+        for group in by_group(queue) {
+            if all.len() < rules.batch {
+                all.extend(group);
+            }
+        }
+        return vec![all];
+    }
     match rules.estimator {
         Estimator::Raw | Estimator::Baseline => queue.into_iter().map(|s| vec![s]).collect(),
         Estimator::Batch => {
@@ -123,19 +189,24 @@ fn portions(queue: Vec<SampleRecord>, rules: &Rules<'_>) -> Vec<Vec<SampleRecord
             vec![all]
         }
         Estimator::Group | Estimator::GroupMean | Estimator::MaxRl | Estimator::Rloo => {
-            let mut portions: Vec<Vec<SampleRecord>> = Vec::new();
-            for sample in queue {
-                match portions
-                    .iter_mut()
-                    .find(|portion| portion.first().is_some_and(|s| s.group == sample.group))
-                {
-                    Some(portion) => portion.push(sample),
-                    None => portions.push(vec![sample]),
-                }
-            }
-            portions
+            by_group(queue)
         }
     }
+}
+
+/// Groups in the order of their first samples.
+fn by_group(queue: Vec<SampleRecord>) -> Vec<Vec<SampleRecord>> {
+    let mut groups: Vec<Vec<SampleRecord>> = Vec::new();
+    for sample in queue {
+        match groups
+            .iter_mut()
+            .find(|group| group.first().is_some_and(|s| s.group == sample.group))
+        {
+            Some(group) => group.push(sample),
+            None => groups.push(vec![sample]),
+        }
+    }
+    groups
 }
 
 /// The samples of groups that have stopped growing.
@@ -221,6 +292,7 @@ mod tests {
     fn rules(lineage: &Lineage, estimator: Estimator) -> Rules<'_> {
         Rules {
             estimator,
+            component: None,
             batch: 2,
             max_staleness: 4,
             max_tokens: 64,
@@ -253,6 +325,7 @@ mod tests {
             &rules(&lineage, Estimator::Raw),
             &Baselines::new(0.5, 0.0),
         )
+        .unwrap()
         .unwrap();
         assert_eq!(ids(&batch), (vec![2, 4], vec![1, 3]));
         assert_eq!(batch.without_signal, 2);
@@ -268,7 +341,9 @@ mod tests {
             sample(4, -1.0),
         ];
         let before = Baselines::new(0.5, 0.0).after([("default", 0.0)]);
-        let batch = draw(queue, &rules(&lineage, Estimator::Baseline), &before).unwrap();
+        let batch = draw(queue, &rules(&lineage, Estimator::Baseline), &before)
+            .unwrap()
+            .unwrap();
         assert_eq!(ids(&batch), (vec![2, 3], vec![1]));
         let mean = batch.baselines.of("default");
         assert!((mean - 1.0 / 3.0).abs() < 1e-12, "{mean}");
@@ -295,6 +370,7 @@ mod tests {
             &rules(&lineage, Estimator::Raw),
             &Baselines::new(0.5, 0.0),
         )
+        .unwrap()
         .unwrap();
         assert!(batch.chosen.is_empty());
         let said: Vec<&str> = batch.dropped.iter().map(|(_, r)| r.as_str()).collect();
@@ -334,9 +410,12 @@ mod tests {
             grouped(8, 1.0, "alone", 7),
         ];
         let rules = rules(&lineage, Estimator::Group);
-        let batch = draw(queue.clone(), &rules, &Baselines::new(0.5, 0.0)).unwrap();
+        let batch = draw(queue.clone(), &rules, &Baselines::new(0.5, 0.0))
+            .unwrap()
+            .unwrap();
         assert_eq!(ids(&batch), (vec![2, 4], vec![6]));
         let young = vec![queue[0].clone(), queue[6].clone()];
-        assert!(draw(young, &rules, &Baselines::new(0.5, 0.0)).is_none());
+        let waiting = draw(young, &rules, &Baselines::new(0.5, 0.0)).unwrap();
+        assert!(waiting.is_none());
     }
 }

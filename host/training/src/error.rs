@@ -17,6 +17,9 @@ pub enum TrainingError {
     /// The journal could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A loss or advantage component cannot be used, or a call of it gave no result.
+    #[error("{0}")]
+    Component(String),
     /// The running means in the journal cannot be read.
     #[error(transparent)]
     Baselines(#[from] BaselineError),

@@ -2,10 +2,12 @@
 //!
 //! [`Training`] turns the journal's queued samples into adapters while the engine serves;
 //! [`pretrain`] makes a base model from a corpus. Both differentiate the same forward pass that
-//! serves. Nothing here knows a judge, a session or an HTTP request.
+//! serves. A component can take the place of the loss or of the advantage
+//! estimator. Nothing here knows a judge, a session or an HTTP request.
 
 mod batch;
 mod checkpoint;
+mod component;
 mod current;
 mod error;
 mod lineage;
@@ -25,6 +27,7 @@ pub mod measure;
 pub mod optimizer;
 pub mod pretrain;
 
+pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
 pub use options::{
     ImportanceKind, LossOptions, OptimizerOptions, OptionsError, ProofOptions, RatioFrom,

@@ -110,6 +110,7 @@ pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, Mea
         chosen: &chosen,
         active: 0,
         options: &load.options,
+        component: None,
         seed: load.options.seed,
         stop: &stop,
     };
@@ -175,6 +176,7 @@ fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
                     adapter_version: 0,
                 },
                 advantage: f64::from(reward),
+                token_advantages: None,
                 staleness: 0,
             }
         })

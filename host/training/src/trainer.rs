@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::batch::{Batch, Chosen, Rules, draw};
 use crate::checkpoint::{Checkpoints, Unfinished};
+use crate::component::Components;
 use crate::current::{BASELINES, Current, take_up};
 use crate::error::TrainingError;
 use crate::lineage::Lineage;
@@ -41,6 +42,7 @@ pub(crate) struct Trainer {
     engine: Engine,
     checkpoints: Checkpoints,
     options: TrainingOptions,
+    components: Components,
     current: Current,
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -85,6 +87,7 @@ impl Trainer {
         engine: Engine,
         data: PathBuf,
         options: TrainingOptions,
+        components: Components,
     ) -> Result<Self, TrainingError> {
         options.validate()?;
         let adapters = journal.adapters()?;
@@ -103,6 +106,7 @@ impl Trainer {
             engine,
             checkpoints,
             options,
+            components,
             current,
             stop: Arc::new(AtomicBool::new(false)),
         };
@@ -252,6 +256,10 @@ impl Trainer {
         let group_wait = i64::try_from(self.options.group_wait().as_millis()).unwrap_or(i64::MAX);
         let rules = Rules {
             estimator: self.options.estimator,
+            component: self
+                .components
+                .advantage()
+                .map(|one| (one, next_version(adapters))),
             batch: self.options.batch,
             max_staleness: self.options.max_staleness,
             max_tokens: match self.options.max_sample_tokens {
@@ -263,7 +271,9 @@ impl Trainer {
             lineage: &Lineage::of(adapters),
             settled_ms: now_ms.saturating_sub(group_wait),
         };
-        Ok(draw(queue, &rules, &self.current.baselines))
+        draw(queue, &rules, &self.current.baselines).map_err(|fault| {
+            TrainingError::Component(format!("the advantage component gave no result: {fault}"))
+        })
     }
 
     /// Updates, writes and proves. `Err` means that nothing can be recorded now.
@@ -280,7 +290,7 @@ impl Trainer {
                 batch.dropped.len()
             )));
         }
-        let version = adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1;
+        let version = next_version(adapters);
         let task = Task {
             model: self.engine.model(),
             adapter: &self.current.adapter,
@@ -288,12 +298,17 @@ impl Trainer {
             chosen: &batch.chosen,
             active: self.current.version,
             options: &self.options,
+            component: self.components.loss().map(|one| (one, version)),
             seed: self.options.seed ^ version.rotate_left(32),
             stop: &self.stop,
         };
         let updated = match update(&task) {
             Ok(updated) => updated,
             Err(Broken::Stopped) => return Err(TrainingError::Stopped),
+            // The samples are as good as before; they wait for a component that answers.
+            Err(broken @ Broken::Component(_)) => {
+                return Err(TrainingError::Component(broken.to_string()));
+            }
             Err(broken) => return Ok(Computed::Failed(broken.to_string())),
         };
         metrics.take(&updated.report);
@@ -379,7 +394,7 @@ impl Trainer {
             "digest": digest,
             "base_digest": model.digest(),
             "samples": batch.chosen.iter().map(|c| c.sample.id).collect::<Vec<SampleId>>(),
-            "components": components(&batch.chosen),
+            "components": components(&batch.chosen, &self.components),
             "configuration": self.options,
             "metrics": metrics,
             "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
@@ -485,12 +500,17 @@ enum Computed {
     Failed(String),
 }
 
-/// Digests of the components that had a hand in the samples.
-fn components(chosen: &[Chosen]) -> BTreeSet<String> {
-    chosen
+/// The version that the next adapter gets.
+fn next_version(adapters: &[AdapterRow]) -> u64 {
+    adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1
+}
+
+/// Digests of the components that had a hand in the samples or in the step.
+fn components(chosen: &[Chosen], own: &Components) -> BTreeSet<String> {
+    let judged = chosen
         .iter()
         .filter_map(|c| c.sample.provenance.get("components")?.as_array())
         .flatten()
-        .filter_map(|digest| digest.as_str().map(str::to_owned))
-        .collect()
+        .filter_map(|digest| digest.as_str().map(str::to_owned));
+    judged.chain(own.digests().map(str::to_owned)).collect()
 }

@@ -11,6 +11,7 @@ use clawhost_journal::{Journal, JournalError, StepOutcome, now_ms};
 use clawhost_policy::Engine;
 use tokio::sync::watch;
 
+use crate::component::Components;
 use crate::error::TrainingError;
 use crate::options::TrainingOptions;
 use crate::state::{TrainingSnapshot, TrainingState};
@@ -38,8 +39,9 @@ impl Training {
         engine: Engine,
         data: PathBuf,
         options: TrainingOptions,
+        components: Components,
     ) -> Result<Self, TrainingError> {
-        let trainer = Trainer::open(journal, engine, data, options)?;
+        let trainer = Trainer::open(journal, engine, data, options, components)?;
         let counts = trainer.journal().counts()?;
         let state = TrainingState::new(TrainingSnapshot {
             queued: trainer.journal().queued_count()?,

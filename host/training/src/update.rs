@@ -8,14 +8,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use clawhost_plugins::Fault;
 use clawhost_policy::{
     Adapter, ForwardError, Gradients, Model, Partials, Scored, Sequence, Trained,
 };
 
 use crate::batch::Chosen;
+use crate::component::{LossComponent, Member};
 use crate::loss::{Divergence, LossError, Mismatch, SequenceInputs, SequenceLoss};
 use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
-use crate::options::{RatioFrom, TrainingOptions};
+use crate::options::TrainingOptions;
 
 /// What an update starts from.
 pub(crate) struct Task<'a> {
@@ -26,6 +28,8 @@ pub(crate) struct Task<'a> {
     /// Version of the adapter that the update starts from.
     pub(crate) active: u64,
     pub(crate) options: &'a TrainingOptions,
+    /// Asked instead of the native loss, and the number of the step for it.
+    pub(crate) component: Option<(&'a LossComponent, u64)>,
     /// Decides the order of samples when there are several minibatches.
     pub(crate) seed: u64,
     /// Set when the server is going down.
@@ -75,6 +79,8 @@ pub(crate) enum Broken {
     Stopped,
     #[error("{what} is not finite")]
     NotFinite { what: &'static str },
+    #[error("the loss component gave no result: {0}")]
+    Component(#[from] Fault),
     #[error(transparent)]
     Forward(#[from] ForwardError),
     #[error(transparent)]
@@ -247,27 +253,25 @@ impl Run<'_> {
                 .task
                 .model
                 .forward_train(Trained::Lora(&self.adapter), &sequences)?;
-            let mut partials = Vec::with_capacity(pass.len());
-            for ((&member, scored), &coefficient) in pass
-                .iter()
-                .zip(forward.scored())
-                .zip(coefficients.get(done..).unwrap_or_default())
-            {
-                if keep_before && let Some(slot) = before.get_mut(member) {
-                    slot.clone_from(&scored.logprobs);
+            if keep_before {
+                for (&member, scored) in pass.iter().zip(forward.scored()) {
+                    if let Some(slot) = before.get_mut(member) {
+                        slot.clone_from(&scored.logprobs);
+                    }
                 }
-                let old = before.get(member).map_or(&[][..], Vec::as_slice);
-                let Some(chosen) = self.task.chosen.get(member) else {
-                    continue;
-                };
-                let reference = self.reference.get(member).map_or(&[][..], Vec::as_slice);
-                let loss = self.loss(chosen, scored, old, reference, coefficient)?;
-                totals.add(&loss);
-                partials.push(Partials {
-                    d_logprob: loss.d_logprob,
-                    d_entropy: loss.d_entropy,
-                });
             }
+            let coefficients = coefficients.get(done..).unwrap_or_default();
+            let losses = self.losses(&pass, forward.scored(), before, coefficients, &lengths)?;
+            let partials: Vec<Partials> = losses
+                .into_iter()
+                .map(|loss| {
+                    totals.add(&loss);
+                    Partials {
+                        d_logprob: loss.d_logprob,
+                        d_entropy: loss.d_entropy,
+                    }
+                })
+                .collect();
             done += pass.len();
             forward.backward(&partials, &mut self.gradients)?;
         }
@@ -298,29 +302,61 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn loss(
+    /// The losses of one pass, by the component or by the native objective.
+    fn losses(
         &self,
-        chosen: &Chosen,
-        scored: &Scored,
-        recomputed: &[f32],
-        reference: &[f32],
-        coefficient: f64,
-    ) -> Result<SequenceLoss<f32>, Broken> {
+        pass: &[usize],
+        scored: &[Scored],
+        before: &[Vec<f32>],
+        coefficients: &[f64],
+        lengths: &[usize],
+    ) -> Result<Vec<SequenceLoss<f32>>, Broken> {
+        let members: Vec<Member<'_>> = pass
+            .iter()
+            .zip(scored)
+            .filter_map(|(&member, scored)| {
+                let chosen = self.task.chosen.get(member)?;
+                let recomputed = before.get(member).map_or(&[][..], Vec::as_slice);
+                Some(Member {
+                    chosen,
+                    scored,
+                    recomputed,
+                    reference: self.reference.get(member).map_or(&[][..], Vec::as_slice),
+                })
+            })
+            .collect();
+        if let Some((component, step)) = self.task.component {
+            let old = self.task.options.loss.ratio;
+            return Ok(component.evaluate(
+                &members,
+                old,
+                lengths.iter().sum(),
+                lengths.len(),
+                step,
+            )?);
+        }
+        members
+            .iter()
+            .zip(coefficients)
+            .map(|(member, &coefficient)| self.loss(member, coefficient))
+            .collect()
+    }
+
+    fn loss(&self, member: &Member<'_>, coefficient: f64) -> Result<SequenceLoss<f32>, Broken> {
+        let Member {
+            chosen,
+            scored,
+            recomputed,
+            reference,
+        } = *member;
         let options = &self.task.options.loss;
         let recorded = &chosen.sample.full_logprobs;
-        let old = match options.ratio {
-            RatioFrom::Recorded => recorded.as_slice(),
-            RatioFrom::Recomputed => recomputed,
-        };
+        let old = member.old(options.ratio);
         let weights = options
             .importance()
             .map(|importance| importance.weights(recomputed, recorded))
             .unwrap_or_default();
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "losses are computed in f32, as the parameters are"
-        )]
-        let advantages = vec![chosen.advantage as f32; scored.logprobs.len()];
+        let advantages = chosen.per_token();
         let loss = options.objective().evaluate(
             &SequenceInputs {
                 logprobs: &scored.logprobs,

@@ -6,8 +6,11 @@
 mod external;
 mod models;
 mod network;
+mod state;
 
 pub use models::{ModelAlias, Which};
+pub use state::StateConfig;
 
 pub(crate) use models::Models;
 pub(crate) use network::Internet;
+pub(crate) use state::PluginState;

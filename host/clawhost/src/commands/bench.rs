@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
 use clawhost_journal::measure::append_turns;
 use clawhost_plugins::HostOptions;
-use clawhost_plugins::measure::{Effort, judge_calls};
+use clawhost_plugins::measure::{Effort, failing_calls, judge_calls};
 use clawhost_policy::measure::{ServeLoad, Spread, serve};
 use clawhost_policy::{Engine, EngineOptions, Model, ModelFiles};
 use clawhost_training::measure::{TrainLoad, lora_updates};
@@ -41,8 +41,10 @@ enum What {
     #[command(after_help = "Example:\n  clawhost bench train --json")]
     Train(Shared),
     /// Judge calls/s with a fresh instance each, beside a bare wasmtime loop
-    #[command(after_help = "Example:\n  clawhost bench plugins --json")]
-    Plugins(Shared),
+    #[command(
+        after_help = "Examples:\n  clawhost bench plugins --json\n  clawhost bench plugins --rounds 1 --failing 1000000"
+    )]
+    Plugins(PluginsArgs),
     /// Turns/s that the journal takes in
     #[command(after_help = "Example:\n  clawhost bench journal --json")]
     Journal(Shared),
@@ -62,6 +64,16 @@ struct Shared {
     json: bool,
 }
 
+/// Flags of `clawhost bench plugins`.
+#[derive(Debug, Clone, Args)]
+struct PluginsArgs {
+    #[command(flatten)]
+    shared: Shared,
+    /// Make this many calls that fail as well, and say what memory they leave behind
+    #[arg(long, value_name = "CALLS", default_value_t = 0)]
+    failing: usize,
+}
+
 /// Requests at once when serving is measured.
 const STREAMS: [usize; 3] = [1, 4, 16];
 
@@ -77,7 +89,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let (what, shared, figures) = match &args.what {
         What::Serve(shared) => ("serve", shared, serving(shared)?),
         What::Train(shared) => ("train", shared, training(shared)?),
-        What::Plugins(shared) => ("plugins", shared, plugins(shared)?),
+        What::Plugins(args) => ("plugins", &args.shared, plugins(args)?),
         What::Journal(shared) => ("journal", shared, journal(shared)?),
     };
     if shared.json {
@@ -217,13 +229,21 @@ fn training(shared: &Shared) -> Result<Vec<Figure>> {
     ])
 }
 
-fn plugins(shared: &Shared) -> Result<Vec<Figure>> {
+fn plugins(args: &PluginsArgs) -> Result<Vec<Figure>> {
     const NAME: &str = "judge-next-state";
     let component = clawhost_plugins::embedded(NAME).context("the embedded judge is missing")?;
     let options = HostOptions::default();
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let mut rounds = Vec::new();
-    for _ in 0..shared.rounds {
+    // First, before anything else has used memory.
+    let left_behind = match args.failing {
+        0 => None,
+        calls => {
+            let at_once = Effort::default().at_once;
+            Some(runtime.block_on(failing_calls(component, &options, calls, at_once))?)
+        }
+    };
+    for _ in 0..args.shared.rounds {
         let calls = judge_calls(component, &options, Effort::default());
         rounds.push(runtime.block_on(calls)?);
     }
@@ -265,5 +285,22 @@ fn plugins(shared: &Shared) -> Result<Vec<Figure>> {
         unit: "ms",
         spread: Spread::of(&loads),
     });
+    if let Some(found) = left_behind {
+        let looks = [
+            ("before", found.resident_before),
+            ("after", found.resident_after),
+        ];
+        for (when, resident) in looks {
+            let Some(bytes) = resident else { continue };
+            figures.push(Figure {
+                name: format!(
+                    "{NAME}: resident memory {when} {} failing calls",
+                    found.calls
+                ),
+                unit: "MB",
+                spread: Spread::of(&[bytes as f64 / 1e6]),
+            });
+        }
+    }
     Ok(figures)
 }

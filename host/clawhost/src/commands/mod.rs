@@ -7,5 +7,6 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod plugin;
 pub(crate) mod pretrain;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod status;

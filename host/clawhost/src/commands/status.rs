@@ -10,6 +10,8 @@ use clawhost_journal::Journal;
 use serde_json::{Value, json};
 
 use crate::output::{say, say_json};
+use crate::reloading::TOLD;
+use crate::usage::one_line;
 
 /// Arguments of `clawhost status`.
 #[derive(Debug, Args)]
@@ -28,14 +30,23 @@ pub(crate) struct StatusArgs {
 /// Steps shown.
 const STEPS: u32 = 10;
 
+/// The judges of the server that ran last, as it noted them.
+fn judges(journal: &Journal) -> Result<Vec<Value>> {
+    let told = journal.meta(TOLD)?;
+    Ok(told
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default())
+}
+
 /// Runs the command.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
     let counts = json!(journal.counts()?);
     let adapter = journal.active_adapter()?;
     let steps = journal.steps(STEPS)?;
+    let judges = judges(&journal)?;
     if args.json {
-        say_json(&json!({"counts": counts, "adapter": adapter, "steps": steps}))?;
+        say_json(&json!({"counts": counts, "adapter": adapter, "judges": judges, "steps": steps}))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -60,6 +71,15 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
             );
         }
         None => text.push_str("serving      the base model; nothing has been learned yet\n"),
+    }
+    for judge in &judges {
+        let word = |key: &str| judge.get(key).and_then(Value::as_str).unwrap_or_default();
+        let digest: String = word("digest").chars().take(12).collect();
+        let _ = writeln!(text, "{:<12} {}, digest {digest}…", "judge", word("name"));
+        if let Some(reason) = judge.pointer("/refused/reason").and_then(Value::as_str) {
+            let reason = one_line(reason);
+            let _ = writeln!(text, "{:<12} a newer build is refused: {reason}", "");
+        }
     }
     for step in steps.iter().rev() {
         let reason = step

@@ -55,21 +55,26 @@ impl GrantBook {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(failed(format!("cannot be read: {error}"))),
         };
-        let entries: BTreeMap<String, GrantedTo> = toml::from_str(&text).map_err(|error| {
-            failed(format!(
-                "is not a grants file ({}); mend it or remove it and grant again",
-                error.to_string().trim_end()
-            ))
-        })?;
-        if let Some(key) = entries.keys().find(|key| !is_digest(key)) {
-            return Err(failed(format!(
-                "{key:?} is not a sha256 in hex; mend it or remove it and grant again"
-            )));
-        }
         Ok(GrantBook {
             path: path.to_owned(),
-            entries,
+            entries: GrantBook::parse(&text).map_err(failed)?,
         })
+    }
+
+    /// The entries of a grants file.
+    pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, GrantedTo>, String> {
+        let entries: BTreeMap<String, GrantedTo> = toml::from_str(text).map_err(|error| {
+            format!(
+                "is not a grants file ({}); mend it or remove it and grant again",
+                error.to_string().trim_end()
+            )
+        })?;
+        match entries.keys().find(|key| !is_digest(key)) {
+            Some(key) => Err(format!(
+                "{key:?} is not a sha256 in hex; mend it or remove it and grant again"
+            )),
+            None => Ok(entries),
+        }
     }
 
     /// Where it is kept.

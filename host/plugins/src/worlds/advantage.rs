@@ -86,7 +86,7 @@ impl Plugin {
     }
 }
 
-fn checked(
+pub(crate) fn checked(
     answer: guest::Estimate,
     sequences: usize,
     tokens: usize,

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
@@ -19,7 +18,7 @@ use crate::conversation::Message;
 use crate::convert;
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Called, Plugin};
-use crate::invoke::{self, Stop, Work};
+use crate::invoke::{self, Admitted, Place, Stop, Work};
 use crate::kind::Kind;
 use crate::loaded::Loaded;
 use crate::receipt::Receipt;
@@ -101,7 +100,7 @@ struct Live {
     store: Store<CallState>,
     guest: Arc<guest::Guest>,
     session: ResourceAny,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl std::fmt::Debug for Episode {
@@ -126,8 +125,13 @@ impl Plugin {
         };
         let loaded = self.loaded();
         let receipt = invoke::blank_receipt(&loaded, &call);
+        let admitted = match invoke::admit(&loaded).await {
+            Ok(admitted) => admitted,
+            Err(fault) => return invoke::with_fault(receipt, fault),
+        };
         let started = start(
             Arc::clone(&loaded),
+            admitted,
             call.clone(),
             receipt.clone(),
             ready.clone(),
@@ -154,6 +158,7 @@ impl Plugin {
 
 async fn start(
     loaded: Arc<Loaded>,
+    admitted: Admitted,
     call: CallContext,
     mut receipt: Receipt,
     ready: Ready<guest::GuestIndices>,
@@ -161,7 +166,7 @@ async fn start(
     seed: u64,
 ) -> (Result<(Box<Live>, Observation), Fault>, Receipt) {
     let rules = call.limits.verdict;
-    let (mut store, place) = match invoke::open(&loaded, call, &mut receipt).await {
+    let (mut store, place) = match invoke::open(&loaded, admitted, call, &mut receipt).await {
         Ok(opened) => opened,
         Err(fault) => {
             receipt.outcome = crate::receipt::Outcome::of(&fault);
@@ -208,8 +213,11 @@ async fn start(
 }
 
 impl Episode {
-    /// Acts. After the end of the episode, or a fault, the answer is the fault `episode-over`.
+    /// Acts. After the grade, or a fault, the answer is the fault `episode-over`.
     pub async fn step(&mut self, action: &Message) -> Called<Transition> {
+        if self.graded {
+            return self.over();
+        }
         let action = convert::message_to_guest(action);
         let rules = self.call.limits.verdict;
         self.command(move |store, guest, session| {
@@ -226,10 +234,11 @@ impl Episode {
         .await
     }
 
-    /// Grades the episode; once, after its last step.
+    /// Grades the episode; once, after its last step. Only [`Episode::close`] reaches the environment
+    /// after it.
     pub async fn grade(&mut self) -> Called<EpisodeOutcome> {
         if std::mem::replace(&mut self.graded, true) {
-            self.live = None;
+            return self.over();
         }
         let rules = self.call.limits.verdict;
         self.command(move |store, guest, session| {
@@ -265,6 +274,12 @@ impl Episode {
         .await
     }
 
+    /// The answer of an episode that takes no such command any more.
+    fn over<T>(&self) -> Called<T> {
+        let receipt = invoke::blank_receipt(&self.loaded, &self.call);
+        invoke::with_fault(receipt, Fault::new(FaultKind::EpisodeOver))
+    }
+
     async fn command<T, F>(&mut self, work: F) -> Called<T>
     where
         T: Send + 'static,
@@ -272,10 +287,10 @@ impl Episode {
             + Send
             + 'static,
     {
-        let receipt = invoke::blank_receipt(&self.loaded, &self.call);
         let Some(mut live) = self.live.take() else {
-            return invoke::with_fault(receipt, Fault::new(FaultKind::EpisodeOver));
+            return self.over();
         };
+        let receipt = invoke::blank_receipt(&self.loaded, &self.call);
         let blank = receipt.clone();
         let run = async move {
             if let Err(error) = invoke::refuel(&mut live.store) {

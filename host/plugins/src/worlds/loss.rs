@@ -206,7 +206,7 @@ fn to_guest(batch: LossBatch) -> guest::Batch {
     }
 }
 
-fn checked(
+pub(crate) fn checked(
     answer: guest::Gradient,
     needs: Requirements,
     mask: &[u8],

@@ -4,6 +4,7 @@ use clawhost_journal::StepOutcome;
 use tokio::sync::watch;
 
 use super::workshop::{Workshop, options};
+use crate::component::Components;
 use crate::state::TrainingSnapshot;
 use crate::training::Training;
 
@@ -21,6 +22,7 @@ fn training(shop: &Workshop, options: crate::TrainingOptions) -> Training {
         shop.engine.clone(),
         shop.data(),
         options,
+        Components::default(),
     )
     .unwrap()
 }
@@ -63,6 +65,7 @@ async fn samples_that_come_while_it_runs_are_trained_and_published() {
         shop.engine.clone(),
         shop.data(),
         options(),
+        Components::default(),
     )
     .unwrap();
     assert_eq!(again.state().snapshot().steps, seen.steps);

@@ -5,6 +5,7 @@ use std::path::Path;
 use clawhost_journal::{SampleState, StepOutcome};
 
 use super::workshop::{Workshop, engine, options};
+use crate::component::Components;
 use crate::error::TrainingError;
 use crate::trainer::Trainer;
 
@@ -114,7 +115,13 @@ fn half_written_checkpoints_are_removed_and_other_files_left_alone() {
 }
 
 fn reopen(shop: &Workshop, seed: u64) -> Result<Trainer, TrainingError> {
-    Trainer::open(shop.journal.clone(), engine(seed), shop.data(), options())
+    Trainer::open(
+        shop.journal.clone(),
+        engine(seed),
+        shop.data(),
+        options(),
+        Components::default(),
+    )
 }
 
 fn flip_last_byte(path: &Path) {

@@ -13,6 +13,7 @@ use clawhost_policy::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::component::Components;
 use crate::options::TrainingOptions;
 use crate::trainer::Trainer;
 
@@ -76,6 +77,7 @@ impl Workshop {
             self.engine.clone(),
             self.data(),
             options.clone(),
+            Components::default(),
         )
         .unwrap()
     }

@@ -1,18 +1,22 @@
-//! `clawhost plugin`: look into components before they run.
+//! `clawhost plugin`: make, look into, try and permit components.
 
-use std::path::PathBuf;
+mod author;
+mod bench;
+mod grant;
+mod inspect;
+mod list;
+mod run;
+
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
-use clawhost_plugins::{HostOptions, PluginHost};
-
-use crate::output::{say, say_json};
-use crate::serve::read_plugin;
 
 /// Arguments of `clawhost plugin`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  clawhost plugin inspect judge.wasm")]
+#[command(
+    after_help = "Examples:\n  clawhost plugin new judge my-judge --lang python\n  clawhost plugin inspect judge.wasm\n  clawhost plugin grant judge.wasm model=judge"
+)]
 pub(crate) struct PluginArgs {
     #[command(subcommand)]
     command: PluginCommand,
@@ -20,52 +24,34 @@ pub(crate) struct PluginArgs {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
+    /// A folder with a plugin that works, in Rust, Python, JavaScript or C
+    New(author::NewArgs),
+    /// Make the component, with the language's own tools
+    Build(author::BuildArgs),
+    /// Run a component on the transcripts beside it
+    Test(author::TestArgs),
+    /// One call: what the component answers and what it cost
+    Run(run::RunArgs),
     /// Kind, version, imports, needs and digest of a component; runs nothing
-    #[command(after_help = "Example:\n  clawhost plugin inspect judge.wasm --json")]
-    Inspect {
-        /// The component
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-    },
+    Inspect(inspect::InspectArgs),
+    /// What calls cost on this machine: times, calls per second, memory
+    Bench(bench::BenchArgs),
+    /// Let exactly this build of a component reach a model, its state, an origin
+    Grant(grant::GrantArgs),
+    /// What has been granted to which build, and what ships with the program
+    List(list::ListArgs),
 }
 
 /// Runs the command.
 pub(crate) fn plugin(args: &PluginArgs) -> Result<ExitCode> {
     match &args.command {
-        PluginCommand::Inspect { file, json } => {
-            let bytes = read_plugin(file)?;
-            let found = PluginHost::new(HostOptions::default())?
-                .inspect(&bytes)
-                .with_context(|| format!("{} cannot be used", file.display()))?;
-            if *json {
-                say_json(&found)?;
-            } else {
-                let list = |items: &[String]| {
-                    if items.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        items.join(", ")
-                    }
-                };
-                say(&format!(
-                    "kind      {}\ncontract  clawhost:plugin@{}\nimports   {}\nexports   {}\nwasi      {}\nsize      {} bytes\nsha256    {}",
-                    found.kind,
-                    found.contract,
-                    list(&found.imports),
-                    list(&found.exports),
-                    if found.wasi {
-                        "linked, with nothing behind it"
-                    } else {
-                        "none"
-                    },
-                    found.bytes,
-                    found.digest,
-                ))?;
-            }
-        }
+        PluginCommand::New(args) => author::new(args),
+        PluginCommand::Build(args) => author::build(args),
+        PluginCommand::Test(args) => author::test(args),
+        PluginCommand::Run(args) => run::run(args),
+        PluginCommand::Inspect(args) => inspect::inspect(args),
+        PluginCommand::Bench(args) => bench::bench(args),
+        PluginCommand::Grant(args) => grant::grant(args),
+        PluginCommand::List(args) => list::list(args),
     }
-    Ok(ExitCode::SUCCESS)
 }

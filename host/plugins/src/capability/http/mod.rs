@@ -5,7 +5,7 @@
 //! are answers like any other: nobody follows them.
 
 mod address;
-mod policy;
+pub(crate) mod policy;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -180,7 +180,10 @@ async fn exchange(
         headers: answer
             .headers
             .into_iter()
-            .map(|(name, value)| (name, clean(&value, &admitted.secrets)))
+            .map(|(name, value)| {
+                let secrets = &admitted.secrets;
+                (clean(&name, secrets), clean(&value, secrets))
+            })
             .collect(),
         body: policy::redact(answer.body, &admitted.secrets),
     })

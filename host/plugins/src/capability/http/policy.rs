@@ -10,7 +10,9 @@ use crate::grants::{Grants, Origin, is_secret_name};
 /// Methods that a plugin may use.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers that belong to the connection, which is the host's.
-const HOSTS_OWN: [&str; 11] = [
+const HOSTS_OWN: [&str; 12] = [
+    // The host reads the answer for secrets, so it must come as it is.
+    "accept-encoding",
     "host",
     "content-length",
     "transfer-encoding",
@@ -88,6 +90,12 @@ pub(crate) fn admit(
         let value = fill(grants, &mut admitted, value, &reveal)?;
         bytes += name.len() + value.len();
         admitted.headers.push((name.to_ascii_lowercase(), value));
+    }
+    let asks_for_a_part = |(name, _): &(String, String)| name == "range" || name == "if-range";
+    if !admitted.secrets.is_empty() && admitted.headers.iter().any(asks_for_a_part) {
+        return Err(
+            "an exchange with a secret takes the whole answer: leave out Range and If-Range".into(),
+        );
     }
     if bytes > MAX_HEADER_BYTES {
         return Err(format!(
@@ -184,7 +192,10 @@ fn fill(
 /// Puts `{{secret:NAME}}` where an answer repeats a secret, so that no echo tells it.
 pub(crate) fn redact(bytes: Vec<u8>, secrets: &[(String, String)]) -> Vec<u8> {
     let mut bytes = bytes;
-    for (name, secret) in secrets {
+    // The longest first: a secret that begins another must not leave the other's end standing.
+    let mut longest_first: Vec<_> = secrets.iter().collect();
+    longest_first.sort_by_key(|(_, secret)| std::cmp::Reverse(secret.len()));
+    for (name, secret) in longest_first {
         let needle = secret.as_bytes();
         if needle.is_empty() || !contains(&bytes, needle) {
             continue;
@@ -325,6 +336,12 @@ mod tests {
         }
         let echo = redact(b"you sent s3cret, s3cret".to_vec(), &sent.secrets);
         assert_eq!(echo, b"you sent {{secret:KEY}}, {{secret:KEY}}");
+        let nested = [("A", "s3"), ("KEY", "s3cret")].map(|(n, s)| (n.to_owned(), s.to_owned()));
+        assert_eq!(redact(b"s3cret".to_vec(), &nested), b"{{secret:KEY}}");
+        // A part of an answer, or a compressed one, could hide it.
+        assert!(ask("https://api.example", &[auth, ("Range", "bytes=0-3")]).is_err());
+        assert!(ask("https://api.example", &[("Range", "bytes=0-3")]).is_ok());
+        assert!(ask("https://api.example", &[("Accept-Encoding", "gzip")]).is_err());
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! `clawhost plugin grant`: write down what one build of a component may reach.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use clawhost_journal::now_ms;
+use clawhost_plugins::{Capability, GrantBook, GrantedTo, Grants, HostOptions, PluginHost};
+use serde_json::json;
+
+use crate::output::{say, say_json};
+use crate::serve::{plugin_name, read_plugin};
+
+/// Arguments of `clawhost plugin grant`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  clawhost plugin grant judge.wasm model=judge\n  \
+    clawhost plugin grant judge.wasm http=https://api.example secret=KEY:EXAMPLE_KEY@https://api.example\n  \
+    clawhost plugin grant judge.wasm --revoke\n\n\
+    A grant belongs to the sha256 of the file: another build has none until it is granted anew. A server\n\
+    reads the file when it loads the plugin."
+)]
+pub(crate) struct GrantArgs {
+    /// The component
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What it may reach: model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN; none
+    /// shows what it asks for and has
+    #[arg(value_name = "GRANT")]
+    wanted: Vec<String>,
+    /// Give this build what the build granted before it had
+    #[arg(long, conflicts_with = "revoke")]
+    as_before: bool,
+    /// Take everything back
+    #[arg(long, conflicts_with = "wanted")]
+    revoke: bool,
+    /// Data directory of the server, where `grants.toml` is kept
+    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
+    data: PathBuf,
+    /// The grants file, where it is not in the data directory
+    #[arg(long, value_name = "FILE")]
+    grants: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
+    let bytes = read_plugin(&args.file)?;
+    let found = PluginHost::new(HostOptions::default())?
+        .inspect(&bytes)
+        .with_context(|| format!("{} cannot be used", args.file.display()))?;
+    let name = plugin_name(&args.file);
+    let path = match &args.grants {
+        Some(path) => path.clone(),
+        None => args.data.join("grants.toml"),
+    };
+    let mut book = GrantBook::open(&path)?;
+    let had = book.grants(&found.digest);
+    let before = book
+        .predecessor(&name, &found.digest)
+        .map(|(digest, entry)| (digest.to_owned(), entry.grants.clone()));
+    if args.revoke {
+        let any = book.revoke(&found.digest)?;
+        ensure!(any, "nothing was granted to sha256 {}", found.digest);
+    } else if args.as_before || !args.wanted.is_empty() {
+        let mut grants = had.clone();
+        if args.as_before {
+            let Some((_, entry)) = &before else {
+                bail!("no other build of {name} has been granted anything; name the grants");
+            };
+            for argument in entry.beyond(&Grants::default()) {
+                grants.add(&argument).map_err(anyhow::Error::msg)?;
+            }
+        }
+        for argument in &args.wanted {
+            grants.add(argument).map_err(anyhow::Error::msg)?;
+        }
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        book.write(
+            &found.digest,
+            GrantedTo {
+                plugin: name.clone(),
+                at_ms: now_ms(),
+                grants,
+            },
+        )?;
+    }
+    let has = book.grants(&found.digest);
+    let lacks: Vec<String> = found
+        .capabilities
+        .iter()
+        .filter(|capability| !capability.is_harmless() && !has.allow.contains(capability))
+        .map(Capability::to_string)
+        .collect();
+    let none = Grants::default();
+    let earlier = before.as_ref().map_or(&none, |(_, grants)| grants);
+    if args.json {
+        say_json(&json!({
+            "plugin": name,
+            "sha256": found.digest,
+            "grants": has.beyond(&none),
+            "lacks": lacks,
+            "more_than_before": has.beyond(earlier),
+            "less_than_before": earlier.beyond(&has),
+            "before": before.as_ref().map(|(digest, _)| digest),
+            "file": path,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let words = |items: &[String]| {
+        if items.is_empty() {
+            "nothing".to_owned()
+        } else {
+            items.join("  ")
+        }
+    };
+    let mut text = format!(
+        "plugin    {name}\nsha256    {}\ngranted   {}\nlacks     {}\n",
+        found.digest,
+        words(&has.beyond(&none)),
+        words(&lacks),
+    );
+    if let Some((digest, grants)) = &before {
+        text.push_str(&format!("\nagainst the build granted before ({digest})\n"));
+        for argument in has.beyond(grants) {
+            text.push_str(&format!("  + {argument}\n"));
+        }
+        for argument in grants.beyond(&has) {
+            text.push_str(&format!("  - {argument}\n"));
+        }
+    }
+    text.push_str(&format!("\nin {}\n", path.display()));
+    say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

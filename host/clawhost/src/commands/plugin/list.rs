@@ -1,0 +1,71 @@
+//! `clawhost plugin list`: what ships with the program and what has been granted.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use clawhost_plugins::{EMBEDDED, GrantBook, Grants, digest};
+use serde_json::{Value, json};
+
+use crate::output::{say, say_json};
+
+/// Arguments of `clawhost plugin list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  clawhost plugin list --json")]
+pub(crate) struct ListArgs {
+    /// Data directory of the server, where `grants.toml` is kept
+    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
+    data: PathBuf,
+    /// The grants file, where it is not in the data directory
+    #[arg(long, value_name = "FILE")]
+    grants: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
+    let path = match &args.grants {
+        Some(path) => path.clone(),
+        None => args.data.join("grants.toml"),
+    };
+    let book = GrantBook::open(&path)?;
+    let granted = |grants: &Grants| grants.beyond(&Grants::default());
+    if args.json {
+        let embedded: Vec<Value> = EMBEDDED
+            .iter()
+            .map(|(name, bytes)| json!({"name": name, "sha256": digest(bytes), "bytes": bytes.len()}))
+            .collect();
+        let grants: Vec<Value> = book
+            .entries()
+            .map(|(digest, entry)| {
+                json!({"plugin": entry.plugin, "sha256": digest, "at_ms": entry.at_ms,
+                    "grants": granted(&entry.grants)})
+            })
+            .collect();
+        say_json(&json!({"embedded": embedded, "grants": grants, "file": path}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::from("in this program\n");
+    for (name, bytes) in EMBEDDED {
+        text.push_str(&format!("  {name:<22} {}\n", digest(bytes)));
+    }
+    text.push_str(&format!("\ngranted in {}\n", path.display()));
+    let mut any = false;
+    for (digest, entry) in book.entries() {
+        any = true;
+        text.push_str(&format!(
+            "  {:<22} {digest}\n  {:<22} {}\n",
+            entry.plugin,
+            "",
+            granted(&entry.grants).join("  ")
+        ));
+    }
+    if !any {
+        text.push_str("  nothing\n");
+    }
+    say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

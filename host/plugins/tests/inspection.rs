@@ -1,0 +1,37 @@
+//! Promise: inspection says what a component is and wants, without running it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod common;
+
+use clawhost_plugins::{Grants, Kind, Profile, embedded};
+use common::host;
+
+#[test]
+fn inspection_says_what_a_component_is() {
+    let host = host();
+    let inspection = host.inspect(embedded("judge-next-state").unwrap()).unwrap();
+    assert_eq!(inspection.kind, Kind::Judge);
+    assert_eq!(inspection.contract, "0.1.0");
+    assert!(!inspection.wasi);
+    assert!(
+        inspection.capabilities.iter().all(|c| c.is_harmless()),
+        "{inspection:?}"
+    );
+    let judge = embedded("judge-minimal").unwrap();
+    let plugin = host
+        .load("minimal", judge, &Grants::default(), Profile::default())
+        .unwrap();
+    assert!(
+        plugin
+            .imports()
+            .contains(&"clawhost:plugin/types@0.1.0".to_owned())
+    );
+    assert_eq!(plugin.digest(), clawhost_plugins::digest(judge));
+    assert_eq!(embedded("no-such-judge"), None);
+}

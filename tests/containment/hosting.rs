@@ -1,0 +1,131 @@
+//! Hosts to run fixtures in, and what every case ends with: the host still serves.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use clawhost_plugins::{
+    CallContext, Called, Episode, EpisodeTask, Grants, HostOptions, Judged, Limits, Message,
+    Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn,
+};
+
+use super::guest::Guest;
+
+/// A host with few places, so that many hosts fit into one test process.
+pub(crate) fn host() -> PluginHost {
+    PluginHost::new(options()).unwrap()
+}
+
+pub(crate) fn options() -> HostOptions {
+    HostOptions {
+        threads: 2,
+        instances: 8,
+        ..HostOptions::default()
+    }
+}
+
+/// Loads it for the fast engine, where ticks of time are the limit.
+pub(crate) fn fast(host: &PluginHost, guest: &Guest) -> Plugin {
+    let none = Grants::default();
+    host.load("fixture", &guest.wasm(), &none, Profile::Fast)
+        .unwrap()
+}
+
+/// Loads it for the deterministic engine, where fuel is.
+pub(crate) fn steady(host: &PluginHost, guest: &Guest) -> Plugin {
+    granted(host, "fixture", guest, &[])
+}
+
+/// Loads it with these grants, written as for `clawhost plugin grant`.
+pub(crate) fn granted(host: &PluginHost, name: &str, guest: &Guest, arguments: &[&str]) -> Plugin {
+    let grants = grants(arguments);
+    host.load(name, &guest.wasm(), &grants, Profile::Deterministic)
+        .unwrap()
+}
+
+pub(crate) fn grants(arguments: &[&str]) -> Grants {
+    let mut grants = Grants::default();
+    for argument in arguments {
+        grants.add(argument).unwrap();
+    }
+    grants
+}
+
+/// Why these bytes are not loaded.
+pub(crate) fn refusal(host: &PluginHost, bytes: &[u8], arguments: &[&str]) -> PluginError {
+    host.load("fixture", bytes, &grants(arguments), Profile::default())
+        .unwrap_err()
+}
+
+pub(crate) fn call(limits: Limits) -> CallContext {
+    CallContext {
+        run_id: "run".into(),
+        sample_id: "sample".into(),
+        attempt: 0,
+        seed: 7,
+        settings: BTreeMap::new(),
+        limits,
+    }
+}
+
+/// Limits under which a loop ends soon.
+pub(crate) fn ticks(cpu_ticks: u64) -> Limits {
+    Limits {
+        cpu_ticks,
+        ..Limits::default()
+    }
+}
+
+pub(crate) fn trajectory(next: &str) -> Trajectory {
+    let mut trajectory = Trajectory::new("session", "group");
+    trajectory.turns.push(Turn {
+        index: 0,
+        prompt: vec![Message::text(Role::User, "What is 12 - 5?")],
+        response: Message::text(Role::Assistant, "**7**"),
+        next_state: vec![Message::text(Role::User, next)],
+        truncated: false,
+    });
+    trajectory
+}
+
+pub(crate) async fn judge(plugin: &Plugin, limits: Limits) -> Judged {
+    plugin
+        .score_turn(call(limits), &trajectory("thanks"), 0)
+        .await
+}
+
+pub(crate) fn task() -> EpisodeTask {
+    EpisodeTask {
+        id: "t".into(),
+        instruction: "Guess.".into(),
+        payload: "{}".into(),
+    }
+}
+
+/// An episode of a world that starts.
+pub(crate) async fn episode(world: &Plugin, limits: Limits) -> Episode {
+    let started = world.start_episode(call(limits), task(), 1).await;
+    started.outcome.unwrap().0
+}
+
+/// What the policy does in an episode.
+pub(crate) fn action() -> Message {
+    Message::text(Role::Assistant, "go")
+}
+
+/// The short name of the fault.
+pub(crate) fn fault<T: std::fmt::Debug>(called: &Called<T>) -> &'static str {
+    match &called.outcome {
+        Ok(result) => panic!("no fault but {result:?}"),
+        Err(fault) => fault.kind.name(),
+    }
+}
+
+/// A good judge answers.
+pub(crate) async fn still_serves(host: &PluginHost) {
+    static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| Guest::reward("0.25").wasm());
+    let good = host
+        .load("good", &GOOD, &Grants::default(), Profile::default())
+        .unwrap();
+    let judged = judge(&good, Limits::default()).await;
+    assert_eq!(judged.outcome.map(|verdict| verdict.reward), Ok(0.25));
+}

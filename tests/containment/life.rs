@@ -1,0 +1,276 @@
+//! Cases 27 and 28: what happens around calls: other builds, very many failures, and the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clawhost_plugins::{
+    Answer, Grants, HostOptions, Limits, Message, ModelClient, ModelError, ModelRequest,
+    ModelResponse, Plugin, PluginError, PluginHost, Profile,
+};
+use clawhost_tests::{Client, Command, PATIENCE, Talk};
+use tempfile::TempDir;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+
+use super::guest::{Guest, store, verdict};
+use super::hosting::{
+    call, fast, fault, granted, grants, host, judge, options, steady, still_serves, ticks,
+    trajectory,
+};
+use super::time::LOOP;
+
+/// A model that answers when it is let.
+struct Gate {
+    asked: Notify,
+    open: Semaphore,
+}
+
+/// The model's side of it.
+struct Gated(Arc<Gate>);
+
+impl ModelClient for Gated {
+    fn complete(&self, _: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
+        let gate = Arc::clone(&self.0);
+        Box::pin(async move {
+            gate.asked.notify_one();
+            let _passed = gate.open.acquire().await;
+            Ok(ModelResponse {
+                choices: Vec::new(),
+                prompt_tokens: 1,
+                completion_tokens: 1,
+            })
+        })
+    }
+
+    fn score(&self, _: String, _: Vec<Message>, _: String) -> Answer<Result<Vec<f32>, ModelError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+#[tokio::test]
+async fn case_27_a_call_ends_on_the_build_that_it_began_with() {
+    let gate = Arc::new(Gate {
+        asked: Notify::new(),
+        open: Semaphore::new(0),
+    });
+    let host = PluginHost::new(HostOptions {
+        model: Some(Arc::new(Gated(Arc::clone(&gate)))),
+        ..options()
+    })
+    .unwrap();
+    let ask = format!(
+        "{} (call $complete (i32.const 1024) (i32.const 1536))",
+        store(1024 + 24, 1)
+    );
+    let slow = Guest::judge(&verdict("0.5", &ask)).with_model();
+    let old = granted(&host, "mine", &slow, &["model"]);
+    let in_flight = tokio::spawn({
+        let old = old.clone();
+        async move { judge(&old, Limits::default()).await }
+    });
+    gate.asked.notified().await;
+
+    // A build that is no component, and one that wants more, are refused; nothing has changed by it.
+    let broken = &slow.wasm()[..100];
+    let load = |bytes: &[u8], grants: &Grants| host.load("mine", bytes, grants, Profile::default());
+    assert!(load(broken, &grants(&["model"])).is_err());
+    let greedy = Guest::reward("1").with_state().wasm();
+    assert!(matches!(
+        load(&greedy, &Grants::default()),
+        Err(PluginError::NotGranted { .. })
+    ));
+    let new = load(&Guest::reward("-0.5").wasm(), &Grants::default()).unwrap();
+    drop(old);
+    assert_eq!(
+        judge(&new, Limits::default()).await.outcome.unwrap().reward,
+        -0.5
+    );
+
+    gate.open.add_permits(1);
+    let judged = in_flight.await.unwrap();
+    assert_eq!(judged.outcome.unwrap().reward, 0.5);
+    assert_ne!(judged.receipt.digest, new.digest());
+    still_serves(&host).await;
+}
+
+/// One test for the whole case: first in a process of its own, because memory is counted by process.
+#[tokio::test]
+async fn case_28_failures_by_the_thousand_leave_nothing_behind() {
+    if std::env::var_os(ALONE).is_some() {
+        return resident_memory_stays().await;
+    }
+    let test = "life::case_28_failures_by_the_thousand_leave_nothing_behind";
+    let alone = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    assert!(
+        alone.status.success(),
+        "{}",
+        String::from_utf8_lossy(&alone.stderr)
+    );
+
+    a_thousand_loops_leave_room_for_a_good_judge().await;
+    a_call_that_nobody_waits_for_frees_its_place().await;
+    a_signal_ends_a_server_whose_judge_never_will().await;
+}
+
+/// Says to a child that it is the process of its own.
+const ALONE: &str = "CLAWHOST_CONTAINMENT_ALONE";
+const WARM_UP: usize = 4_000;
+/// The full million is `clawhost_plugins::measure::failing_calls`.
+const FAILING_CALLS: usize = 20_000;
+
+async fn resident_memory_stays() {
+    let host = host();
+    let bodies = [
+        "(unreachable)".to_owned(),
+        verdict("nan", ""),
+        format!("{LOOP} (i32.const 0)"),
+        "(drop (memory.grow (i32.const 60000))) (i32.const 0)".to_owned(),
+        "(i32.const -4)".to_owned(),
+    ];
+    let failing: Vec<Plugin> = bodies
+        .iter()
+        .map(|body| steady(&host, &Guest::judge(body)))
+        .collect();
+    let failing = Arc::new(failing);
+    let fail = async |calls: usize| {
+        let left = Arc::new(AtomicUsize::new(calls));
+        let mut drivers = JoinSet::new();
+        for _ in 0..8 {
+            let (failing, left) = (Arc::clone(&failing), Arc::clone(&left));
+            drivers.spawn(async move {
+                let next =
+                    || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+                while let Ok(number) = next() {
+                    let limits = Limits {
+                        fuel: 10_000,
+                        ..Limits::default()
+                    };
+                    let judged = judge(&failing[number % failing.len()], limits).await;
+                    assert!(judged.outcome.is_err());
+                }
+            });
+        }
+        while let Some(driver) = drivers.join_next().await {
+            driver.unwrap();
+        }
+    };
+    fail(WARM_UP).await;
+    let before = clawhost_plugins::measure::resident_bytes();
+    fail(FAILING_CALLS).await;
+    let after = clawhost_plugins::measure::resident_bytes();
+    // Where the system does not tell, there is nothing to compare.
+    if let (Some(before), Some(after)) = (before, after) {
+        let change = after as f64 / before as f64;
+        assert!(
+            (0.95..=1.05).contains(&change),
+            "{before} bytes before, {after} after"
+        );
+    }
+    still_serves(&host).await;
+}
+
+async fn a_thousand_loops_leave_room_for_a_good_judge() {
+    const LOOPS: usize = 1_000;
+    let host = host();
+    let endless = steady(&host, &Guest::judge(&format!("{LOOP} (i32.const 0)")));
+    let good = steady(&host, &Guest::reward("1"));
+    let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut loops = JoinSet::new();
+    for _ in 0..LOOPS {
+        let (endless, begun, ended) = (endless.clone(), Arc::clone(&begun), Arc::clone(&ended));
+        loops.spawn(async move {
+            begun.fetch_add(1, Ordering::SeqCst);
+            let limits = Limits {
+                fuel: 1_000_000,
+                ..Limits::default()
+            };
+            let judged = judge(&endless, limits).await;
+            ended.fetch_add(1, Ordering::SeqCst);
+            fault(&judged)
+        });
+    }
+    while begun.load(Ordering::SeqCst) < LOOPS {
+        tokio::task::yield_now().await;
+    }
+    // It stands behind a thousand others, and does not wait for them.
+    let judged = judge(&good, Limits::default()).await;
+    let ended = ended.load(Ordering::SeqCst);
+    assert_eq!(judged.outcome.unwrap().reward, 1.0);
+    assert!(
+        ended < LOOPS / 2,
+        "{ended} loops ended before the good judge was heard"
+    );
+    while let Some(name) = loops.join_next().await {
+        assert_eq!(name.unwrap(), "cpu");
+    }
+    still_serves(&host).await;
+}
+
+async fn a_call_that_nobody_waits_for_frees_its_place() {
+    let host = PluginHost::new(HostOptions {
+        instances: 1,
+        ..options()
+    })
+    .unwrap();
+    let endless = fast(&host, &Guest::judge(&format!("{LOOP} (i32.const 0)")));
+    let seen = trajectory("thanks");
+    let mut waiting = Box::pin(endless.score_turn(call(ticks(1_000_000)), &seen, 0));
+    // Polled once, so that it runs, and forgotten.
+    let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
+    drop(waiting);
+    let good = fast(&host, &Guest::reward("1"));
+    assert_eq!(
+        judge(&good, Limits::default())
+            .await
+            .outcome
+            .unwrap()
+            .reward,
+        1.0
+    );
+}
+
+async fn a_signal_ends_a_server_whose_judge_never_will() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let endless = Guest::judge(&format!("{LOOP} (i32.const 0)")).wasm();
+    std::fs::write(path("endless.wasm"), endless).unwrap();
+    // An hour and more, by every limit.
+    let limits =
+        "[judging.limits]\ncpu_ticks = 1000000\nwall_ms = 10000000\nfuel = 9000000000000000\n";
+    std::fs::write(path("clawhost.toml"), limits).unwrap();
+    let (config, plugin, data) = (path("clawhost.toml"), path("endless.wasm"), path("data"));
+    let serving = Command::new(&[
+        "run",
+        "--port",
+        "0",
+        "--no-train",
+        "--config",
+        &config,
+        "--plugin",
+        &plugin,
+        "--data",
+        &data,
+    ])
+    .serve();
+    let mut server = serving.expect("the server comes up");
+
+    let client = Client::new(&server.url);
+    let mut talk = Talk::new(&client);
+    talk.say("Hello!").await;
+    talk.say("And?").await;
+    let judging = async {
+        while client.get("/healthz").await.ok()["judging"]["running"] != 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, judging)
+        .await
+        .expect("the turn is being judged");
+    assert_eq!(server.stop().await, Some(0));
+}

@@ -1,0 +1,369 @@
+//! Cases 19 to 23 and 29: files that are no plugin, want more than they were granted, or are not what
+//! they were when it was granted.
+
+use clawhost_plugins::{
+    Capability, FaultKind, GrantBook, GrantedTo, HostOptions, Kind, Limits, PluginError,
+    PluginHost, Profile, digest,
+};
+
+use super::guest::{Guest, HTTP, MODEL, STATE, verdict};
+use super::hosting::{
+    call, grants, host, judge, options, refusal, steady, still_serves, trajectory,
+};
+
+/// A component that is only this, as text.
+fn component(text: &str) -> Vec<u8> {
+    wat::parse_str(format!("(component {text})")).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn importing(name: &str) -> Vec<u8> {
+    component(&format!("(import \"{name}\" (instance))"))
+}
+
+/// Asks for what it may not have, and must be refused for that.
+fn wanting(interface: &str) -> Guest {
+    match interface {
+        STATE => Guest::reward("0").with_state(),
+        MODEL => Guest::reward("0").with_model(),
+        _ => Guest::reward("0").calling(HTTP, "send", SEND),
+    }
+}
+
+const SEND: &str = "$send (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)";
+
+/// A world that drives machines.
+fn sandboxed() -> Guest {
+    Guest::environment(&[]).calling(
+        "clawhost:plugin/sandbox@0.1.0",
+        "restore",
+        "$restore (param i32 i32 i32)",
+    )
+}
+
+/// There are no sandbox files yet (see case 29), so the tricks are played on the files of WASI: there
+/// are none either, and nothing to walk up from.
+#[tokio::test]
+async fn case_19_there_is_no_file_to_play_path_tricks_on() {
+    let host = host();
+    // Half the number of directories plus a quarter.
+    let count = verdict(
+        "0",
+        "(call $directories (i32.const 1024))
+         (f32.store (i32.const 4) (f32.add (f32.const 0.25)
+           (f32.mul (f32.const 0.5) (f32.convert_i32_u (i32.load (i32.const 1028))))))",
+    );
+    let judged = judge(
+        &steady(&host, &Guest::judge(&count).with_directories()),
+        Limits::default(),
+    )
+    .await;
+    assert_eq!(judged.outcome.unwrap().reward, 0.25);
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_20_what_was_not_granted_is_refused_with_the_command_that_grants_it() {
+    let host = host();
+    let wanted = wanting(HTTP).wasm();
+    let error = refusal(&host, &wanted, &[]);
+    let told = error.to_string();
+    assert!(matches!(error, PluginError::NotGranted { .. }), "{told}");
+    assert!(told.contains(&digest(&wanted)), "{told}");
+    assert!(
+        told.ends_with("clawhost plugin grant fixture http=https://HOST"),
+        "{told}"
+    );
+    // Other grants do not help.
+    assert!(matches!(
+        refusal(&host, &wanted, &["state", "model"]),
+        PluginError::NotGranted { .. }
+    ));
+
+    // Granted, this host says that it has none of it.
+    for (interface, argument, missing) in [
+        (HTTP, "http=https://api.example", Capability::Http),
+        (MODEL, "model", Capability::Model),
+        (STATE, "state", Capability::State),
+    ] {
+        let error = refusal(&host, &wanting(interface).wasm(), &[argument]);
+        assert!(
+            matches!(error, PluginError::NotAvailable { capability, .. } if capability == missing),
+            "{error}"
+        );
+    }
+
+    // What a world does not include, nobody can grant.
+    let loss = Guest::loss("(i32.const 0)")
+        .calling(HTTP, "send", SEND)
+        .wasm();
+    let outside = PluginError::OutsideWorld {
+        capability: Capability::Http,
+        world: "loss-plugin",
+    };
+    assert_eq!(
+        refusal(&host, &loss, &["http=https://api.example"]),
+        outside
+    );
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_21_other_kinds_versions_and_shapes_are_named() {
+    let host = host();
+    for name in [
+        "wasi:http/outgoing-handler@0.2.0",
+        "clawhost:plugin/teleport@0.1.0",
+    ] {
+        let error = refusal(&host, &importing(name), &[]);
+        assert_eq!(error, PluginError::UnknownImport { name: name.into() });
+    }
+    let newer = "clawhost:plugin/log@0.2.0";
+    let error = refusal(&host, &importing(newer), &[]);
+    assert_eq!(error, PluginError::OtherVersion { name: newer.into() });
+    // Such a name may hold anything; it is shown without its tricks.
+    let error = refusal(
+        &host,
+        &component("(import \"url=<\\1b[31m\\nhi>\" (func))"),
+        &[],
+    );
+    assert!(!error.to_string().contains(['\x1b', '\n']), "{error:?}");
+    let doubled =
+        "(core module (func) (export \"\\1b[31m\" (func 0)) (export \"\\1b[31m\" (func 0)))";
+    let error = refusal(&host, &component(doubled), &[]);
+    assert!(matches!(error, PluginError::Invalid(_)), "{error}");
+    assert!(!error.to_string().contains(['\x1b', '\n']), "{error:?}");
+
+    let exporting = |names: &[&str]| {
+        let exports: Vec<String> = names
+            .iter()
+            .map(|name| format!("(export \"{name}\" (instance $i))"))
+            .collect();
+        component(&format!("(instance $i) {}", exports.concat()))
+    };
+    let judge_02 = "clawhost:plugin/judge@0.2.0";
+    assert_eq!(
+        refusal(&host, &exporting(&[judge_02]), &[]),
+        PluginError::OtherVersion {
+            name: judge_02.into()
+        }
+    );
+    let strange = "acme:tools/judge@0.1.0";
+    assert_eq!(
+        refusal(&host, &exporting(&[strange]), &[]),
+        PluginError::NoKind {
+            exports: strange.into()
+        }
+    );
+    let both = ["clawhost:plugin/judge@0.1.0", "clawhost:plugin/loss@0.1.0"];
+    assert_eq!(
+        refusal(&host, &exporting(&both), &[]),
+        PluginError::TwoKinds {
+            first: Kind::Judge,
+            second: Kind::Loss
+        }
+    );
+    // The right name without its function, and with a function of another shape.
+    let shapeless = refusal(&host, &exporting(&["clawhost:plugin/judge@0.1.0"]), &[]);
+    assert!(matches!(shapeless, PluginError::Mismatch(_)), "{shapeless}");
+    let reshaped = component(
+        "(core module $m (func (export \"f\") (result i32) (i32.const 1)))
+         (core instance $c (instantiate $m))
+         (func $f (result u32) (canon lift (core func $c \"f\")))
+         (instance $i (export \"score-turn\" (func $f)))
+         (export \"clawhost:plugin/judge@0.1.0\" (instance $i))",
+    );
+    let reshaped = refusal(&host, &reshaped, &[]);
+    assert!(matches!(reshaped, PluginError::Mismatch(_)), "{reshaped}");
+
+    // A sound plugin of one kind, called as another.
+    let loss = steady(&host, &Guest::loss("(i32.const 0)"));
+    let called = loss
+        .score_turn(call(Limits::default()), &trajectory("x"), 0)
+        .await;
+    let wrong = FaultKind::WrongKind {
+        wanted: Kind::Judge,
+        is: Kind::Loss,
+    };
+    assert_eq!(called.outcome.unwrap_err().kind, wrong);
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_22_bytes_that_are_no_component_are_told_apart() {
+    let host = host();
+    let load = |bytes: &[u8]| refusal(&host, bytes, &[]);
+    let core = wat::parse_str("(module (func (export \"score\")))").unwrap();
+    assert_eq!(load(&core), PluginError::CoreModule);
+    assert!(matches!(load(b"#!/bin/sh\n"), PluginError::NotWasm { .. }));
+    assert!(matches!(load(b""), PluginError::NotWasm { .. }));
+    assert!(matches!(
+        load(b"\x7fELF\x02\x01\x01\x00________"),
+        PluginError::Precompiled
+    ));
+
+    let good = Guest::reward("0").wasm();
+    for cut in [9, 40, good.len() / 2, good.len() - 1] {
+        let error = load(&good[..cut]);
+        assert!(
+            matches!(
+                error,
+                PluginError::Damaged { .. } | PluginError::Invalid(_) | PluginError::NoKind { .. }
+            ),
+            "cut at {cut}: {error}"
+        );
+    }
+    let mut noise = good.clone();
+    for (i, byte) in noise.iter_mut().enumerate().skip(8) {
+        *byte = byte.wrapping_mul(31).wrapping_add(i.to_le_bytes()[0]);
+    }
+    let error = load(&noise);
+    assert!(
+        matches!(error, PluginError::Damaged { .. } | PluginError::Invalid(_)),
+        "{error}"
+    );
+
+    let many = component(&format!("(core module {})", "(func)".repeat(300_000)));
+    assert!(matches!(
+        load(&many),
+        PluginError::TooMany {
+            what: "functions",
+            count: 300_000,
+            ..
+        }
+    ));
+    let mut nested = String::new();
+    for _ in 0..20 {
+        nested = format!("(component {nested})");
+    }
+    assert!(matches!(
+        load(&component(&nested)),
+        PluginError::TooMany { .. }
+    ));
+    // A type within a type within a type, and each twice as wide as the last.
+    let types = |count: u32, step: fn(u32) -> String| {
+        let steps: Vec<String> = (0..count)
+            .map(|i| format!("(type $t{} {})", i + 1, step(i)))
+            .collect();
+        component(&format!(
+            "(type $t0 (list u8)) {} (import \"f\" (func (param \"x\" $t{count})))",
+            steps.concat()
+        ))
+    };
+    let deep = types(20_000, |i| format!("(list $t{i})"));
+    let wide = types(60, |i| format!("(tuple $t{i} $t{i})"));
+    for bytes in [deep, wide] {
+        let error = load(&bytes);
+        assert!(
+            matches!(
+                error,
+                PluginError::Invalid(_) | PluginError::UnknownImport { .. }
+            ),
+            "{error}"
+        );
+    }
+    // Blocks within blocks are only code.
+    let blocks = format!("{} {}", "block ".repeat(50_000), "end ".repeat(50_000));
+    let maze = Guest::reward("0.5").with(&format!("(func {blocks})"));
+    assert_eq!(
+        judge(&steady(&host, &maze), Limits::default())
+            .await
+            .outcome
+            .unwrap()
+            .reward,
+        0.5
+    );
+
+    let small = PluginHost::new(HostOptions {
+        max_component_bytes: 100,
+        ..options()
+    })
+    .unwrap();
+    let too_large = PluginError::TooLarge {
+        size: good.len(),
+        limit: 100,
+    };
+    assert_eq!(refusal(&small, &good, &[]), too_large);
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
+    let host = PluginHost::new(HostOptions {
+        state: Some(std::sync::Arc::new(super::identity::Keys::default())),
+        ..options()
+    })
+    .unwrap();
+    let build = |reward: &str| Guest::reward(reward).with_state();
+    let (first, second) = (build("0.5").wasm(), build("0.75").wasm());
+    let dir = tempfile::tempdir().unwrap();
+    let mut book = GrantBook::open(&dir.path().join("grants.toml")).unwrap();
+    let entry = GrantedTo {
+        plugin: "keeper".into(),
+        at_ms: 1,
+        grants: grants(&["state"]),
+    };
+    book.write(&digest(&first), entry).unwrap();
+
+    let book = GrantBook::open(book.path()).unwrap();
+    let load = |bytes: &[u8]| {
+        host.load(
+            "keeper",
+            bytes,
+            &book.grants(&digest(bytes)),
+            Profile::default(),
+        )
+    };
+    let kept = load(&first).unwrap();
+    let error = load(&second).unwrap_err();
+    assert!(
+        matches!(&error, PluginError::NotGranted { digest: of, .. } if *of == digest(&second)),
+        "{error}"
+    );
+    // The first one, and what it was granted, are shown and go on.
+    let (before, _) = book.predecessor("keeper", &digest(&second)).unwrap();
+    assert_eq!(before, digest(&first));
+    assert_eq!(
+        judge(&kept, Limits::default())
+            .await
+            .outcome
+            .unwrap()
+            .reward,
+        0.5
+    );
+    still_serves(&host).await;
+}
+
+/// The sandbox that would run such commands is not built yet. Until it is, there is nothing that forks,
+/// ignores signals or fills a disk: whoever imports `sandbox` is refused, granted or not.
+#[tokio::test]
+async fn case_29_who_wants_a_sandbox_is_refused_because_there_is_none() {
+    let host = host();
+    let world = sandboxed().wasm();
+    assert!(matches!(
+        refusal(&host, &world, &[]),
+        PluginError::NotGranted { .. }
+    ));
+    let none = refusal(&host, &world, &["sandbox"]);
+    assert!(
+        matches!(
+            none,
+            PluginError::NotAvailable {
+                capability: Capability::Sandbox,
+                ..
+            }
+        ),
+        "{none}"
+    );
+    let outside = PluginError::OutsideWorld {
+        capability: Capability::Sandbox,
+        world: "judge-plugin",
+    };
+    let mut judge = Guest::reward("0");
+    judge = judge.calling(
+        "clawhost:plugin/sandbox@0.1.0",
+        "restore",
+        "$restore (param i32 i32 i32)",
+    );
+    assert_eq!(refusal(&host, &judge.wasm(), &["sandbox"]), outside);
+    still_serves(&host).await;
+}

@@ -1,0 +1,30 @@
+//! Promise: thirty hostile components, none of which hurts the host. Each ends with its typed fault, or
+//! is refused with a reason, and the host serves on.
+//!
+//! One test a case, `case_01_…` to `case_30_…`, in the order of the list in the design. A file holds the
+//! cases of one idea; `guest` builds components from core WebAssembly, `hosting` runs them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
+
+mod guest;
+mod handles;
+mod hosting;
+mod identity;
+mod life;
+mod loading;
+mod memory;
+mod network;
+mod output;
+mod results;
+mod time;
+mod wasi;
+
+/// The body of the children that `life` starts.
+#[test]
+fn clawhost_process() {
+    clawhost_tests::become_clawhost();
+}

@@ -1,0 +1,126 @@
+//! Cases 4 to 7: components that take more than there is.
+
+use clawhost_plugins::{FaultKind, Limits, PluginError};
+
+use super::guest::Guest;
+use super::hosting::{fault, host, judge, refusal, steady, still_serves};
+
+fn mebibytes(count: usize) -> Limits {
+    Limits {
+        memory_bytes: count << 20,
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
+    let host = host();
+    for step in ["16", "65535"] {
+        let bomb = format!(
+            "(loop $grow (drop (memory.grow (i32.const {step}))) (br $grow)) (i32.const 0)"
+        );
+        let judged = judge(&steady(&host, &Guest::judge(&bomb)), mebibytes(8)).await;
+        let kind = judged.outcome.unwrap_err().kind;
+        assert!(
+            matches!(kind, FaultKind::Memory { wanted, limit } if limit == 8 << 20 && wanted > limit),
+            "{kind}"
+        );
+        assert!(judged.receipt.peak_memory_bytes <= 8 << 20);
+    }
+    // 5 MiB and 5 MiB are within the limit one by one, not together.
+    let two = Guest::reward("0").memory("(memory (export \"memory\") 80) (memory 80)");
+    assert_eq!(
+        fault(&judge(&steady(&host, &two), mebibytes(8)).await),
+        "memory"
+    );
+    let many = Guest::reward("0").memory(&format!(
+        "(memory (export \"memory\") 1) {}",
+        "(memory 1)".repeat(40)
+    ));
+    assert!(matches!(
+        refusal(&host, &many.wasm(), &[]),
+        PluginError::Invalid(_)
+    ));
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_05_what_can_never_start_is_refused_at_load() {
+    let host = host();
+    let hungry = [
+        Guest::reward("0").memory("(memory (export \"memory\") 8192)"),
+        Guest::reward("0").memory("(memory (export \"memory\") 65536)"),
+        Guest::reward("0").with("(table 100000000 funcref)"),
+    ];
+    for guest in hungry {
+        let error = refusal(&host, &guest.wasm(), &[]);
+        assert!(
+            matches!(
+                error,
+                PluginError::TooHungry { .. } | PluginError::Invalid(_)
+            ),
+            "{error}"
+        );
+    }
+    // More than the call gets, less than the engine can give.
+    let large = Guest::reward("0").memory("(memory (export \"memory\") 2048)");
+    assert_eq!(
+        fault(&judge(&steady(&host, &large), Limits::default()).await),
+        "memory"
+    );
+    let beyond = Guest::reward("0").with("(data (i32.const 65530) \"far beyond the only page\")");
+    assert_eq!(
+        fault(&judge(&steady(&host, &beyond), Limits::default()).await),
+        "trap"
+    );
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_06_tables_are_capped() {
+    let host = host();
+    let bomb = Guest::judge(
+        "(loop $grow (drop (table.grow $t (ref.null func) (i32.const 512))) (br $grow)) (i32.const 0)",
+    )
+    .with("(table $t 1 funcref)");
+    let limits = Limits {
+        table_elements: 2_000,
+        ..Limits::default()
+    };
+    assert_eq!(
+        fault(&judge(&steady(&host, &bomb), limits.clone()).await),
+        "table"
+    );
+    let two = Guest::reward("0").with("(table 1500 funcref) (table 1500 funcref)");
+    assert_eq!(fault(&judge(&steady(&host, &two), limits).await), "table");
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_07_deep_recursion_is_a_stack_fault_also_across_the_host() {
+    let host = host();
+    let ask = "(call $setting (i32.const 512) (i32.const 1) (i32.const 1024))";
+    let deep = |before: &str| {
+        format!(
+            "(func $deep (param i64) (result i64) {before}
+               (i64.add (i64.const 1) (call $deep (i64.add (local.get 0) (i64.const 1)))))"
+        )
+    };
+    let dive = "(drop (call $deep (i64.const 0))) (i32.const 0)";
+    let recursions = [
+        Guest::judge(dive).with(&deep("")),
+        // Every level has been in the host, and the last of them calls it with the stack nearly full.
+        Guest::judge(dive).with_settings().with(&deep(ask)),
+        // The host is below: it asks the guest for memory.
+        Guest::reward("0").with(&deep("")).realloc(dive),
+    ];
+    let limits = Limits {
+        host_calls: 1_000_000,
+        ..Limits::default()
+    };
+    for guest in &recursions {
+        let judged = judge(&steady(&host, guest), limits.clone()).await;
+        assert_eq!(fault(&judged), "stack", "{:?}", judged.outcome);
+    }
+    still_serves(&host).await;
+}

@@ -1,0 +1,111 @@
+//! Cases 1 to 3: components that never come back.
+
+use clawhost_plugins::{FaultKind, Limits, Outcome};
+
+use super::guest::{Guest, verdict};
+use super::hosting::{episode, fast, fault, host, judge, steady, still_serves, ticks};
+
+pub(crate) const LOOP: &str = "(loop $for-ever (br $for-ever))";
+
+#[tokio::test]
+async fn case_01_an_endless_loop_ends_at_its_budget_wherever_it_is() {
+    let host = host();
+    let answer = "(i32.const 0)";
+    let judged = judge(
+        &fast(&host, &Guest::judge(&format!("{LOOP} {answer}"))),
+        ticks(5),
+    )
+    .await;
+    assert_eq!(fault(&judged), "cpu");
+    assert_eq!(judged.receipt.ticks, 5);
+    assert_eq!(judged.receipt.outcome, Outcome::Fault("cpu"));
+
+    let elsewhere = [
+        Guest::reward("0").with(&format!("(func $spin {LOOP}) (start $spin)")),
+        Guest::reward("0").realloc(&format!("{LOOP} {answer}")),
+        Guest::reward("0").afterwards(LOOP),
+    ];
+    for guest in &elsewhere {
+        assert_eq!(fault(&judge(&fast(&host, guest), ticks(3)).await), "cpu");
+        // Fuel ends it at the same instruction every time.
+        let limits = Limits {
+            fuel: 1_000_000,
+            cpu_ticks: 100_000,
+            ..Limits::default()
+        };
+        for _ in 0..2 {
+            let judged = judge(&steady(&host, guest), limits.clone()).await;
+            let kind = &judged.outcome.as_ref().unwrap_err().kind;
+            assert!(
+                matches!(
+                    kind,
+                    FaultKind::Cpu {
+                        limit: 1_000_000,
+                        setting: "fuel",
+                        ..
+                    }
+                ),
+                "{kind}"
+            );
+            assert_eq!(judged.receipt.fuel, Some(1_000_000));
+        }
+    }
+
+    let world = fast(&host, &Guest::environment(&[("[dtor]", LOOP)]));
+    let episode = episode(&world, ticks(3)).await;
+    assert_eq!(fault(&episode.close().await), "cpu");
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_02_a_loop_of_cheap_host_calls_ends_at_their_number() {
+    let host = host();
+    let ask = "(call $setting (i32.const 512) (i32.const 1) (i32.const 1024))";
+    let storm =
+        Guest::judge(&format!("(loop $again {ask} (br $again)) (i32.const 0)")).with_settings();
+    let limits = Limits {
+        host_calls: 50,
+        ..Limits::default()
+    };
+    let judged = judge(&steady(&host, &storm), limits).await;
+    let spent = FaultKind::Budget {
+        what: "host_calls",
+        used: 51,
+        limit: 50,
+    };
+    assert_eq!(judged.outcome.unwrap_err().kind, spent);
+    assert_eq!(judged.receipt.host_calls, 51);
+
+    // WASI is not counted call by call; the time that it takes is the guest's.
+    let clock =
+        Guest::judge("(loop $again (drop (call $now)) (br $again)) (i32.const 0)").with_clock();
+    assert_eq!(fault(&judge(&fast(&host, &clock), ticks(3)).await), "cpu");
+    still_serves(&host).await;
+}
+
+#[tokio::test]
+async fn case_03_a_sleep_for_ever_ends_with_the_wall_time() {
+    let host = host();
+    let limits = Limits {
+        wall_ms: 30,
+        cpu_ticks: 1_000_000,
+        ..Limits::default()
+    };
+    let over = FaultKind::Wall { limit_ms: 30 };
+    let asleep =
+        Guest::judge("(call $block (call $sleep (i64.const -1))) (i32.const 0)").with_clock();
+    let awake = Guest::judge(&format!("{LOOP} (i32.const 0)"));
+    for plugin in [
+        fast(&host, &asleep),
+        steady(&host, &asleep),
+        fast(&host, &awake),
+    ] {
+        let judged = judge(&plugin, limits.clone()).await;
+        assert_eq!(judged.outcome.unwrap_err().kind, over);
+    }
+    // A short sleep is none of our business.
+    let nap = verdict("1", "(call $block (call $sleep (i64.const 1000)))");
+    let judged = judge(&fast(&host, &Guest::judge(&nap).with_clock()), limits).await;
+    assert_eq!(judged.outcome.unwrap().reward, 1.0);
+    still_serves(&host).await;
+}

@@ -1,0 +1,201 @@
+//! An author's tools: their JSON has the documented shape, and what a component may not reach is refused with the
+//! command that grants it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may fail by panicking"
+)]
+
+use std::path::{Path, PathBuf};
+
+use clawhost_plugins::embedded;
+use clawhost_tests::{Command, Ended, become_clawhost};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+#[test]
+fn clawhost_process() {
+    become_clawhost();
+}
+
+fn clawhost(arguments: &[&str]) -> Ended {
+    Command::new(arguments).run()
+}
+
+fn path(file: &Path) -> &str {
+    file.to_str().unwrap()
+}
+
+/// The JSON that a command prints as its last line.
+fn printed(arguments: &[&str]) -> Value {
+    let ended = clawhost(arguments);
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
+    serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
+}
+
+fn judge(dir: &TempDir) -> PathBuf {
+    let file = dir.path().join("judge.wasm");
+    std::fs::write(&file, embedded("judge-minimal").unwrap()).unwrap();
+    file
+}
+
+/// Checks the part of JSON Schema that the schemas use.
+fn fits(schema: &Value, value: &Value, place: &str) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        other => panic!("{place}: the schema says {other}"),
+    };
+    assert!(
+        allowed.contains(&kind) || (kind == "integer" && allowed.contains(&"number")),
+        "{place} is {kind}, the schema says {allowed:?}"
+    );
+    if let Some(choices) = schema["enum"].as_array() {
+        assert!(choices.contains(value), "{place} is {value}");
+    }
+    if let (Some(object), Some(properties)) = (value.as_object(), schema["properties"].as_object())
+    {
+        for key in schema["required"].as_array().into_iter().flatten() {
+            assert!(
+                object.contains_key(key.as_str().unwrap()),
+                "{place} lacks {key}"
+            );
+        }
+        for (key, value) in object {
+            let property = properties
+                .get(key)
+                .unwrap_or_else(|| panic!("{place}.{key} is not in the schema"));
+            fits(property, value, &format!("{place}.{key}"));
+        }
+    }
+}
+
+fn schema(name: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../host/clawhost/schemas")
+        .join(format!("plugin-{name}.json"));
+    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+#[test]
+fn what_the_tools_print_fits_the_schemas() {
+    let dir = TempDir::new().unwrap();
+    let file = judge(&dir);
+    let inspected = printed(&["plugin", "inspect", path(&file), "--json"]);
+    fits(&schema("inspect"), &inspected, "inspect");
+    assert_eq!(inspected["kind"], "judge");
+
+    let turn = dir.path().join("turn.json");
+    let text = json!({
+        "prompt": [{"role": "user", "content": "hi"}],
+        "reply": {"role": "assistant", "content": "one two three"},
+        "next_state": [{"role": "user", "content": "thanks"}],
+    });
+    std::fs::write(&turn, text.to_string()).unwrap();
+    let run = printed(&[
+        "plugin",
+        "run",
+        path(&file),
+        "--turn",
+        path(&turn),
+        "--json",
+    ]);
+    fits(&schema("run"), &run, "run");
+    assert_eq!(run["verdict"]["rationale"], "3 words");
+
+    let ended = clawhost(&[
+        "plugin",
+        "bench",
+        path(&file),
+        "--calls",
+        "20",
+        "--concurrency",
+        "1",
+        "--concurrency",
+        "4",
+        "--json",
+    ]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines: Vec<Value> = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        fits(&schema("bench"), line, "bench");
+        assert_eq!((&line["calls"], &line["failed"]), (&json!(20), &json!(0)));
+    }
+}
+
+#[test]
+fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("asks.wasm");
+    let artefacts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/artifacts");
+    std::fs::copy(artefacts.join("judge-model.wasm"), &file).unwrap();
+    let turn = dir.path().join("turn.json");
+    let text = json!({"reply": {"role": "assistant", "content": "7"},
+        "next_state": [{"role": "user", "content": "thanks"}]});
+    std::fs::write(&turn, text.to_string()).unwrap();
+    let data = dir.path().join("data");
+    let run = [
+        "plugin",
+        "run",
+        path(&file),
+        "--turn",
+        path(&turn),
+        "--data",
+        path(&data),
+        "--json",
+    ];
+
+    let refused = clawhost(&run);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("clawhost plugin grant asks model"),
+        "{}",
+        refused.stderr
+    );
+
+    let grant = [
+        "plugin",
+        "grant",
+        path(&file),
+        "model=judge",
+        "--data",
+        path(&data),
+        "--json",
+    ];
+    let granted = printed(&grant);
+    assert_eq!(granted["lacks"], json!([]));
+    let answered = printed(&run);
+    fits(&schema("run"), &answered, "run");
+    assert_eq!(answered["receipt"]["model_calls"], 1);
+
+    // Another build of the same name has nothing, and is shown what the first one had.
+    std::fs::copy(artefacts.join("judge-llm.wasm"), &file).unwrap();
+    assert_eq!(clawhost(&run).code, Some(1));
+    let seen = printed(&[
+        "plugin",
+        "grant",
+        path(&file),
+        "--data",
+        path(&data),
+        "--json",
+    ]);
+    assert_eq!(seen["grants"], json!([]));
+    assert_eq!(seen["less_than_before"], json!(["model", "model=judge"]));
+    let listed = printed(&["plugin", "list", "--data", path(&data), "--json"]);
+    assert_eq!(listed["grants"].as_array().unwrap().len(), 1);
+}
