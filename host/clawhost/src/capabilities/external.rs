@@ -86,34 +86,36 @@ impl External {
 
 fn body(model: &str, request: &ModelRequest) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(Message::to_openai).collect();
-    let mut body = json!({
-        "model": model,
-        "messages": messages,
-        "n": request.n,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "max_tokens": request.max_tokens,
-    });
+    let mut fields = serde_json::Map::new();
+    let mut set = |key: &str, value: Value| fields.insert(key.to_owned(), value);
+    set("model", model.into());
+    set("messages", messages.into());
+    set("n", request.n.into());
+    set("temperature", json!(request.temperature));
+    set("top_p", json!(request.top_p));
+    set("max_tokens", request.max_tokens.into());
     if !request.stop.is_empty() {
-        body["stop"] = json!(request.stop);
+        set("stop", json!(request.stop));
     }
     if let Some(seed) = request.seed {
         // The field is a signed number at most endpoints.
-        body["seed"] = json!(seed >> 1);
+        set("seed", (seed >> 1).into());
     }
     if !request.tools.is_empty() {
-        body["tools"] = request
+        let tools = request
             .tools
             .iter()
-            .map(clawhost_plugins::ToolSpec::to_openai)
-            .collect();
+            .map(clawhost_plugins::ToolSpec::to_openai);
+        set("tools", tools.collect());
     }
     if let Some(schema) = &request.schema {
         let schema: Value = serde_json::from_str(schema).unwrap_or(Value::Null);
-        body["response_format"] =
-            json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
+        set(
+            "response_format",
+            json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}),
+        );
     }
-    body
+    Value::Object(fields)
 }
 
 fn read(value: &Value) -> Option<ModelResponse> {
