@@ -258,7 +258,7 @@ async fn a_signal_ends_a_server_whose_judge_never_will() {
         &data,
     ])
     .serve();
-    let mut server = serving.expect("the server comes up");
+    let mut server = serving.unwrap_or_else(|| panic!("the server does not come up"));
 
     let client = Client::new(&server.url);
     let mut talk = Talk::new(&client);
@@ -271,6 +271,6 @@ async fn a_signal_ends_a_server_whose_judge_never_will() {
     };
     tokio::time::timeout(PATIENCE, judging)
         .await
-        .expect("the turn is being judged");
+        .unwrap_or_else(|_| panic!("the turn is not being judged"));
     assert_eq!(server.stop().await, Some(0));
 }

@@ -34,11 +34,7 @@ async fn case_08_lists_that_are_too_long_or_nowhere_are_refused() {
         ),
         ("a list of 2 GiB", votes(0, 178_956_970), "bad-output"),
         ("10^7 votes", votes(0, 10_000_000), "bad-output"),
-        (
-            "an address of all ones",
-            votes(u32::MAX & !3, 1),
-            "bad-output",
-        ),
+        ("an address of all ones", votes(!3, 1), "bad-output"),
         ("more votes than allowed", votes(1024, 1001), "bad-output"),
         (
             "a string beyond the memory",
