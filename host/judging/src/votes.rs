@@ -148,9 +148,10 @@ mod tests {
 
     #[test]
     fn judges_combine_by_the_declared_rule() {
+        type Row<'a> = (&'a [Option<f32>], [Option<f32>; 4]);
         const N: Option<f32> = None;
         // What the judges give; then majority, first, mean and all.
-        let rows: [(&[Option<f32>], [Option<f32>; 4]); 9] = [
+        let rows: [Row<'_>; 9] = [
             (&[], [N, N, N, N]),
             (&[N, N], [N, N, N, N]),
             (&[N, Some(1.0)], [Some(1.0); 4]),

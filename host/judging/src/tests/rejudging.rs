@@ -21,9 +21,12 @@ async fn again(desk: &Desk, judge: Arc<StandIn>, turn: TurnId) -> Rejudged {
     told.unwrap()
 }
 
+/// The texts after the reply, call by call.
+type Shown = Arc<Mutex<Vec<Vec<String>>>>;
+
 /// A judge that remembers what it was shown after the reply.
-fn watching() -> (Arc<StandIn>, Arc<Mutex<Vec<Vec<String>>>>) {
-    let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
+fn watching() -> (Arc<StandIn>, Shown) {
+    let shown = Shown::default();
     let remembers = shown.clone();
     let judge = StandIn::new(move |_, trajectory| {
         let last = trajectory.turns.last().unwrap();
