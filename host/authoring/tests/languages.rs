@@ -4,7 +4,12 @@
 //! Needs the tools of all languages, so it runs only when `CLAWHOST_AUTHOR_TOOLS` is `1`; then a
 //! missing tool is a failure. `.ci/author-tools` installs them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +102,6 @@ async fn works(language: Language, kind: Kind) {
 
 fn built(host: &PluginHost, dir: &Path, language: Language, kind: Kind) -> Plugin {
     let built = build(dir).unwrap_or_else(|e| panic!("{kind} in {language}: {e}"));
-    println!("{kind} in {language}: {} bytes", built.bytes);
     let plugin = load(host, &built);
     assert_eq!(plugin.kind(), kind);
     plugin
