@@ -92,6 +92,30 @@ impl Journal {
         } else {
             TurnState::Failed
         };
+        self.cut(turn, reason, state, partial)
+    }
+
+    /// Records that nobody waited for a turn any longer (`aborted`), however far it had come: that
+    /// is no failure, even before the first token. Skipped by judging for ever.
+    ///
+    /// # Errors
+    /// As [`Journal::complete`].
+    pub fn abort(
+        &self,
+        turn: TurnId,
+        reason: &str,
+        partial: Option<&Completion>,
+    ) -> Result<(), JournalError> {
+        self.cut(turn, reason, TurnState::Aborted, partial)
+    }
+
+    fn cut(
+        &self,
+        turn: TurnId,
+        reason: &str,
+        state: TurnState,
+        partial: Option<&Completion>,
+    ) -> Result<(), JournalError> {
         self.write(|tx| {
             leave_generating(tx, turn, state, Some(reason))?;
             match partial {

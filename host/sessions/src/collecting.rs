@@ -92,7 +92,7 @@ impl Sessions {
         Ok(self.journal.complete(turn, &completion(reply))?)
     }
 
-    /// Records a reply that was cut off or came to nothing, with what there was of it. It never trains, but a client
+    /// Records a reply that nobody waits for any longer, with what there was of it. It never trains, but a client
     /// that kept the fragment is still recognised by it.
     ///
     /// # Errors
@@ -103,10 +103,21 @@ impl Sessions {
         reason: &str,
         partial: Option<Reply>,
     ) -> Result<(), SessionError> {
-        let partial = partial.map(|reply| Completion {
-            finish: Finish::Aborted,
-            ..completion(reply)
-        });
+        let partial = partial.map(cut);
+        Ok(self.journal.abort(turn, reason, partial.as_ref())?)
+    }
+
+    /// Records a reply that broke off by a fault of ours, with what there was of it. Like [`Sessions::abort`] else.
+    ///
+    /// # Errors
+    /// As [`Sessions::complete`].
+    pub fn fail(
+        &self,
+        turn: TurnId,
+        reason: &str,
+        partial: Option<Reply>,
+    ) -> Result<(), SessionError> {
+        let partial = partial.map(cut);
         Ok(self.journal.fail(turn, reason, partial.as_ref())?)
     }
 
@@ -121,6 +132,14 @@ impl Sessions {
             }
             ended => Ok(ended?),
         }
+    }
+}
+
+/// A reply that ended before its end.
+fn cut(reply: Reply) -> Completion {
+    Completion {
+        finish: Finish::Aborted,
+        ..completion(reply)
     }
 }
 

@@ -55,6 +55,15 @@ pub(super) enum Progress {
     Ended(Vec<Delta>),
 }
 
+/// How a choice ends before its reply does.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// Nobody reads it any longer.
+    Aborted,
+    /// The engine broke down.
+    Failed,
+}
+
 /// One choice being generated.
 pub(super) struct Choice {
     shared: Arc<Shared>,
@@ -268,7 +277,7 @@ impl Choice {
             let _ = self
                 .shared
                 .sessions
-                .abort(self.turn, "the reply could not be recorded", None);
+                .fail(self.turn, "the reply could not be recorded", None);
             self.shared.metrics.reply("unrecorded");
             return Err(recorded::session_refusal(&error));
         }
@@ -279,7 +288,7 @@ impl Choice {
     }
 
     fn fail(&mut self, reason: &str) -> ApiError {
-        self.close(reason, "failed");
+        self.close(reason, End::Failed);
         tracing::error!(turn = %self.turn, reason, "a generation failed");
         ApiError::internal(
             "generation_failed",
@@ -287,15 +296,20 @@ impl Choice {
         )
     }
 
-    /// Records what there is as aborted.
-    fn close(&mut self, reason: &str, word: &'static str) {
+    /// Records what there is.
+    fn close(&mut self, reason: &str, end: End) {
         self.closed = true;
         self.generation = None;
         let pieces = self.parser.finish();
         self.write(pieces);
         let partial = (!self.token_ids.is_empty()).then(|| self.reply(Finish::Aborted));
-        if let Err(error) = self.shared.sessions.abort(self.turn, reason, partial) {
-            tracing::error!(turn = %self.turn, %error, "an aborted turn could not be recorded");
+        let sessions = &self.shared.sessions;
+        let (recorded, word) = match end {
+            End::Aborted => (sessions.abort(self.turn, reason, partial), "aborted"),
+            End::Failed => (sessions.fail(self.turn, reason, partial), "failed"),
+        };
+        if let Err(error) = recorded {
+            tracing::error!(turn = %self.turn, %error, "the end of a turn could not be recorded");
         }
         self.shared.metrics.reply(word);
         self.shared.metrics.completion_tokens(self.token_ids.len());
@@ -322,7 +336,7 @@ impl Drop for Choice {
             None if self.shared.stopping() => "server stopped",
             None => "client disconnected",
         };
-        self.close(reason, "aborted");
+        self.close(reason, End::Aborted);
     }
 }
 
