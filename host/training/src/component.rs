@@ -15,8 +15,9 @@ use tokio::runtime::Handle;
 use crate::advantage::Relative;
 use crate::batch::Chosen;
 use crate::error::TrainingError;
-use crate::loss::{Divergence, SequenceLoss};
+use crate::loss::SequenceLoss;
 use crate::options::RatioFrom;
+use crate::update::drift;
 
 /// The components that training asks instead of its own formulas.
 #[derive(Debug, Clone, Default)]
@@ -230,21 +231,13 @@ impl LossComponent {
                     d_entropy: d_entropy.by_ref().take(length).collect(),
                     tokens: length,
                     clipped: 0,
-                    divergence: k3(&member.scored.logprobs, member.reference),
-                    drift: k3(&member.scored.logprobs, member.old(ratio)),
+                    divergence: drift(member.reference, &member.scored.logprobs),
+                    drift: drift(&member.scored.logprobs, member.old(ratio)),
                     entropy: member.scored.entropies.iter().map(|e| f64::from(*e)).sum(),
                 }
             })
             .collect())
     }
-}
-
-/// The k3 estimate of the divergence from `then`, summed over the tokens.
-fn k3(now: &[f32], then: &[f32]) -> f64 {
-    now.iter()
-        .zip(then)
-        .map(|(now, then)| f64::from(Divergence::K3.token(*now, *then).value))
-        .sum()
 }
 
 /// The advantage of one sample, as a component gave it.
