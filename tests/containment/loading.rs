@@ -70,7 +70,7 @@ async fn case_20_what_was_not_granted_is_refused_with_the_command_that_grants_it
     assert!(matches!(error, PluginError::NotGranted { .. }), "{told}");
     assert!(told.contains(&digest(&wanted)), "{told}");
     assert!(
-        told.ends_with("clawhost plugin grant fixture http=https://HOST"),
+        told.ends_with("clawhost plugin grant FILE http=https://HOST"),
         "{told}"
     );
     // Other grants do not help.
@@ -300,6 +300,7 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
     let entry = GrantedTo {
         plugin: "keeper".into(),
         at_ms: 1,
+        wants: Vec::new(),
         grants: grants(&["state"]),
     };
     book.write(&digest(&first), entry).unwrap();

@@ -92,17 +92,20 @@ pub enum PluginError {
     },
     /// A capability that the operator did not grant.
     #[error(
-        "{name} imports {wanted}, which is not granted to sha256 {digest}; this grants it: clawhost plugin grant {name} {arguments}"
+        "{name} imports {}, which is not granted to sha256 {digest}; this grants it, with the component's path for FILE: clawhost plugin grant FILE {}",
+        listed(.missing),
+        .arguments.join(" ")
     )]
     NotGranted {
         /// Name of the plugin.
         name: String,
-        /// The capabilities, with commas.
-        wanted: String,
+        /// The capabilities.
+        missing: Vec<Capability>,
         /// sha256 of the component.
         digest: String,
-        /// The arguments of `clawhost plugin grant`.
-        arguments: String,
+        /// The arguments of `clawhost plugin grant`, as the manifest names them;
+        /// [`HTTP_PLACE`](crate::HTTP_PLACE) where nothing says which origin is meant.
+        arguments: Vec<String>,
     },
     /// A capability that is granted but that this host cannot provide.
     #[error("{name} imports {capability}, which is granted but not available: {reason}")]
@@ -130,4 +133,9 @@ pub enum PluginError {
     /// The engine, the threads or the ticker could not start.
     #[error("the plugin host cannot start: {0}")]
     Host(String),
+}
+
+fn listed(capabilities: &[Capability]) -> String {
+    let names: Vec<&str> = capabilities.iter().map(|one| one.name()).collect();
+    names.join(", ")
 }

@@ -14,7 +14,7 @@ use crate::capability::state::{StateGrant, StateStore};
 use crate::engine::Machine;
 use crate::error::PluginError;
 use crate::fault::{Fault, FaultKind};
-use crate::grants::{Capability, Grants};
+use crate::grants::{Capability, Grants, Manifest};
 use crate::inspect::{self, Inspection};
 use crate::invoke;
 use crate::kind::Kind;
@@ -134,12 +134,28 @@ impl PluginHost {
         grants: &Grants,
         profile: Profile,
     ) -> Result<Plugin, PluginError> {
+        self.load_as(name, bytes, grants, &Manifest::default(), profile)
+    }
+
+    /// As [`PluginHost::load`], with no more than the plugin's manifest says it wants.
+    ///
+    /// # Errors
+    /// As [`PluginHost::load`].
+    pub fn load_as(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        grants: &Grants,
+        manifest: &Manifest,
+        profile: Profile,
+    ) -> Result<Plugin, PluginError> {
+        let grants = &manifest.narrow(grants);
         walk::check(bytes, self.inner.options.max_component_bytes)?;
         let digest = inspect::digest(bytes);
         let machine = self.machine(profile)?;
         let component = compile(&machine, bytes)?;
         let inspection = inspect::inspect(&component, bytes)?;
-        self.permit(name, &inspection, grants)?;
+        self.permit(name, &inspection, grants, manifest)?;
         self.feed(&inspection)?;
         let export = link(&machine, &component, &inspection)?;
         let granted = |capability| inspection.capabilities.contains(&capability);
@@ -173,6 +189,7 @@ impl PluginHost {
                     network,
                     grants: Arc::new(grants.clone()),
                 }),
+            budgets: manifest.budgets(),
             log_rate: LogRate::default(),
             share: loaded::share_of(options.instances),
         };
@@ -222,6 +239,7 @@ impl PluginHost {
         name: &str,
         inspection: &Inspection,
         grants: &Grants,
+        manifest: &Manifest,
     ) -> Result<(), PluginError> {
         for capability in &inspection.capabilities {
             if !inspection.kind.may_import(*capability) {
@@ -238,13 +256,11 @@ impl PluginHost {
             .filter(|capability| !grants.covers(*capability))
             .collect();
         if !missing.is_empty() {
-            let wanted: Vec<&str> = missing.iter().map(|c| c.name()).collect();
-            let arguments: Vec<&str> = missing.iter().map(|c| c.argument()).collect();
             return Err(PluginError::NotGranted {
                 name: name.to_owned(),
                 digest: inspection.digest.clone(),
-                wanted: wanted.join(", "),
-                arguments: arguments.join(" "),
+                arguments: manifest.lacking(&missing, grants),
+                missing,
             });
         }
         for capability in &inspection.capabilities {

@@ -176,7 +176,8 @@ where
 }
 
 /// A store with every limit of the call set.
-fn arm(loaded: &Arc<Loaded>, call: CallContext) -> wasmtime::Result<Store<CallState>> {
+fn arm(loaded: &Arc<Loaded>, mut call: CallContext) -> wasmtime::Result<Store<CallState>> {
+    call.limits = loaded.budgets.narrow(call.limits);
     let handles = call.limits.handles;
     let state = CallState::new(Arc::clone(loaded), call);
     let mut store = Store::try_new(&loaded.machine.engine, state)?;

@@ -50,7 +50,10 @@ pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 pub use embedded::{EMBEDDED, embedded};
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
-pub use grants::{Capability, GrantBook, GrantBookError, GrantedTo, Grants, Origin, SecretBinding};
+pub use grants::{
+    Capability, GrantBook, GrantBookError, GrantedTo, Grants, HTTP_PLACE, Manifest, ManifestError,
+    Origin, SecretBinding,
+};
 pub use host::{Called, HostOptions, Judged, Plugin, PluginHost};
 pub use inspect::{Inspection, digest};
 pub use kind::Kind;

@@ -9,6 +9,7 @@ use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
 use crate::engine::Machine;
+use crate::grants::Budgets;
 use crate::kind::Kind;
 use crate::profile::Profile;
 use crate::threads::PluginThreads;
@@ -25,6 +26,8 @@ pub(crate) struct Loaded {
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
+    /// Limits of the plugin's own, below those of any caller.
+    pub(crate) budgets: Budgets,
     pub(crate) log_rate: LogRate,
     /// One permit for each place that this plugin may hold at a time.
     pub(crate) share: Arc<Semaphore>,

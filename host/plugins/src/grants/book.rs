@@ -25,6 +25,10 @@ pub struct GrantedTo {
     pub plugin: String,
     /// Milliseconds since 1970 at which it was granted.
     pub at_ms: i64,
+    /// What its manifest said then that it wants, as arguments of `clawhost plugin grant`. For people; nothing
+    /// follows it. Default none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wants: Vec<String>,
     /// What it may reach.
     pub grants: Grants,
 }
@@ -163,6 +167,7 @@ mod tests {
         GrantedTo {
             plugin: plugin.into(),
             at_ms,
+            wants: vec!["model=judge".into()],
             grants,
         }
     }

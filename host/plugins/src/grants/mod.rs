@@ -4,14 +4,21 @@
 //! imports of a component say what it *wants*; nothing outside this module decides what it *gets*.
 
 mod book;
+mod manifest;
 mod origin;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use manifest::Budgets;
+
 pub use book::{GrantBook, GrantBookError, GrantedTo};
+pub use manifest::{Manifest, ManifestError};
 pub use origin::Origin;
+
+/// Stands in a command for an origin that only the operator can name.
+pub const HTTP_PLACE: &str = "http=https://HOST";
 
 /// A host interface that a component can import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,7 +71,7 @@ impl Capability {
     /// How `clawhost plugin grant` is asked for it.
     pub(crate) fn argument(self) -> &'static str {
         match self {
-            Capability::Http => "http=https://HOST",
+            Capability::Http => HTTP_PLACE,
             other => other.name(),
         }
     }
@@ -123,11 +130,18 @@ impl Grants {
             .difference(&other.allow)
             .map(|capability| capability.to_string())
             .collect();
-        more.extend(
-            self.models
-                .difference(&other.models)
-                .map(|model| format!("model={model}")),
-        );
+        let all =
+            |grants: &Grants| grants.allow.contains(&Capability::Model) && grants.models.is_empty();
+        if all(self) && other.allow.contains(&Capability::Model) && !all(other) {
+            more.push("model".to_owned());
+        }
+        if !all(other) {
+            more.extend(
+                self.models
+                    .difference(&other.models)
+                    .map(|model| format!("model={model}")),
+            );
+        }
         more.extend(
             self.origins
                 .difference(&other.origins)
@@ -140,6 +154,22 @@ impl Grants {
                 .map(|(name, binding)| format!("secret={name}:{}@{}", binding.env, binding.origin)),
         );
         more
+    }
+
+    /// Adds what others allow. Where one of both allows all models, that stays.
+    pub fn join(&mut self, other: &Grants) {
+        let all = [&*self, other]
+            .into_iter()
+            .any(|grants| grants.allow.contains(&Capability::Model) && grants.models.is_empty());
+        self.allow.extend(&other.allow);
+        self.models.extend(other.models.iter().cloned());
+        if all {
+            self.models.clear();
+        }
+        self.origins.extend(other.origins.iter().cloned());
+        let secrets = other.secrets.iter();
+        self.secrets
+            .extend(secrets.map(|(name, binding)| (name.clone(), binding.clone())));
     }
 
     /// Adds one argument of `clawhost plugin grant`: `model`, `model=ALIAS`, `state`,
@@ -168,6 +198,11 @@ impl Grants {
                 let env = env.to_owned();
                 self.secrets
                     .insert(name.to_owned(), SecretBinding { env, origin });
+            }
+            ("http", Some(_)) if argument == HTTP_PLACE => {
+                return Err(format!(
+                    "HOST in {argument} is a place to fill in: write the origin that the plugin may reach, such as http=https://api.example"
+                ));
             }
             ("http", Some(origin)) => {
                 self.origins.insert(origin.parse()?);
@@ -232,6 +267,7 @@ mod tests {
         assert!(grants.beyond(&grants).is_empty());
         for wrong in [
             "http",
+            "http=https://HOST",
             "http=ftp://x",
             "http=https://x/path",
             "model=",
@@ -243,6 +279,38 @@ mod tests {
         ] {
             assert!(grants.add(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn all_models_are_more_than_some() {
+        let of = |arguments: &[&str]| {
+            let mut grants = Grants::default();
+            for argument in arguments {
+                grants.add(argument).unwrap();
+            }
+            grants
+        };
+        let (all, some) = (of(&["model"]), of(&["model=judge"]));
+        assert_eq!(all.beyond(&some), ["model"]);
+        assert!(some.beyond(&all).is_empty());
+        let mut joined = some.clone();
+        joined.join(&of(&[
+            "model=teacher",
+            "http=https://api.example",
+            "secret=A:B@https://c",
+        ]));
+        assert_eq!(
+            joined.beyond(&some),
+            [
+                "http",
+                "model=teacher",
+                "http=https://api.example",
+                "secret=A:B@https://c"
+            ]
+        );
+        joined.join(&all);
+        assert!(joined.beyond(&some).contains(&"model".to_owned()));
+        assert!(joined.models.is_empty());
     }
 
     #[test]

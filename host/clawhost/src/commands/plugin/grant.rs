@@ -87,6 +87,7 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
             GrantedTo {
                 plugin: name.clone(),
                 at_ms: now_ms(),
+                wants: Vec::new(),
                 grants,
             },
         )?;
