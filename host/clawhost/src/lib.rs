@@ -13,6 +13,7 @@ mod commands;
 mod loading;
 mod output;
 mod pretraining;
+mod progress;
 mod reloading;
 mod status;
 mod usage;

@@ -2,9 +2,14 @@
 //!
 //! `cargo xtask components --check` proves that they are what their sources give.
 
-/// The components inside this program, by name, in the order of their names: `judge-minimal` is the
-/// example of the SDK, `judge-next-state` judges by what followed a reply.
+/// The components inside this program, by name, in the order of their names: `judge-endless` and
+/// `judge-minimal` are examples of the SDK, `judge-next-state` judges by what followed a reply,
+/// `loss-ppo-clip` is the clipped loss.
 pub const EMBEDDED: &[(&str, &[u8])] = &[
+    (
+        "judge-endless",
+        include_bytes!("../../../plugins/artifacts/judge-endless.wasm"),
+    ),
     (
         "judge-minimal",
         include_bytes!("../../../plugins/artifacts/judge-minimal.wasm"),
@@ -12,6 +17,10 @@ pub const EMBEDDED: &[(&str, &[u8])] = &[
     (
         "judge-next-state",
         include_bytes!("../../../plugins/artifacts/judge-next-state.wasm"),
+    ),
+    (
+        "loss-ppo-clip",
+        include_bytes!("../../../plugins/artifacts/loss-ppo-clip.wasm"),
     ),
 ];
 

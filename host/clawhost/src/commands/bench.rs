@@ -3,6 +3,7 @@
 //! Each room measures itself; here the loads are chosen and the figures printed. What only a whole server
 //! has (streams over HTTP) is measured here too.
 
+mod plugins;
 mod streaming;
 
 use std::path::PathBuf;
@@ -12,8 +13,6 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
 use clawhost_journal::measure::append_turns;
-use clawhost_plugins::HostOptions;
-use clawhost_plugins::measure::{Effort, failing_calls, judge_calls};
 use clawhost_policy::measure::{ServeLoad, Spread, serve};
 use clawhost_policy::{Engine, EngineOptions, Model, ModelFiles};
 use clawhost_training::measure::{TrainLoad, lora_updates};
@@ -40,11 +39,8 @@ enum What {
     /// Training tokens/s of a LoRA step
     #[command(after_help = "Example:\n  clawhost bench train --json")]
     Train(Shared),
-    /// Judge calls/s with a fresh instance each, beside a bare wasmtime loop
-    #[command(
-        after_help = "Examples:\n  clawhost bench plugins --json\n  clawhost bench plugins --rounds 1 --failing 1000000"
-    )]
-    Plugins(PluginsArgs),
+    /// What plugin calls cost: beside a bare wasmtime loop, in each language, under failing and looping calls
+    Plugins(plugins::PluginsArgs),
     /// Turns/s that the journal takes in
     #[command(after_help = "Example:\n  clawhost bench journal --json")]
     Journal(Shared),
@@ -64,16 +60,6 @@ struct Shared {
     json: bool,
 }
 
-/// Flags of `clawhost bench plugins`.
-#[derive(Debug, Clone, Args)]
-struct PluginsArgs {
-    #[command(flatten)]
-    shared: Shared,
-    /// Make this many calls that fail as well, and say what memory they leave behind
-    #[arg(long, value_name = "CALLS", default_value_t = 0)]
-    failing: usize,
-}
-
 /// Requests at once when serving is measured.
 const STREAMS: [usize; 3] = [1, 4, 16];
 
@@ -89,7 +75,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let (what, shared, figures) = match &args.what {
         What::Serve(shared) => ("serve", shared, serving(shared)?),
         What::Train(shared) => ("train", shared, training(shared)?),
-        What::Plugins(args) => ("plugins", &args.shared, plugins(args)?),
+        What::Plugins(args) => return plugins::run(args),
         What::Journal(shared) => ("journal", shared, journal(shared)?),
     };
     if shared.json {
@@ -114,7 +100,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
@@ -227,80 +213,4 @@ fn training(shared: &Shared) -> Result<Vec<Figure>> {
         figure("scoring the reference", "ms", measured.reference_ms),
         figure("whole step", "ms", measured.round_ms),
     ])
-}
-
-fn plugins(args: &PluginsArgs) -> Result<Vec<Figure>> {
-    const NAME: &str = "judge-next-state";
-    let component = clawhost_plugins::embedded(NAME).context("the embedded judge is missing")?;
-    let options = HostOptions::default();
-    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    let mut rounds = Vec::new();
-    // First, before anything else has used memory.
-    let left_behind = match args.failing {
-        0 => None,
-        calls => {
-            let at_once = Effort::default().at_once;
-            Some(runtime.block_on(failing_calls(component, &options, calls, at_once))?)
-        }
-    };
-    for _ in 0..args.shared.rounds {
-        let calls = judge_calls(component, &options, Effort::default());
-        rounds.push(runtime.block_on(calls)?);
-    }
-    // Rounds make the same measurements in the same order.
-    let mut figures = Vec::new();
-    let first = rounds
-        .first()
-        .map(|r| r.spreads.as_slice())
-        .unwrap_or_default();
-    for (index, one) in first.iter().enumerate() {
-        let over = |value: fn(&clawhost_plugins::measure::Spread) -> f64| {
-            let values: Vec<f64> = rounds
-                .iter()
-                .filter_map(|r| r.spreads.get(index))
-                .map(value)
-                .collect();
-            Spread::of(&values)
-        };
-        let name = |what: &str| format!("{NAME}: {}, {} at a time, {what}", one.what, one.at_once);
-        figures.push(Figure {
-            name: name("calls"),
-            unit: "calls/s",
-            spread: over(|s| s.per_second),
-        });
-        figures.push(Figure {
-            name: name("p50"),
-            unit: "µs",
-            spread: over(|s| s.p50_us),
-        });
-        figures.push(Figure {
-            name: name("p99"),
-            unit: "µs",
-            spread: over(|s| s.p99_us),
-        });
-    }
-    let loads: Vec<f64> = rounds.iter().map(|r| r.load_ms).collect();
-    figures.push(Figure {
-        name: format!("{NAME}: load"),
-        unit: "ms",
-        spread: Spread::of(&loads),
-    });
-    if let Some(found) = left_behind {
-        let looks = [
-            ("before", found.resident_before),
-            ("after", found.resident_after),
-        ];
-        for (when, resident) in looks {
-            let Some(bytes) = resident else { continue };
-            figures.push(Figure {
-                name: format!(
-                    "{NAME}: resident memory {when} {} failing calls",
-                    found.calls
-                ),
-                unit: "MB",
-                spread: Spread::of(&[bytes as f64 / 1e6]),
-            });
-        }
-    }
-    Ok(figures)
 }

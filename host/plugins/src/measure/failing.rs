@@ -1,67 +1,29 @@
-//! What a million failing calls leave behind: nothing, if resident memory is as large after them as
-//! before.
+//! Calls that fail, to see what they leave behind.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::call::{CallContext, Limits};
 use crate::error::PluginError;
-use crate::grants::Grants;
-use crate::host::{HostOptions, Plugin, PluginHost};
-use crate::profile::Profile;
+use crate::host::Plugin;
 
-use super::{Left, sample_trajectory, take};
+use super::sample;
+use super::spread::Left;
 
-/// Calls before memory is looked at the first time, as a share of all.
-const WARM_UP: usize = 10;
-
-/// What [`failing_calls`] found.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FailingCalls {
-    /// Calls between the two looks at memory; all of them failed.
-    pub calls: usize,
-    /// Calls at a time.
-    pub at_once: usize,
-    /// Resident bytes of this process before them; none where the system does not tell.
-    pub resident_before: Option<u64>,
-    /// Resident bytes after them.
-    pub resident_after: Option<u64>,
-}
-
-/// Makes calls that fail, a third each by a CPU limit, by a memory limit and by asking for a turn that
-/// is not there, and looks at resident memory before and after. Meaningful in a process that does
-/// nothing else.
+/// Makes calls of a judge in the deterministic profile that fail, a third each by a CPU limit, by a memory
+/// limit and by asking for a turn that is not there. Look at [`super::resident_bytes`] before and after, in a
+/// process that does nothing else.
 ///
 /// # Errors
-/// [`PluginError`] when the component cannot be loaded with no grants, or when a call did not fail.
+/// [`PluginError::Host`] when a call did not fail.
 pub async fn failing_calls(
-    component: &[u8],
-    options: &HostOptions,
-    calls: usize,
+    plugin: &Plugin,
     at_once: usize,
-) -> Result<FailingCalls, PluginError> {
-    let host = PluginHost::new(options.clone())?;
-    let none = Grants::default();
-    let plugin = host.load("measured", component, &none, Profile::Deterministic)?;
-    fail(&plugin, calls / WARM_UP, at_once).await?;
-    let resident_before = resident_bytes();
-    fail(&plugin, calls, at_once).await?;
-    Ok(FailingCalls {
-        calls,
-        at_once,
-        resident_before,
-        resident_after: resident_bytes(),
-    })
-}
-
-async fn fail(plugin: &Plugin, calls: usize, at_once: usize) -> Result<(), PluginError> {
-    let left: Left = Arc::new(AtomicUsize::new(calls));
+    calls: usize,
+) -> Result<(), PluginError> {
+    let left = Left::new(calls);
     let mut drivers = JoinSet::new();
     for _ in 0..at_once.max(1) {
-        drivers.spawn(drive(plugin.clone(), Arc::clone(&left)));
+        drivers.spawn(drive(plugin.clone(), left.clone()));
     }
     match drivers.join_all().await.iter().sum() {
         0 => Ok(()),
@@ -73,12 +35,12 @@ async fn fail(plugin: &Plugin, calls: usize, at_once: usize) -> Result<(), Plugi
 
 /// Returns how many calls did not fail.
 async fn drive(plugin: Plugin, left: Left) -> usize {
-    let trajectory = sample_trajectory();
+    let trajectory = sample::conversation();
     let mut passed = 0;
-    while take(&left) {
+    while let Some(number) = left.take() {
         let mut limits = Limits::default();
         let mut turn = 0;
-        match left.load(Ordering::Relaxed) % 3 {
+        match number % 3 {
             0 => limits.fuel = 100,
             1 => limits.memory_bytes = 1,
             _ => turn = u32::MAX,
@@ -94,32 +56,35 @@ async fn drive(plugin: Plugin, left: Left) -> usize {
     passed
 }
 
-/// Resident memory of this process, in bytes; none where `/proc` does not tell.
-pub fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grants::Grants;
+    use crate::host::{HostOptions, PluginHost};
+    use crate::measure::resident_bytes;
+    use crate::profile::Profile;
 
     #[tokio::test]
-    async fn every_call_fails_and_memory_is_looked_at() {
+    async fn every_call_fails_and_memory_is_told() {
         let options = HostOptions {
             threads: 2,
             instances: 8,
             ..HostOptions::default()
         };
-        let component = crate::embedded("judge-next-state").unwrap();
-        let found = failing_calls(component, &options, 60, 4).await.unwrap();
-        assert_eq!((found.calls, found.at_once), (60, 4));
+        let component = crate::embedded("judge-minimal").unwrap();
+        let host = PluginHost::new(options).unwrap();
+        let load = |profile| {
+            host.load("measured", component, &Grants::default(), profile)
+                .unwrap()
+        };
+        let judge = load(Profile::Deterministic);
+        failing_calls(&judge, 4, 60).await.unwrap();
+        // Without fuel a third of them pass, and that is told.
+        let judge = load(Profile::Fast);
+        let error = failing_calls(&judge, 4, 60).await.unwrap_err();
+        assert!(error.to_string().contains("20 of 60"), "{error}");
         if cfg!(target_os = "linux") {
-            assert!(found.resident_before.unwrap() > 0);
+            assert!(resident_bytes().unwrap() > 0);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! first token is set against the whole reply: that share tells whether text really comes as it is made.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -35,53 +37,38 @@ pub(super) fn measure(
     streams: &[usize],
     rounds: u32,
 ) -> Result<Vec<Streamed>> {
+    serving(model, async |server| {
+        let client = Client::of(server)?;
+        let mut measured = Vec::new();
+        for &streams in streams {
+            measured.push(client.streams(streams, rounds).await?);
+        }
+        Ok(measured)
+    })
+}
+
+/// Serves the model on a free port, without training, for as long as `work` takes.
+pub(super) fn serving<T>(
+    model: Option<&Path>,
+    work: impl AsyncFnOnce(&Server) -> Result<T>,
+) -> Result<T> {
     let data = std::env::temp_dir().join(format!("clawhost-bench-serve-{}", std::process::id()));
     let mut config = Config::load(None, model)?;
     config.server.port = 0;
     config.server.data.clone_from(&data);
     config.training.enabled = false;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    let measured = runtime.block_on(async {
+    let worked = runtime.block_on(async {
         let server = Server::start(Settings::from(config)).await?;
-        let measured = all(&server, streams, rounds).await;
+        let worked = work(&server).await;
         server.stop().await;
-        measured
+        worked
     });
     if data.exists() {
         std::fs::remove_dir_all(&data)
             .with_context(|| format!("cannot remove {}", data.display()))?;
     }
-    measured
-}
-
-async fn all(server: &Server, streams: &[usize], rounds: u32) -> Result<Vec<Streamed>> {
-    let client = Client::of(server)?;
-    let mut asked = 0;
-    let mut measured = Vec::new();
-    for &streams in streams {
-        let (mut firsts, mut shares) = (Vec::new(), Vec::new());
-        for round in 0..=rounds {
-            let mut replies = tokio::task::JoinSet::new();
-            for _ in 0..streams {
-                asked += 1;
-                replies.spawn(whole(client.clone(), asked));
-            }
-            while let Some(reply) = replies.join_next().await {
-                let (first, total) = reply.context("a stream broke off")??;
-                // The first round warms up.
-                if round > 0 {
-                    firsts.push(first.as_secs_f64() * 1e3);
-                    shares.push(100.0 * first.as_secs_f64() / total.as_secs_f64());
-                }
-            }
-        }
-        measured.push(Streamed {
-            streams,
-            first_token_ms: Spread::of(&firsts),
-            first_token_share: Spread::of(&shares),
-        });
-    }
-    Ok(measured)
+    worked
 }
 
 /// Times of a reply of [`REPLY`] tokens: to its first, and to its end.
@@ -96,19 +83,46 @@ async fn whole(client: Client, number: u64) -> Result<(Duration, Duration)> {
 
 /// A chat client with a stop-watch.
 #[derive(Clone)]
-struct Client {
+pub(super) struct Client {
     http: reqwest::Client,
     url: String,
     key: Option<String>,
+    /// Conversations begun.
+    asked: Arc<AtomicU64>,
 }
 
 impl Client {
-    fn of(server: &Server) -> Result<Self> {
+    pub(super) fn of(server: &Server) -> Result<Self> {
         Ok(Self {
             http: reqwest::Client::builder().no_proxy().build()?,
             url: format!("{}/v1/chat/completions", server.url()),
             // The server asks for it when there is one.
             key: std::env::var("CLAWHOST_API_KEY").ok(),
+            asked: Arc::default(),
+        })
+    }
+
+    /// Measures with so many streams at once, after a round that warms up.
+    pub(super) async fn streams(&self, streams: usize, rounds: u32) -> Result<Streamed> {
+        let (mut firsts, mut shares) = (Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let mut replies = tokio::task::JoinSet::new();
+            for _ in 0..streams {
+                let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+                replies.spawn(whole(self.clone(), number));
+            }
+            while let Some(reply) = replies.join_next().await {
+                let (first, total) = reply.context("a stream broke off")??;
+                if round > 0 {
+                    firsts.push(first.as_secs_f64() * 1e3);
+                    shares.push(100.0 * first.as_secs_f64() / total.as_secs_f64());
+                }
+            }
+        }
+        Ok(Streamed {
+            streams,
+            first_token_ms: Spread::of(&firsts),
+            first_token_share: Spread::of(&shares),
         })
     }
 

@@ -1,0 +1,131 @@
+//! The measurements as a person reads them.
+
+use super::calls::Calls;
+use super::{LOSS, Report};
+use crate::commands::bench::number;
+
+/// The whole report.
+pub(super) fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} threads, instances {}; medians of {} rounds; waiting counts in p50 and p99, not in run\n\n",
+        report.threads,
+        if report.pooled {
+            "from a pool"
+        } else {
+            "made on demand"
+        },
+        report.rounds
+    );
+    text.push_str(&head("judge, fresh instance each"));
+    let (losses, judges): (Vec<&Calls>, Vec<&Calls>) = report
+        .calls
+        .iter()
+        .partition(|calls| calls.component == LOSS);
+    for calls in judges {
+        text.push_str(&line(
+            &format!("{}: {}", calls.component, calls.runner),
+            calls,
+        ));
+    }
+    text.push('\n');
+    for overhead in &report.overhead {
+        text.push_str(&format!(
+            "{}, {}, {} at a time: {} × of wasmtime alone (lowest {}, highest {})\n",
+            overhead.component,
+            overhead.profile,
+            overhead.concurrency,
+            number(overhead.ratio.median),
+            number(overhead.ratio.low),
+            number(overhead.ratio.high)
+        ));
+    }
+    text.push('\n');
+    text.push_str(&head(&format!("loss over {} tokens", report.loss_tokens)));
+    for calls in losses {
+        text.push_str(&line(
+            &format!("{}: {}", calls.component, calls.runner),
+            calls,
+        ));
+    }
+    if !report.languages.is_empty() {
+        text.push('\n');
+        text.push_str(&head("judge of `plugin new`, deterministic"));
+        for one in &report.languages {
+            for calls in &one.calls {
+                text.push_str(&line(&calls.component, calls));
+            }
+        }
+        text.push_str(&format!(
+            "\n{:<40} {:>14} {:>14} {:>20}\n",
+            "", "component MB", "compile ms", "MB a live instance"
+        ));
+        for one in &report.languages {
+            text.push_str(&format!(
+                "{:<40} {:>14} {:>14} {:>20}\n",
+                format!("judge in {}", one.language),
+                number(one.component_bytes as f64 / 1e6),
+                number(one.compile_ms),
+                one.bytes_per_instance
+                    .map_or_else(|| "–".to_owned(), |bytes| number(bytes / 1e6)),
+            ));
+        }
+    }
+    for absent in &report.absent {
+        text.push_str(&format!("not measured: {}\n", absent.reason));
+    }
+    if let Some(failing) = &report.failing {
+        let told = |bytes: Option<u64>| {
+            bytes.map_or_else(
+                || "unknown".to_owned(),
+                |bytes| format!("{} MB", number(bytes as f64 / 1e6)),
+            )
+        };
+        text.push_str(&format!(
+            "\n{} failing calls, {}/s: resident memory {} before, {} after",
+            failing.calls,
+            number(failing.per_second),
+            told(failing.resident_before),
+            told(failing.resident_after)
+        ));
+        if let (Some(before), Some(after)) = (failing.resident_before, failing.resident_after) {
+            let change = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
+            text.push_str(&format!(" ({change:+.1} %)"));
+        }
+        text.push('\n');
+    }
+    if let Some(looping) = &report.looping {
+        text.push_str(&format!(
+            "\n{} endless calls at once: first token {} ms, alone {} ms, that is {} ×\n",
+            looping.at_once,
+            number(looping.under_ms.median),
+            number(looping.idle_ms.median),
+            number(looping.ratio)
+        ));
+    }
+    text
+}
+
+fn head(what: &str) -> String {
+    format!(
+        "{what:<40} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
+        "at a time", "run p50 µs", "run p99 µs", "p50 µs", "p99 µs", "calls/s", "peak MB", "failed"
+    )
+}
+
+fn line(name: &str, calls: &Calls) -> String {
+    format!(
+        "{name:<40} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
+        calls.concurrency,
+        number(calls.run_p50_us.median),
+        number(calls.run_p99_us.median),
+        number(calls.p50_us.median),
+        number(calls.p99_us.median),
+        number(calls.per_second.median),
+        if calls.peak_bytes == 0 {
+            "–".to_owned()
+        } else {
+            number(calls.peak_bytes as f64 / 1e6)
+        },
+        calls.failed
+    )
+}

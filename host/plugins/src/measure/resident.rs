@@ -1,0 +1,61 @@
+//! What instances hold while they live.
+
+use super::sample::Sample;
+use crate::call::CallContext;
+use crate::calls::Export;
+use crate::convert;
+use crate::host::Plugin;
+use crate::invoke::{self, Stop};
+
+/// Resident memory of this process, in bytes; none where `/proc` does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// Resident bytes of one live instance of a judge that has just judged: the growth of this process by `count`
+/// of them, divided. Measure before other calls have made the process large. None where the system does not
+/// tell, where a call fails, or for other kinds than judges.
+pub async fn bytes_per_instance(plugin: &Plugin, sample: &Sample, count: usize) -> Option<f64> {
+    let Export::Judge(ready) = plugin.export() else {
+        return None;
+    };
+    let loaded = plugin.loaded();
+    let mut held = Vec::with_capacity(count);
+    let before = resident_bytes()?;
+    for _ in 0..count {
+        let call = CallContext::default();
+        let mut receipt = invoke::blank_receipt(&loaded, &call);
+        let admitted = invoke::admit(&loaded).await.ok()?;
+        let (mut store, place) = invoke::open(&loaded, admitted, call, &mut receipt)
+            .await
+            .ok()?;
+        let (pre, indices) = (ready.pre.clone(), ready.indices.clone());
+        let trajectory = convert::trajectory_to_guest(&sample.trajectory);
+        let (judged, _) = invoke::supervise(&mut store, receipt, move |store| {
+            Box::pin(async move {
+                let instance = pre
+                    .instantiate_async(&mut *store)
+                    .await
+                    .map_err(Stop::while_linking)?;
+                let guest = indices
+                    .load(&mut *store, &instance)
+                    .map_err(Stop::while_linking)?;
+                guest
+                    .call_score_turn(&mut *store, &trajectory, 0)
+                    .await
+                    .map_err(Stop::while_running)
+            })
+        })
+        .await;
+        judged.ok()?.ok()?;
+        held.push((store, place));
+    }
+    let after = resident_bytes()?;
+    drop(held);
+    Some(after.saturating_sub(before) as f64 / count.max(1) as f64)
+}

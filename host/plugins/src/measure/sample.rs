@@ -1,0 +1,132 @@
+//! What calls are measured with: one input for every kind of plugin.
+
+use crate::call::CallContext;
+use crate::conversation::{Message, Role, Trajectory, Turn};
+use crate::fault::Fault;
+use crate::host::Plugin;
+use crate::kind::Kind;
+use crate::worlds::advantage::RewardedSequence;
+use crate::worlds::loss::{LossBatch, Requirements};
+
+/// Tokens of the microbatch that a loss is measured on.
+pub const LOSS_TOKENS: usize = 65_536;
+
+/// Tokens of each of its sequences, and of those the prompt's.
+const LENGTH: usize = 256;
+const PROMPT: usize = 32;
+
+/// Sequences that an advantage is measured on, and samples of one group.
+const SEQUENCES: u32 = 1024;
+const GROUP: u32 = 8;
+
+/// What calls of one plugin are made with: a conversation of about 2 KB, [`LOSS_TOKENS`] tokens with the
+/// tensors that the loss reads, or 1,024 rewarded sequences.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub(super) trajectory: Trajectory,
+    pub(super) needs: Requirements,
+    pub(super) batch: LossBatch,
+    pub(super) sequences: Vec<RewardedSequence>,
+}
+
+impl Sample {
+    /// The input for this plugin. A loss is asked what it reads, because absent tensors are empty.
+    ///
+    /// # Errors
+    /// The fault of a loss that does not say it.
+    pub async fn of(plugin: &Plugin) -> Result<Sample, Fault> {
+        let mut sample = Sample {
+            trajectory: conversation(),
+            needs: Requirements::default(),
+            batch: LossBatch::default(),
+            sequences: Vec::new(),
+        };
+        match plugin.kind() {
+            Kind::Loss => {
+                sample.needs = plugin.describe_loss(CallContext::default()).await.outcome?;
+                sample.batch = microbatch(sample.needs);
+            }
+            Kind::Advantage => sample.sequences = sequences(),
+            _ => {}
+        }
+        Ok(sample)
+    }
+}
+
+/// A short conversation of about 2 KB, as a tutor's users have them.
+pub(super) fn conversation() -> Trajectory {
+    let reply =
+        "**Answer: 7 apples**\n\n1. Maria starts with 12 apples.\n2. She gives 5 of them away.\n\
+                 3. 12 - 5 = **7**, so seven apples remain.\n\n"
+            .repeat(8);
+    let mut trajectory = Trajectory::new("measure", "measure");
+    trajectory.turns.push(Turn {
+        index: 0,
+        prompt: vec![
+            Message::text(Role::System, "You help with homework. Be short and friendly. ".repeat(8)),
+            Message::text(
+                Role::User,
+                "Maria has 12 apples and gives 5 to her brother. How many apples does she have left?",
+            ),
+        ],
+        response: Message::text(Role::Assistant, reply),
+        next_state: vec![Message::text(
+            Role::User,
+            "Thanks, but could you write that again without the bold and the list? It looks like AI.",
+        )],
+        truncated: false,
+    });
+    trajectory
+}
+
+fn sequences() -> Vec<RewardedSequence> {
+    (0..SEQUENCES)
+        .map(|i| RewardedSequence {
+            group: i / GROUP,
+            length: 64,
+            reward: (i % 3) as f32 - 1.0,
+            token_rewards: Vec::new(),
+        })
+        .collect()
+}
+
+/// A microbatch of [`LOSS_TOKENS`], with the tensors that the loss reads.
+fn microbatch(needs: Requirements) -> LossBatch {
+    let sequences = LOSS_TOKENS / LENGTH;
+    let wave = |scale: f32, count: usize| -> Vec<f32> {
+        (0..count)
+            .map(|i| -scale * (1.0 + ((i % 97) as f32) / 97.0))
+            .collect()
+    };
+    let given = |wanted: bool, scale: f32, count: usize| {
+        if wanted {
+            wave(scale, count)
+        } else {
+            Vec::new()
+        }
+    };
+    let top = LOSS_TOKENS * needs.k as usize;
+    LossBatch {
+        offsets: (0..=sequences).map(|i| (i * LENGTH) as u32).collect(),
+        groups: (0..sequences).map(|i| i as u32 / GROUP).collect(),
+        rewards: (0..sequences).map(|i| (i % 3) as f32 - 1.0).collect(),
+        tokens: (0..LOSS_TOKENS).map(|i| (i % 1000) as u32).collect(),
+        mask: (0..LOSS_TOKENS)
+            .map(|i| u8::from(i % LENGTH >= PROMPT))
+            .collect(),
+        advantages: (0..LOSS_TOKENS)
+            .map(|i| ((i / LENGTH) % 3) as f32 - 1.0)
+            .collect(),
+        logprob: wave(1.0, LOSS_TOKENS),
+        old_logprob: given(needs.old, 1.01, LOSS_TOKENS),
+        ref_logprob: given(needs.reference, 1.1, LOSS_TOKENS),
+        teacher_logprob: given(needs.teacher, 0.9, LOSS_TOKENS),
+        entropy: given(needs.entropy, -0.5, LOSS_TOKENS),
+        topk_ids: (0..top).map(|i| (i % 1000) as u32).collect(),
+        topk_logprob: given(needs.topk, 1.5, top),
+        teacher_topk_logprob: given(needs.teacher_topk, 1.4, top),
+        step_tokens: (sequences * (LENGTH - PROMPT)) as u64,
+        step_sequences: sequences as u64,
+        step: 1,
+    }
+}
