@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::clock::timestamp;
 use crate::error::{Fault, JournalError};
+use crate::hinting;
 use crate::journal::Journal;
-use crate::records::{TurnRecord, VerdictOutcome, VerdictRecord};
+use crate::records::{HintOutcome, HintRecord, TurnRecord, VerdictOutcome, VerdictRecord};
 use crate::rows;
 
 crate::words::words! {
@@ -21,6 +22,8 @@ crate::words::words! {
         Conversations = "conversations",
         /// One line per verdict.
         Verdicts = "verdicts",
+        /// One line per time that an extractor was asked for a hint.
+        Hints = "hints",
         /// One line per sample, with its token data.
         Samples = "samples",
         /// One line per step.
@@ -72,6 +75,18 @@ impl Journal {
                 while let Some(row) = rows.next()? {
                     let (session, seq) = (row.get("session")?, row.get("seq")?);
                     lines.write(&judged(&rows::verdict(row)?, session, seq))?;
+                }
+                Ok(())
+            }
+            Export::Hints => {
+                let mut statement = conn.prepare_cached(
+                    "SELECT h.*, t.session, t.seq FROM hints h JOIN turns t ON t.id = h.turn
+                     ORDER BY h.id",
+                )?;
+                let mut rows = statement.query([])?;
+                while let Some(row) = rows.next()? {
+                    let (session, seq) = (row.get("session")?, row.get("seq")?);
+                    lines.write(&hinted(&hinting::hint(row)?, session, seq))?;
                 }
                 Ok(())
             }
@@ -164,6 +179,34 @@ fn judged(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
         fields.insert("representative_eval".to_owned(), json!(verdict.rationale));
     }
     line
+}
+
+/// A line about a hint, or about why there was none.
+fn hinted(hint: &HintRecord, session: String, seq: u32) -> Value {
+    let (text, placement, confidence, reason) = match &hint.outcome {
+        HintOutcome::Hint {
+            text,
+            placement,
+            confidence,
+        } => (Some(text), Some(placement), Some(confidence), None),
+        HintOutcome::None { reason } => (None, None, None, Some(reason)),
+    };
+    json!({
+        "session_id": session,
+        "turn": seq + 1,
+        "hint": text,
+        "placement": placement,
+        "confidence": confidence,
+        "reason": reason,
+        "hint_id": hint.id,
+        "turn_id": hint.turn,
+        "source": hint.source,
+        "digest": hint.digest,
+        "said": hint.said,
+        "metrics": hint.metrics,
+        "timestamp": timestamp(hint.ms),
+        "timestamp_ms": hint.ms,
+    })
 }
 
 /// Votes as the judge file has them: numbers, and "fail" for a vote that is none.

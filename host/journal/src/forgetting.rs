@@ -14,7 +14,7 @@ use crate::journal::Journal;
 use crate::records::Forgotten;
 
 impl Journal {
-    /// Drops a session with its requests, replies, feedback, verdicts, receipts and samples, trained
+    /// Drops a session with its requests, replies, feedback, verdicts, hints, receipts and samples, trained
     /// ones included, and records the act. The freed pages are overwritten. A step that is under way
     /// with one of the samples will be refused by [`Journal::commit_step`].
     ///
@@ -49,6 +49,7 @@ impl Journal {
                 .map(SampleId)
                 .collect(),
                 verdicts: count("verdicts")?,
+                hints: count("hints")?,
                 feedback: count("feedback")?,
                 adapters: learned_from(tx, session)?,
             };

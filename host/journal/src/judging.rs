@@ -7,12 +7,15 @@ use crate::clock::now_ms;
 use crate::codec::{encode_json, finite};
 use crate::collecting::{refresh, require_turn};
 use crate::error::{Fault, JournalError};
+use crate::hinting::insert_hint;
 use crate::ids::{SampleId, TurnId};
 use crate::journal::Journal;
 use crate::records::{
-    Evidence, JudgingState, NewSample, NewVerdict, TurnRecord, TurnSeen, TurnState, VerdictOutcome,
+    Evidence, JudgementOutcome, JudgingState, NewJudgement, NewSample, NewVerdict, TurnRecord,
+    TurnSeen, TurnState, VerdictOutcome,
 };
 use crate::rows;
+use crate::together::close_apart;
 
 /// Why a queued sample was dropped when its turn was judged again.
 pub const REPLACED: &str = "replaced by a later judgement";
@@ -36,16 +39,8 @@ impl Journal {
     /// Records a judgement in one transaction: verdicts, receipts, and either the sample (`done`), or
     /// why there is none (`skipped`), or neither (`done`, nothing to train). Gives the sample's id.
     ///
-    /// Hand in the [`TurnRecord`] that the judges saw: evidence that arrived since then keeps the turn
-    /// ready. With a bare [`TurnId`] everything recorded until now counts as seen. When a turn is judged
-    /// again, its earlier sample is dropped if it is still queued ([`REPLACED`]); one that was trained
-    /// stays, and the new one is about the new evidence.
-    ///
     /// # Errors
-    /// [`JournalError::AlreadyJudged`] when an earlier judgement saw all the evidence,
-    /// [`JournalError::NotReady`] when there is none, [`JournalError::UnknownTurn`], and
-    /// [`JournalError::Invalid`] for numbers that are not finite, a sample of another turn, or a sample
-    /// together with a reason to skip.
+    /// As [`Journal::commit`], and [`JournalError::Invalid`] for a sample together with a reason to skip.
     pub fn commit_judgement(
         &self,
         turn: impl Into<TurnSeen>,
@@ -54,52 +49,111 @@ impl Journal {
         skipped: Option<&str>,
         receipts: &[Value],
     ) -> Result<Option<SampleId>, JournalError> {
-        let TurnSeen { turn, evidence } = turn.into();
+        let turn = turn.into();
+        let outcome = match (sample, skipped) {
+            (Some(_), Some(_)) => {
+                return Err(JournalError::Invalid(format!(
+                    "turn {} cannot both give a sample and be skipped",
+                    turn.turn
+                )));
+            }
+            (Some(sample), None) => JudgementOutcome::Sample(sample),
+            (None, Some(reason)) => JudgementOutcome::Skipped(reason),
+            (None, None) => JudgementOutcome::Nothing,
+        };
+        self.commit(&NewJudgement {
+            turn,
+            verdicts,
+            hints: &[],
+            receipts,
+            outcome,
+        })
+    }
+
+    /// Records a judgement of one turn, in one transaction. Gives the sample's id.
+    ///
+    /// Hand in the [`TurnRecord`] that the judges saw: evidence that arrived since then keeps the turn
+    /// ready. With a bare [`TurnId`] everything recorded until now counts as seen. When a turn is judged
+    /// again, its earlier sample is dropped if it is still queued ([`REPLACED`]); one that was trained
+    /// stays, and the new one is about the new evidence.
+    ///
+    /// # Errors
+    /// [`JournalError::AlreadyJudged`] when an earlier judgement saw all the evidence,
+    /// [`JournalError::NotReady`] when there is none, [`JournalError::UnknownTurn`], and
+    /// [`JournalError::Invalid`] for numbers that are not finite or a sample of another turn.
+    pub fn commit(&self, judgement: &NewJudgement<'_>) -> Result<Option<SampleId>, JournalError> {
+        let TurnSeen { turn, evidence } = judgement.turn;
         self.write(|tx| {
-            if sample.is_some_and(|sample| sample.turn != turn) {
-                return Err(Fault::invalid(format!(
-                    "the sample is of another turn than {turn}"
-                )));
-            }
-            if sample.is_some() && skipped.is_some() {
-                return Err(Fault::invalid(format!(
-                    "turn {turn} cannot both give a sample and be skipped"
-                )));
-            }
             let (state, judging) = require_turn(tx, turn)?;
             let fresh = see(tx, turn, evidence)?;
             if judging != JudgingState::Ready || !fresh {
                 return Err(refusal(turn, state, judging).into());
             }
-            let judgement = insert_judgement(tx, turn, evidence)?;
-            for verdict in verdicts {
-                insert_verdict(tx, turn, judgement, verdict)?;
-            }
-            for receipt in receipts {
-                tx.prepare_cached("INSERT INTO receipts (turn, body, ms) VALUES (?1, ?2, ?3)")?
-                    .execute((turn.0, encode_json(receipt)?, now_ms()))?;
-            }
-            tx.prepare_cached(
-                "UPDATE samples SET state = 'dropped', reason = ?2
-                 WHERE turn = ?1 AND state = 'queued'",
-            )?
-            .execute((turn.0, REPLACED))?;
-            let sample = sample.map(|sample| insert_sample(tx, sample)).transpose()?;
-            let judging = if skipped.is_some() {
-                JudgingState::Skipped
-            } else {
-                JudgingState::Done
-            };
-            tx.prepare_cached("UPDATE turns SET judging = ?2, reason = ?3 WHERE id = ?1")?
-                .execute((turn.0, judging, skipped))?;
+            let sample = record(tx, judgement, false)?;
+            close_apart(tx, turn)?;
             refresh(tx, turn)?;
             Ok(sample)
         })
     }
 }
 
+/// Writes a judgement and moves its turn on.
+pub(crate) fn record(
+    tx: &Transaction<'_>,
+    new: &NewJudgement<'_>,
+    together: bool,
+) -> Result<Option<SampleId>, Fault> {
+    let TurnSeen { turn, evidence } = new.turn;
+    let judgement = insert_judgement(tx, turn, evidence, together)?;
+    for verdict in new.verdicts {
+        insert_verdict(tx, turn, judgement, verdict)?;
+    }
+    for hint in new.hints {
+        insert_hint(tx, turn, judgement, hint)?;
+    }
+    for receipt in new.receipts {
+        tx.prepare_cached("INSERT INTO receipts (turn, body, ms) VALUES (?1, ?2, ?3)")?
+            .execute((turn.0, encode_json(receipt)?, now_ms()))?;
+    }
+    let (judging, reason) = match new.outcome {
+        JudgementOutcome::Sample(sample) if sample.turn != turn => {
+            return Err(Fault::invalid(format!(
+                "the sample is of another turn than {turn}"
+            )));
+        }
+        JudgementOutcome::Sample(_) | JudgementOutcome::Nothing => (JudgingState::Done, None),
+        JudgementOutcome::Skipped(reason) => (JudgingState::Skipped, Some(reason)),
+        JudgementOutcome::AsBefore(_) if has_sample(tx, turn)? => (JudgingState::Done, None),
+        JudgementOutcome::AsBefore(Some(reason)) => (JudgingState::Skipped, Some(reason)),
+        JudgementOutcome::AsBefore(None) => (JudgingState::Done, None),
+    };
+    let mut sample = None;
+    if !matches!(new.outcome, JudgementOutcome::AsBefore(_)) {
+        tx.prepare_cached(
+            "UPDATE samples SET state = 'dropped', reason = ?2
+             WHERE turn = ?1 AND state = 'queued'",
+        )?
+        .execute((turn.0, REPLACED))?;
+        if let JudgementOutcome::Sample(new) = new.outcome {
+            sample = Some(insert_sample(tx, new)?);
+        }
+    }
+    tx.prepare_cached("UPDATE turns SET judging = ?2, reason = ?3 WHERE id = ?1")?
+        .execute((turn.0, judging, reason))?;
+    Ok(sample)
+}
+
+fn has_sample(tx: &Transaction<'_>, turn: TurnId) -> Result<bool, Fault> {
+    let mut statement = tx.prepare_cached("SELECT 1 FROM samples WHERE turn = ?1")?;
+    Ok(statement.exists([turn.0])?)
+}
+
 /// Marks the evidence as judged; false when all of it was before.
-fn see(tx: &Transaction<'_>, turn: TurnId, evidence: Option<Evidence>) -> Result<bool, Fault> {
+pub(crate) fn see(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    evidence: Option<Evidence>,
+) -> Result<bool, Fault> {
     let (next_state, feedback) = match evidence {
         Some(seen) => (
             seen.next_state,
@@ -125,7 +179,7 @@ fn see(tx: &Transaction<'_>, turn: TurnId, evidence: Option<Evidence>) -> Result
     Ok(fresh > 0)
 }
 
-fn refusal(turn: TurnId, state: TurnState, judging: JudgingState) -> JournalError {
+pub(crate) fn refusal(turn: TurnId, state: TurnState, judging: JudgingState) -> JournalError {
     match (state, judging) {
         (TurnState::Complete, JudgingState::Waiting) | (TurnState::Generating, _) => {
             JournalError::NotReady { turn, state }
@@ -140,6 +194,7 @@ fn insert_judgement(
     tx: &Transaction<'_>,
     turn: TurnId,
     evidence: Option<Evidence>,
+    together: bool,
 ) -> Result<i64, Fault> {
     let (next_state, feedback) = match evidence {
         Some(seen) => (
@@ -150,11 +205,11 @@ fn insert_judgement(
     };
     let id = tx
         .prepare_cached(
-            "INSERT INTO judgements (turn, next_state, feedback) VALUES (?1,
+            "INSERT INTO judgements (turn, next_state, feedback, together) VALUES (?1,
                 COALESCE(?2, EXISTS (SELECT 1 FROM next_states WHERE turn = ?1)),
-                COALESCE(?3, (SELECT COUNT(*) FROM feedback WHERE turn = ?1)))",
+                COALESCE(?3, (SELECT COUNT(*) FROM feedback WHERE turn = ?1)), ?4)",
         )?
-        .insert((turn.0, next_state, feedback))?;
+        .insert((turn.0, next_state, feedback, together))?;
     Ok(id)
 }
 

@@ -14,10 +14,12 @@
 //!
 //! - a turn: `generating` → `complete`, `aborted` or `failed`;
 //! - its judging: `waiting` → `ready` → `done` or `skipped`, and back to `ready` only for a next state
-//!   or feedback that no judgement has seen;
+//!   or feedback that no judgement has seen, or
+//!   `waiting` → `done` or `skipped` where the choices of a request are judged together;
 //! - a sample: `queued` → `trained` or `dropped`;
 //! - an adapter: `active` → `retired`.
 
+mod arriving;
 mod checkpoint;
 mod clock;
 mod codec;
@@ -26,6 +28,7 @@ mod continuity;
 mod error;
 mod export;
 mod forgetting;
+mod hinting;
 mod ids;
 mod journal;
 mod judging;
@@ -37,6 +40,7 @@ mod records;
 mod rows;
 mod schema;
 mod settling;
+mod together;
 mod training;
 mod words;
 
@@ -51,8 +55,9 @@ pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judging::REPLACED;
 pub use records::{
-    AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, JudgementRecord,
-    JudgingState, NewAdapter, NewSample, NewStep, NewTurn, NewVerdict, NextState, PluginEntry,
+    AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, HintOutcome,
+    HintPlacement, HintRecord, JudgementOutcome, JudgementRecord, JudgingState, NewAdapter,
+    NewHint, NewJudgement, NewSample, NewStep, NewTurn, NewVerdict, NextState, PluginEntry,
     PluginKeys, PluginPut, PluginQuota, PluginScope, SampleRecord, SampleState, SessionRecord,
     SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState,
     VerdictOutcome, VerdictRecord,

@@ -161,7 +161,7 @@ impl Journal {
     pub fn judgements(&self, turn: TurnId) -> Result<Vec<JudgementRecord>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
-                "SELECT id, next_state, feedback FROM judgements WHERE turn = ?1 ORDER BY id",
+                "SELECT id, next_state, feedback, together FROM judgements WHERE turn = ?1 ORDER BY id",
             )?;
             let mut rows = statement.query([turn.0])?;
             let mut found = Vec::new();
@@ -170,6 +170,7 @@ impl Journal {
                 found.push(JudgementRecord {
                     next_state: row.get(1)?,
                     feedback: row.get(2)?,
+                    together: row.get(3)?,
                     verdicts: rows::verdicts(conn, "WHERE judgement = ?1 ORDER BY id", [id])?,
                 });
             }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::TurnRecord;
+use super::{NewHint, TurnRecord};
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
 use crate::words::words;
 
@@ -113,8 +113,38 @@ pub struct JudgementRecord {
     pub next_state: bool,
     /// How many pieces of feedback, from the first, were there.
     pub feedback: u32,
+    /// Whether it was one of all choices of a request.
+    pub together: bool,
     /// The verdicts, in the order in which they were given.
     pub verdicts: Vec<VerdictRecord>,
+}
+
+/// A judgement to be recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct NewJudgement<'a> {
+    /// The turn as it was judged, see [`TurnSeen`].
+    pub turn: TurnSeen,
+    /// What judges and the user gave, in order.
+    pub verdicts: &'a [NewVerdict],
+    /// What extractors gave.
+    pub hints: &'a [NewHint],
+    /// The receipts of all calls.
+    pub receipts: &'a [Value],
+    /// What comes of it.
+    pub outcome: JudgementOutcome<'a>,
+}
+
+/// What comes of a judgement.
+#[derive(Debug, Clone, Copy)]
+pub enum JudgementOutcome<'a> {
+    /// A sample; it takes the place of one that is still queued.
+    Sample(&'a NewSample),
+    /// No sample, for this reason; one that is still queued is dropped.
+    Skipped(&'a str),
+    /// Nothing to train; one that is still queued is dropped.
+    Nothing,
+    /// Whatever came of the judgement before: its sample stays as it is; where there is none, this is why.
+    AsBefore(Option<&'a str>),
 }
 
 /// A turn that is to be trained on.

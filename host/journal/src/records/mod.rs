@@ -2,14 +2,16 @@
 //!
 //! `New…` values go in, `…Record` values come out. None of them does anything.
 
+mod hint;
 mod judgement;
 mod plugin;
 mod training;
 mod turn;
 
+pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint};
 pub use judgement::{
-    Feedback, JudgementRecord, JudgingState, NewSample, NewVerdict, SampleRecord, SampleState,
-    TurnSeen, VerdictOutcome, VerdictRecord,
+    Feedback, JudgementOutcome, JudgementRecord, JudgingState, NewJudgement, NewSample, NewVerdict,
+    SampleRecord, SampleState, TurnSeen, VerdictOutcome, VerdictRecord,
 };
 pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope};
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};

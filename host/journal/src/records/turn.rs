@@ -282,6 +282,9 @@ pub struct Forgotten {
     pub samples: Vec<SampleId>,
     /// How many verdicts were dropped.
     pub verdicts: u64,
+    /// How many hints were dropped, and reasons for none. Default 0.
+    #[serde(default)]
+    pub hints: u64,
     /// How many pieces of feedback were dropped.
     pub feedback: u64,
     /// Versions of the adapters that had learned from it, directly or through a parent, ascending.

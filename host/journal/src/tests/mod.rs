@@ -4,11 +4,13 @@ mod collecting;
 mod concurrency;
 mod export;
 mod forgetting;
+mod hinting;
 mod judging;
 mod plugin_state;
 mod recovery;
 mod settling;
 mod storage;
+mod together;
 mod training;
 
 use serde_json::json;

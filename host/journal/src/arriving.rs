@@ -1,0 +1,189 @@
+//! Writing down one request: its session, the next state of the turns that it answers, its new turns.
+
+use rusqlite::Transaction;
+use serde_json::{Map, Value, json};
+
+use crate::codec::{Json, encode_json, encode_u32s, encode_u64, finite};
+use crate::collecting::{refresh, require_turn};
+use crate::continuity::insert_histories;
+use crate::error::Fault;
+use crate::ids::{SessionId, TurnId};
+use crate::records::{JudgingState, NewTurn, NextState, SessionUpsert, TurnKind, TurnState};
+use crate::together;
+
+pub(crate) fn upsert_session(tx: &Transaction<'_>, session: &SessionUpsert) -> Result<(), Fault> {
+    tx.prepare_cached(
+        "INSERT INTO sessions (id, origin, key, user, started_ms, last_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+         ON CONFLICT (id) DO UPDATE SET
+            key = COALESCE(key, excluded.key), user = COALESCE(user, excluded.user),
+            last_ms = MAX(last_ms, excluded.last_ms), ended_ms = NULL, end_reason = NULL,
+            settled_ms = NULL",
+    )?
+    .execute((
+        session.id.as_str(),
+        &session.origin,
+        session.key.as_deref(),
+        session.user.as_deref(),
+        session.ms,
+    ))?;
+    Ok(())
+}
+
+/// What became of a next state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// It is the turn's next state, now or before.
+    So,
+    /// The turn has another one, which stays.
+    Otherwise,
+}
+
+pub(crate) fn record_next_state(tx: &Transaction<'_>, next: &NextState) -> Result<Followed, Fault> {
+    require_turn(tx, next.turn)?;
+    let new = tx
+        .prepare_cached(
+            "INSERT INTO next_states (turn, ms, messages) VALUES (?1, ?2, ?3)
+             ON CONFLICT (turn) DO NOTHING",
+        )?
+        .execute((next.turn.0, next.ms, encode_json(&next.messages)?))?;
+    if new == 0 {
+        let Json(kept) = tx
+            .prepare_cached("SELECT messages FROM next_states WHERE turn = ?1")?
+            .query_row([next.turn.0], |row| row.get(0))?;
+        return Ok(if kept == next.messages {
+            Followed::So
+        } else {
+            Followed::Otherwise
+        });
+    }
+    tx.prepare_cached("UPDATE turns SET kind = 'main' WHERE id = ?1")?
+        .execute([next.turn.0])?;
+    refresh(tx, next.turn)?;
+    Ok(Followed::So)
+}
+
+/// Keeps a fork that brought no turn of its own with the turn that it forks from.
+pub(crate) fn note_fork(tx: &Transaction<'_>, fork: &NextState) -> Result<(), Fault> {
+    let Json(matched) = tx
+        .prepare_cached("SELECT matched FROM turns WHERE id = ?1")?
+        .query_row([fork.turn.0], |row| row.get(0))?;
+    let mut matched = as_object(matched);
+    let fork_entry = json!({ "ms": fork.ms, "messages": fork.messages });
+    match matched.get_mut("forks").and_then(Value::as_array_mut) {
+        Some(forks) => forks.push(fork_entry),
+        None => {
+            matched.insert("forks".to_owned(), json!([fork_entry]));
+        }
+    }
+    let text =
+        serde_json::to_string(&matched).map_err(|error| Fault::invalid(error.to_string()))?;
+    tx.prepare_cached("UPDATE turns SET matched = ?2 WHERE id = ?1")?
+        .execute((fork.turn.0, text))?;
+    Ok(())
+}
+
+fn as_object(matched: Value) -> Map<String, Value> {
+    match matched {
+        Value::Object(fields) => fields,
+        Value::Null => Map::new(),
+        other => Map::from_iter([("matched".to_owned(), other)]),
+    }
+}
+
+pub(crate) fn insert_turns(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    turns: &[NewTurn],
+    fork_of: &[i64],
+) -> Result<Vec<TurnId>, Fault> {
+    let first: u32 = tx
+        .prepare_cached("SELECT COALESCE(MAX(seq) + 1, 0) FROM turns WHERE session = ?1")?
+        .query_row([session.as_str()], |row| row.get(0))?;
+    let mut ids = Vec::with_capacity(turns.len());
+    let mut shared: Option<(&NewTurn, i64)> = None;
+    for (seq, turn) in (first..).zip(turns) {
+        let request = match shared {
+            Some((earlier, id)) if same_request(earlier, turn) => {
+                // A side turn is nothing that anybody chose among.
+                if turn.kind != TurnKind::Side {
+                    together::open(tx, id)?;
+                }
+                id
+            }
+            _ => insert_request(tx, session, turn)?,
+        };
+        shared = Some((turn, request));
+        ids.push(insert_turn(tx, session, seq, request, turn, fork_of)?);
+    }
+    Ok(ids)
+}
+
+/// Choices of one response share their request: it is written once.
+fn same_request(a: &NewTurn, b: &NewTurn) -> bool {
+    a.request_digest == b.request_digest
+        && a.prompt_ids == b.prompt_ids
+        && a.messages == b.messages
+        && a.tools == b.tools
+}
+
+fn insert_request(tx: &Transaction<'_>, session: &SessionId, turn: &NewTurn) -> Result<i64, Fault> {
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO requests (session, digest, messages, tools, prompt_ids)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .insert((
+            session.as_str(),
+            &turn.request_digest,
+            encode_json(&turn.messages)?,
+            encode_json(&turn.tools)?,
+            encode_u32s(&turn.prompt_ids),
+        ))?;
+    Ok(id)
+}
+
+fn insert_turn(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    seq: u32,
+    request: i64,
+    turn: &NewTurn,
+    fork_of: &[i64],
+) -> Result<TurnId, Fault> {
+    let mut matched = turn.matched.clone();
+    if !fork_of.is_empty() {
+        let mut fields = as_object(matched);
+        fields.insert("fork_of".to_owned(), json!(fork_of));
+        matched = Value::Object(fields);
+    }
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO turns (session, seq, request, response_id, choice, grp, kind, parent,
+                received_ms, key, temperature, adapter_version, adapter_digest, model, state, judging,
+                sampling, matched)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+        )?
+        .insert(rusqlite::params![
+            session.as_str(),
+            seq,
+            request,
+            turn.response_id,
+            turn.choice,
+            turn.group,
+            turn.kind,
+            turn.parent.map(|parent| parent.0),
+            turn.received_ms,
+            turn.key,
+            finite(turn.temperature, "the temperature")?,
+            encode_u64(turn.adapter_version, "adapter version")?,
+            turn.adapter_digest,
+            turn.model,
+            TurnState::Generating,
+            JudgingState::Waiting,
+            encode_json(&turn.sampling)?,
+            encode_json(&matched)?,
+        ])?;
+    insert_histories(tx, TurnId(id), &turn.histories)?;
+    Ok(TurnId(id))
+}

@@ -1,0 +1,87 @@
+//! Keeping what extractors gave, beside the judgement in which they were asked.
+
+use rusqlite::{Row, Transaction};
+
+use crate::codec::{Json, Single, encode_json, finite};
+use crate::error::{Fault, JournalError};
+use crate::ids::TurnId;
+use crate::journal::Journal;
+use crate::records::{HintOutcome, HintRecord, NewHint};
+
+impl Journal {
+    /// What extractors gave for a turn, oldest first: its hints, and why there was none.
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn hints(&self, turn: TurnId) -> Result<Vec<HintRecord>, JournalError> {
+        self.read(|conn| {
+            let mut statement =
+                conn.prepare_cached("SELECT * FROM hints WHERE turn = ?1 ORDER BY id")?;
+            let hints = statement.query_map([turn.0], hint)?;
+            Ok(hints.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+pub(crate) fn insert_hint(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    judgement: i64,
+    hint: &NewHint,
+) -> Result<(), Fault> {
+    let (text, placement, confidence, reason) = match &hint.outcome {
+        HintOutcome::Hint {
+            text,
+            placement,
+            confidence,
+        } => {
+            if text.trim().is_empty() {
+                return Err(Fault::invalid("a hint without a text is none"));
+            }
+            let confidence = finite(*confidence, "the confidence of a hint")?;
+            (Some(text), Some(*placement), Some(confidence), None)
+        }
+        HintOutcome::None { reason } => (None, None, None, Some(reason)),
+    };
+    tx.prepare_cached(
+        "INSERT INTO hints (turn, judgement, source, digest, text, placement, confidence, reason, said, metrics, ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?
+    .execute((
+        turn.0,
+        judgement,
+        &hint.source,
+        &hint.digest,
+        text,
+        placement,
+        confidence,
+        reason,
+        &hint.said,
+        encode_json(&hint.metrics)?,
+        hint.ms,
+    ))?;
+    Ok(())
+}
+
+/// A row of `hints`.
+pub(crate) fn hint(row: &Row<'_>) -> rusqlite::Result<HintRecord> {
+    let outcome = match row.get::<_, Option<String>>("reason")? {
+        Some(reason) => HintOutcome::None { reason },
+        None => HintOutcome::Hint {
+            text: row.get("text")?,
+            placement: row.get("placement")?,
+            confidence: row.get::<_, Single>("confidence")?.0,
+        },
+    };
+    let Json(metrics) = row.get("metrics")?;
+    Ok(HintRecord {
+        id: row.get("id")?,
+        turn: TurnId(row.get("turn")?),
+        source: row.get("source")?,
+        digest: row.get("digest")?,
+        outcome,
+        said: row.get("said")?,
+        metrics,
+        ms: row.get("ms")?,
+    })
+}
