@@ -10,6 +10,7 @@ pub mod serve;
 
 mod cli;
 mod commands;
+mod granting;
 mod loading;
 mod output;
 mod pretraining;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clawhost_plugins::{GrantBook, HostOptions, Kind, Plugin, PluginHost};
 
 use crate::config::Config;
+use crate::granting;
 use crate::serve::{plugin_name, read_plugin};
 
 /// The judge that is used when none is named.
@@ -44,7 +45,7 @@ impl Loader {
     }
 
     /// Loads a component with what its digest is granted now. Compiles: call it off the threads that serve.
-    fn component(&self, name: &str, bytes: &[u8]) -> Result<Plugin> {
+    fn component(&self, name: &str, bytes: &[u8], file: Option<&Path>) -> Result<Plugin> {
         let section = self.config.plugins.get(name).cloned().unwrap_or_default();
         let digest = clawhost_plugins::digest(bytes);
         if let Some(pinned) = &section.sha256 {
@@ -55,15 +56,18 @@ impl Loader {
         }
         let book = GrantBook::open(&self.grants_file())?;
         let grants = book.grants(&digest);
-        Ok(self.host.load(name, bytes, &grants, section.profile)?)
+        granting::loaded(file, &self.config, |manifest| {
+            self.host
+                .load_as(name, bytes, &grants, manifest, section.profile)
+        })
     }
 
     /// Loads a judge. Compiles: call it off the threads that serve.
     ///
     /// # Errors
     /// Why it is refused.
-    pub(crate) fn judge(&self, name: &str, bytes: &[u8]) -> Result<Plugin> {
-        let plugin = self.component(name, bytes)?;
+    pub(crate) fn judge(&self, name: &str, bytes: &[u8], file: Option<&Path>) -> Result<Plugin> {
+        let plugin = self.component(name, bytes, file)?;
         ensure!(
             plugin.kind() == Kind::Judge,
             "{name} is a {}, and a judge is wanted here",
@@ -87,7 +91,7 @@ impl Loader {
                 "two plugins are called {name}; rename one of the files"
             );
             let plugin = self
-                .component(&name, &read_plugin(path)?)
+                .component(&name, &read_plugin(path)?, Some(path))
                 .with_context(|| format!("--plugin {} cannot be used", path.display()))?;
             names.push(name);
             match plugin.kind() {
@@ -116,7 +120,7 @@ impl Loader {
         if files.is_empty() {
             let bytes =
                 clawhost_plugins::embedded(EMBEDDED).context("the embedded judge is missing")?;
-            return Ok(vec![self.judge(EMBEDDED, bytes)?]);
+            return Ok(vec![self.judge(EMBEDDED, bytes, None)?]);
         }
         let mut judges: Vec<Plugin> = Vec::new();
         for path in files {
@@ -132,7 +136,7 @@ impl Loader {
 
     fn judge_in(&self, path: &Path, name: &str) -> Result<Plugin> {
         let bytes = read_plugin(path)?;
-        self.judge(name, &bytes)
+        self.judge(name, &bytes, Some(path))
             .with_context(|| format!("--plugin {} cannot be used", path.display()))
     }
 }

@@ -176,7 +176,7 @@ impl Reloading {
         if known && !always && !granted {
             return false;
         }
-        match self.loader.judge(&one.name, &bytes) {
+        match self.loader.judge(&one.name, &bytes, Some(path)) {
             Ok(plugin) => {
                 tracing::info!(plugin = %one.name, from = %one.digest, to = %digest, "a changed judge takes its place");
                 one.digest = digest;

@@ -9,11 +9,10 @@ use clawhost_authoring::{
     Checked, Language, MANIFEST, Manifest, build as build_in, check, goldens, kind_from_name,
     scaffold,
 };
-use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
 use serde_json::{Value, json};
 
+use super::run::{configuration, load};
 use crate::output::{say, say_json};
-use crate::serve::{plugin_name, read_plugin};
 
 /// Arguments of `clawhost plugin new`.
 #[derive(Debug, Args)]
@@ -104,6 +103,12 @@ pub(crate) struct TestArgs {
     /// Another component than the one that the folder builds
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
+    /// Configuration file, for models and how the plugin is run
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Data directory of the server, where `grants.toml` is kept
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -122,7 +127,8 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
         "{} has no transcript in its folder tests; write what the plugin is shown and what it has to answer there",
         dir.display()
     );
-    let plugin = load(&file)?;
+    let config = configuration(args.config.as_deref(), args.data.as_deref())?;
+    let plugin = load(&file, &config)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let checked = runtime.block_on(check(&plugin, &transcripts));
     let failed = checked.iter().filter(|one| one.outcome.is_err()).count();
@@ -191,16 +197,4 @@ pub(super) fn built(dir: &Path) -> Result<PathBuf> {
         dir.display()
     );
     Ok(file)
-}
-
-fn load(file: &Path) -> Result<Plugin> {
-    let bytes = read_plugin(file)?;
-    PluginHost::new(HostOptions::default())?
-        .load(
-            &plugin_name(file),
-            &bytes,
-            &Grants::default(),
-            Profile::default(),
-        )
-        .with_context(|| format!("{} cannot be tested", file.display()))
 }

@@ -11,6 +11,7 @@ use clawhost_plugins::measure::{self, Sample, Spread};
 use clawhost_plugins::{Grants, HostOptions, Kind, PluginHost, Profile};
 use serde::Serialize;
 
+use crate::granting;
 use crate::output::{say, say_json};
 use crate::serve::{plugin_name, read_plugin};
 
@@ -77,6 +78,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
             &Grants::default(),
             profile,
         )
+        .map_err(granting::withheld)
         .with_context(|| format!("{} cannot be measured", args.file.display()))?;
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
     let runtime = tokio::runtime::Runtime::new()?;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::author::{built, folder};
 use crate::capabilities::{Internet, Models};
 use crate::config::Config;
+use crate::granting;
 use crate::output::{say, say_json};
 use crate::serve::{engine, plugin_name, read_plugin};
 
@@ -50,10 +51,7 @@ pub(crate) struct RunArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
-    let mut config = Config::load(args.config.as_deref(), None)?;
-    if let Some(data) = &args.data {
-        config.server.data.clone_from(data);
-    }
+    let config = configuration(args.config.as_deref(), args.data.as_deref())?;
     let (file, dir) = match &args.file {
         Some(file) => (file.clone(), None),
         None => {
@@ -124,6 +122,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     })
 }
 
+/// The configuration of a command that runs a component by itself.
+pub(super) fn configuration(file: Option<&Path>, data: Option<&Path>) -> Result<Config> {
+    let mut config = Config::load(file, None)?;
+    if let Some(data) = data {
+        config.server.data = data.to_owned();
+    }
+    Ok(config)
+}
+
 /// The turns in the file that was named, or of the folder's first transcript.
 fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Vec<Value>> {
     let value: Value = match (turn, dir) {
@@ -167,7 +174,7 @@ fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Vec<Value>> {
 }
 
 /// With all that a server could offer it: the model is loaded only for a component that asks for it.
-fn load(file: &Path, config: &Config) -> Result<Plugin> {
+pub(super) fn load(file: &Path, config: &Config) -> Result<Plugin> {
     let bytes = read_plugin(file)?;
     let name = plugin_name(file);
     let asks_model = PluginHost::new(config.plugin_host.clone())?
@@ -189,9 +196,11 @@ fn load(file: &Path, config: &Config) -> Result<Plugin> {
         .cloned()
         .unwrap_or_default()
         .profile;
-    PluginHost::new(options)?
-        .load(&name, &bytes, &grants, profile)
-        .with_context(|| format!("{} cannot be run", file.display()))
+    let host = PluginHost::new(options)?;
+    granting::loaded(Some(file), config, |manifest| {
+        host.load_as(&name, &bytes, &grants, manifest, profile)
+    })
+    .with_context(|| format!("{} cannot be run", file.display()))
 }
 
 type Asked = (Result<Value, Fault>, Receipt);
