@@ -1,11 +1,13 @@
 //! The export of a component, looked up and type-checked once, at load.
 
+use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{ComponentNamedList, InstancePre, Lift, Lower, ResourceAny};
+use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, ResourceAny};
 
 use crate::bindings::types::{Message, PluginError, Trajectory, Verdict};
 use crate::bindings::{advantage, environment, group_judge, hint_extractor, judge, loss};
 use crate::inspect::Interface;
+use crate::invoke::Stop;
 use crate::kind::Kind;
 use crate::store::CallState;
 
@@ -23,8 +25,51 @@ pub(crate) enum Export {
 /// A linked component and where its export is.
 #[derive(Clone)]
 pub(crate) struct Ready<I> {
-    pub(crate) pre: InstancePre<CallState>,
-    pub(crate) indices: I,
+    pre: InstancePre<CallState>,
+    indices: I,
+}
+
+/// Where the functions of one interface are in a component.
+pub(crate) trait Indices {
+    /// The functions of one instance.
+    type Guest;
+
+    fn guest(
+        &self,
+        store: &mut Store<CallState>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Self::Guest>;
+}
+
+macro_rules! indices {
+    ($($interface:ident)*) => {$(
+        impl Indices for $interface::GuestIndices {
+            type Guest = $interface::Guest;
+
+            fn guest(
+                &self,
+                store: &mut Store<CallState>,
+                instance: &Instance,
+            ) -> wasmtime::Result<Self::Guest> {
+                self.load(store, instance)
+            }
+        }
+    )*};
+}
+indices!(judge group_judge hint_extractor loss advantage environment);
+
+impl<I: Indices> Ready<I> {
+    /// A fresh instance in this store, ready to be called.
+    pub(crate) async fn start(&self, store: &mut Store<CallState>) -> Result<I::Guest, Stop> {
+        let instance = self
+            .pre
+            .instantiate_async(&mut *store)
+            .await
+            .map_err(Stop::while_linking)?;
+        self.indices
+            .guest(store, &instance)
+            .map_err(Stop::while_linking)
+    }
 }
 
 impl Export {

@@ -124,7 +124,9 @@ pub(crate) struct Admitted {
 /// stand in the queue for instances nor in that of the plugin threads, before the calls of others.
 pub(crate) async fn admit(loaded: &Loaded) -> Result<Admitted, Fault> {
     let since = Instant::now();
-    let share = Arc::clone(&loaded.share).acquire_owned().await;
+    let share = Arc::clone(&loaded.share)
+        .acquire_many_owned(loaded.places)
+        .await;
     let share = share.map_err(|_| host_fault("the host is shutting down"))?;
     Ok(Admitted { since, share })
 }
@@ -137,7 +139,7 @@ pub(crate) async fn open(
     receipt: &mut Receipt,
 ) -> Result<(Store<CallState>, Place), Fault> {
     let instance = Arc::clone(&loaded.machine.places)
-        .acquire_owned()
+        .acquire_many_owned(loaded.places)
         .await
         .map_err(|_| host_fault("the host is shutting down"))?;
     receipt.queued_us = micros(admitted.since.elapsed());
@@ -326,13 +328,26 @@ fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T,
         Ok(_) => Outcome::Ok,
         Err(fault) => Outcome::of(fault),
     };
+    report(state, receipt, result.as_ref().err());
+}
+
+/// Tells the operator what is wrong, at a rate that a plugin cannot raise. The receipts have it all.
+fn report(state: &CallState, receipt: &Receipt, fault: Option<&Fault>) {
+    let fault = fault.filter(|fault| !fault.is_no_answer());
+    if state.log.dropped == 0 && fault.is_none() {
+        return;
+    }
+    let Some(untold) = state.loaded.fault_rate.admits(Instant::now()) else {
+        return;
+    };
     let plugin = state.loaded.name.as_str();
+    if untold > 0 {
+        tracing::warn!(target: "clawhost::plugin", plugin, untold, "more calls of this plugin went wrong than are told here");
+    }
     if state.log.dropped > 0 {
         tracing::warn!(target: "clawhost::plugin", plugin, call = receipt.call, dropped = state.log.dropped, "log lines dropped");
     }
-    if let Err(fault) = result
-        && !fault.is_no_answer()
-    {
+    if let Some(fault) = fault {
         tracing::warn!(target: "clawhost::plugin", plugin, call = receipt.call, fault = fault.kind.name(), "{fault}");
     }
 }

@@ -29,13 +29,17 @@ pub(crate) struct Loaded {
     /// Limits of the plugin's own, below those of any caller.
     pub(crate) budgets: Budgets,
     pub(crate) log_rate: LogRate,
+    /// What the host says about faults: a plugin that always fails must not fill the log.
+    pub(crate) fault_rate: LogRate,
     /// One permit for each place that this plugin may hold at a time.
     pub(crate) share: Arc<Semaphore>,
+    /// Places that one of its instances takes.
+    pub(crate) places: u32,
 }
 
 /// Places that calls of one plugin may hold together. The rest stays for the others: a thousand calls
 /// that use up their budgets must not stand before the call of a good judge.
-pub(crate) fn share_of(instances: u32) -> Arc<Semaphore> {
-    let instances = instances.max(1) as usize;
-    Arc::new(Semaphore::new((instances - instances / 4).max(1)))
+pub(crate) fn share_of(instances: u32) -> u32 {
+    let instances = instances.max(1);
+    (instances - instances / 4).max(1)
 }

@@ -1,7 +1,8 @@
 //! Threads that belong to plugins alone.
 //!
 //! A guest may compute for milliseconds between two yields. On threads of their own such slices
-//! never stand in front of a token that streams to a person.
+//! never stand in front of a token that streams to a person; and where there are fewer cores than
+//! threads, these are the ones that wait.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -22,6 +23,7 @@ impl PluginThreads {
         let runtime = Builder::new_multi_thread()
             .worker_threads(count)
             .thread_name("plugin")
+            .on_thread_start(stand_back)
             .enable_time()
             .build()
             .map_err(|error| PluginError::Host(format!("no threads for plugins: {error}")))?;
@@ -45,6 +47,15 @@ impl Drop for PluginThreads {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Lowers the priority of this thread, where threads have one of their own. At 10, of 0 to 19, the system
+/// gives it about a tenth of a core that both want: judging goes on under any load.
+fn stand_back() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, 10) {
+        tracing::debug!(%error, "plugins compete with serving on equal terms");
     }
 }
 

@@ -13,7 +13,9 @@ use crate::store::CallState;
 /// Fields that are kept of one line.
 const MAX_FIELDS: usize = 16;
 /// Lines that one plugin may write in one [`WINDOW`], all calls together.
-const LINES_PER_WINDOW: u32 = 500;
+const LINES: u32 = 500;
+/// Lines that the host writes about its faults in one [`WINDOW`].
+const FAULTS: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// The lines of one call.
@@ -23,28 +25,55 @@ pub(crate) struct LogLines {
     pub(crate) dropped: u64,
 }
 
-/// The lines of one plugin over all of its calls.
-#[derive(Debug, Default)]
+/// Lines by or about one plugin over all of its calls, at most so many in one [`WINDOW`].
+#[derive(Debug)]
 pub(crate) struct LogRate {
-    window: Mutex<Option<(Instant, u32)>>,
+    most: u32,
+    window: Mutex<Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    start: Option<Instant>,
+    lines: u32,
+    dropped: u64,
 }
 
 impl LogRate {
-    fn admits(&self, now: Instant) -> bool {
+    /// For what a plugin writes.
+    pub(crate) fn of_lines() -> LogRate {
+        LogRate::new(LINES)
+    }
+
+    /// For what is written about its faults.
+    pub(crate) fn of_faults() -> LogRate {
+        LogRate::new(FAULTS)
+    }
+
+    fn new(most: u32) -> LogRate {
+        LogRate {
+            most,
+            window: Mutex::default(),
+        }
+    }
+
+    /// When a line may be written now: how many were not since the last that was.
+    pub(crate) fn admits(&self, now: Instant) -> Option<u64> {
         let mut window = self
             .window
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match &mut *window {
-            Some((start, lines)) if now.duration_since(*start) < WINDOW => {
-                *lines += 1;
-                *lines <= LINES_PER_WINDOW
-            }
-            other => {
-                *other = Some((now, 1));
-                true
-            }
+        let open = |start: Instant| now.duration_since(start) < WINDOW;
+        if !window.start.is_some_and(open) {
+            window.start = Some(now);
+            window.lines = 0;
         }
+        if window.lines < self.most {
+            window.lines += 1;
+            return Some(std::mem::take(&mut window.dropped));
+        }
+        window.dropped += 1;
+        None
     }
 }
 
@@ -57,7 +86,9 @@ impl log::Host for CallState {
     ) -> wasmtime::Result<()> {
         self.meter.host_call()?;
         let limits = self.meter.limits();
-        if self.log.kept >= limits.log_lines || !self.loaded.log_rate.admits(Instant::now()) {
+        if self.log.kept >= limits.log_lines
+            || self.loaded.log_rate.admits(Instant::now()).is_none()
+        {
             self.log.dropped += 1;
             return Ok(());
         }
@@ -94,13 +125,14 @@ mod tests {
 
     #[test]
     fn a_plugin_gets_its_lines_back_in_the_next_window() {
-        let rate = LogRate::default();
+        let rate = LogRate::of_lines();
         let start = Instant::now();
-        for _ in 0..LINES_PER_WINDOW {
-            assert!(rate.admits(start));
+        for _ in 0..LINES {
+            assert_eq!(rate.admits(start), Some(0));
         }
-        assert!(!rate.admits(start));
-        assert!(!rate.admits(start + WINDOW / 2));
-        assert!(rate.admits(start + WINDOW));
+        assert_eq!(rate.admits(start), None);
+        assert_eq!(rate.admits(start + WINDOW / 2), None);
+        assert_eq!(rate.admits(start + WINDOW), Some(2), "and is told of two");
+        assert_eq!(rate.admits(start + WINDOW), Some(0));
     }
 }

@@ -34,17 +34,11 @@ pub async fn bytes_per_instance(plugin: &Plugin, sample: &Sample, count: usize) 
         let (mut store, place) = invoke::open(&loaded, admitted, call, &mut receipt)
             .await
             .ok()?;
-        let (pre, indices) = (ready.pre.clone(), ready.indices.clone());
+        let ready = ready.clone();
         let trajectory = convert::trajectory_to_guest(&sample.trajectory);
         let (judged, _) = invoke::supervise(&mut store, receipt, move |store| {
             Box::pin(async move {
-                let instance = pre
-                    .instantiate_async(&mut *store)
-                    .await
-                    .map_err(Stop::while_linking)?;
-                let guest = indices
-                    .load(&mut *store, &instance)
-                    .map_err(Stop::while_linking)?;
+                let guest = ready.start(store).await?;
                 guest
                     .call_score_turn(&mut *store, &trajectory, 0)
                     .await

@@ -2,7 +2,7 @@
 
 use crate::bindings::advantage as guest;
 use crate::call::CallContext;
-use crate::calls::{Export, Ready};
+use crate::calls::Export;
 use crate::convert;
 use crate::host::{Called, Plugin};
 use crate::invoke::{self, Stop};
@@ -53,7 +53,7 @@ impl Plugin {
         let Export::Advantage(ready) = self.export() else {
             return self.wrong_kind(&call, Kind::Advantage);
         };
-        let Ready { pre, indices } = ready.clone();
+        let ready = ready.clone();
         let tokens: usize = sequences.iter().map(|s| s.length as usize).sum();
         let sequences: Vec<_> = sequences
             .iter()
@@ -67,13 +67,7 @@ impl Plugin {
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let instance = pre
-                    .instantiate_async(&mut *store)
-                    .await
-                    .map_err(Stop::while_linking)?;
-                let guest = indices
-                    .load(&mut *store, &instance)
-                    .map_err(Stop::while_linking)?;
+                let guest = ready.start(store).await?;
                 let answer = guest
                     .call_compute(&mut *store, &sequences)
                     .await

@@ -180,15 +180,7 @@ async fn start(
     };
     let (outcome, receipt) = invoke::supervise(&mut store, receipt, move |store| {
         Box::pin(async move {
-            let instance = ready
-                .pre
-                .instantiate_async(&mut *store)
-                .await
-                .map_err(Stop::while_linking)?;
-            let guest = ready
-                .indices
-                .load(&mut *store, &instance)
-                .map_err(Stop::while_linking)?;
+            let guest = ready.start(store).await?;
             let (session, observation) = guest
                 .session()
                 .call_reset(&mut *store, &task, seed)

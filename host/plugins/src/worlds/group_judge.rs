@@ -1,7 +1,7 @@
 //! `group-judge-plugin`: scores all samples of one prompt together.
 
 use crate::call::CallContext;
-use crate::calls::{Export, Ready};
+use crate::calls::Export;
 use crate::conversation::Trajectory;
 use crate::convert;
 use crate::host::{Called, Plugin};
@@ -20,18 +20,12 @@ impl Plugin {
         let Export::GroupJudge(ready) = self.export() else {
             return self.wrong_kind(&call, Kind::GroupJudge);
         };
-        let Ready { pre, indices } = ready.clone();
+        let ready = ready.clone();
         let group: Vec<_> = group.iter().map(convert::trajectory_to_guest).collect();
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let instance = pre
-                    .instantiate_async(&mut *store)
-                    .await
-                    .map_err(Stop::while_linking)?;
-                let guest = indices
-                    .load(&mut *store, &instance)
-                    .map_err(Stop::while_linking)?;
+                let guest = ready.start(store).await?;
                 let answer = guest
                     .call_score_group(&mut *store, &group)
                     .await

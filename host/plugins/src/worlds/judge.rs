@@ -1,7 +1,7 @@
 //! `judge-plugin`: scores one turn.
 
 use crate::call::CallContext;
-use crate::calls::{Export, Ready};
+use crate::calls::Export;
 use crate::conversation::Trajectory;
 use crate::convert;
 use crate::host::{Called, Plugin};
@@ -21,18 +21,12 @@ impl Plugin {
         let Export::Judge(ready) = self.export() else {
             return self.wrong_kind(&call, Kind::Judge);
         };
-        let Ready { pre, indices } = ready.clone();
+        let ready = ready.clone();
         let trajectory = convert::trajectory_to_guest(trajectory);
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let instance = pre
-                    .instantiate_async(&mut *store)
-                    .await
-                    .map_err(Stop::while_linking)?;
-                let guest = indices
-                    .load(&mut *store, &instance)
-                    .map_err(Stop::while_linking)?;
+                let guest = ready.start(store).await?;
                 let answer = guest
                     .call_score_turn(&mut *store, &trajectory, turn_index)
                     .await

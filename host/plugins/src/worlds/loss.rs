@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::bindings::loss as guest;
 use crate::call::CallContext;
-use crate::calls::{Export, Ready};
+use crate::calls::Export;
 use crate::convert;
 use crate::host::{Called, Plugin};
 use crate::invoke::{self, Stop};
@@ -100,16 +100,10 @@ impl Plugin {
         let Export::Loss(ready) = self.export() else {
             return self.wrong_kind(&call, Kind::Loss);
         };
-        let Ready { pre, indices } = ready.clone();
+        let ready = ready.clone();
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let instance = pre
-                    .instantiate_async(&mut *store)
-                    .await
-                    .map_err(Stop::while_linking)?;
-                let guest = indices
-                    .load(&mut *store, &instance)
-                    .map_err(Stop::while_linking)?;
+                let guest = ready.start(store).await?;
                 let answer = guest
                     .call_describe(&mut *store)
                     .await
@@ -131,18 +125,12 @@ impl Plugin {
         let Export::Loss(ready) = self.export() else {
             return self.wrong_kind(&call, Kind::Loss);
         };
-        let Ready { pre, indices } = ready.clone();
+        let ready = ready.clone();
         let batch = to_guest(batch);
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let instance = pre
-                    .instantiate_async(&mut *store)
-                    .await
-                    .map_err(Stop::while_linking)?;
-                let guest = indices
-                    .load(&mut *store, &instance)
-                    .map_err(Stop::while_linking)?;
+                let guest = ready.start(store).await?;
                 let answer = guest
                     .call_evaluate(&mut *store, &batch)
                     .await
