@@ -11,9 +11,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    bench, config, demo, explain, export, plugin, pretrain, replay, run, status,
+    bench, compile_component, config, demo, explain, export, plugin, pretrain, replay, run, status,
 };
-use crate::usage;
+use crate::{compiling, usage};
 
 /// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ use crate::usage;
     after_help = "Examples:\n  clawhost demo                 see it learn, in a few minutes\n  \
         clawhost run                  serve the embedded policy on http://127.0.0.1:30000/v1\n  \
         clawhost run --model ./Qwen3-0.6B --plugin judge.wasm\n\n\
+        Environment:\n  CLAWHOST_LOG    which events are told on standard error, such as debug or clawhost_plugins=debug\n  \
+        CLAWHOST_CACHE  where compiled plugins are kept, or off [default: clawhost/compiled in the user's cache directory]\n\n\
         Exit codes: 0 done, 1 failed, 2 wrong usage."
 )]
 struct Cli {
@@ -53,6 +55,16 @@ enum Command {
     Pretrain(pretrain::PretrainArgs),
     /// Print the configuration that would be in effect
     Config(config::ConfigArgs),
+    /// Compile one plugin for another clawhost
+    #[command(hide = true)]
+    CompileComponent(compile_component::CompileComponentArgs),
+}
+
+/// Runs one command line as the program that is called `clawhost`: plugins are compiled by further processes
+/// of it, and their code is kept in the user's cache directory.
+pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    compiling::is_the_program();
+    main_with(args)
 }
 
 /// Runs one command line, the program's name first.
@@ -70,7 +82,10 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    log_to_stderr();
+    // What the compiler says is read by another process.
+    if !matches!(cli.command, Command::CompileComponent(_)) {
+        log_to_stderr();
+    }
     let done = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Demo(args) => demo::demo(args),
@@ -82,6 +97,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Bench(args) => bench::bench(args),
         Command::Pretrain(args) => pretrain::pretrain(args),
         Command::Config(args) => config::config(args),
+        Command::CompileComponent(args) => Ok(compile_component::compile_component(args)),
     };
     done.unwrap_or_else(|error| {
         complain(&usage::one_line(&format!("{error:#}")));

@@ -10,6 +10,7 @@ pub mod serve;
 
 mod cli;
 mod commands;
+mod compiling;
 mod granting;
 mod loading;
 mod output;
@@ -19,4 +20,4 @@ mod reloading;
 mod status;
 mod usage;
 
-pub use cli::main_with;
+pub use cli::{main_as_program, main_with};

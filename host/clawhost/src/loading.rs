@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use clawhost_plugins::{GrantBook, HostOptions, Kind, Plugin, PluginHost};
 
+use crate::compiling;
 use crate::config::Config;
 use crate::granting;
 use crate::serve::{plugin_name, read_plugin};
@@ -34,7 +35,7 @@ impl Loader {
     /// When the threads of the plugins cannot be started.
     pub(crate) fn new(config: &Config, options: HostOptions) -> Result<Self> {
         Ok(Self {
-            host: PluginHost::new(options)?,
+            host: compiling::host(options)?,
             config: config.clone(),
         })
     }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    clawhost::main_with(std::env::args_os())
+    clawhost::main_as_program(std::env::args_os())
 }

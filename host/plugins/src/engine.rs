@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use tokio::sync::Semaphore;
+use wasmtime::component::Component;
 use wasmtime::{
     Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
 };
@@ -17,6 +18,11 @@ use crate::call::TICK;
 use crate::error::PluginError;
 use crate::host::HostOptions;
 use crate::profile::Profile;
+
+/// What the pool sets aside for one place. Core instances are only counted: a component in Python has forty.
+const CORE_INSTANCES: u32 = 200;
+const MEMORIES: u32 = 2;
+const TABLES: u32 = 8;
 
 /// One compiled-code world: an engine, its ticker and its places.
 pub(crate) struct Machine {
@@ -59,10 +65,22 @@ impl Machine {
             _ticker: ticker,
         })
     }
+
+    /// Places that an instance of this component takes: more than one where it has more memories or tables
+    /// than the pool sets aside for one, so that it cannot use up those of others.
+    pub(crate) fn places_of(component: &Component) -> u32 {
+        let Some(needs) = component.resources_required() else {
+            return 1;
+        };
+        let memories = needs.num_memories.div_ceil(MEMORIES);
+        let tables = needs.num_tables.div_ceil(TABLES);
+        memories.max(tables).max(1)
+    }
 }
 
-/// What guests may use and how they are stopped.
-fn config(profile: Profile) -> Config {
+/// What guests may use and how they are stopped. Compiled code depends on it; on how instances are
+/// allocated it does not.
+pub(crate) fn config(profile: Profile) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -91,11 +109,11 @@ fn pool(options: &HostOptions) -> PoolingAllocationConfig {
     let instances = options.instances.max(1);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
-        .total_core_instances(instances.saturating_mul(8))
-        .total_memories(instances.saturating_mul(2))
-        .total_tables(instances.saturating_mul(4))
+        .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
+        .total_memories(instances.saturating_mul(MEMORIES))
+        .total_tables(instances.saturating_mul(TABLES))
         .total_stacks(instances)
-        .max_core_instances_per_component(200)
+        .max_core_instances_per_component(CORE_INSTANCES)
         .max_memories_per_component(32)
         .max_tables_per_component(64)
         .max_memories_per_module(4)

@@ -1,5 +1,6 @@
 //! Why a component was not loaded.
 
+use crate::compiling::{CompileLimits, CompileResource, CompilerEnd};
 use crate::grants::Capability;
 use crate::kind::Kind;
 
@@ -52,6 +53,31 @@ pub enum PluginError {
     /// The engine refuses it.
     #[error("the component is not valid: {0}")]
     Invalid(String),
+    /// It is too expensive to compile.
+    #[error(
+        "compiling the component takes more than {limit} {resource}, and so it is not used; if it is meant to be this large, raise plugin_host.compiling.{}", resource.key()
+    )]
+    CompilerLimit {
+        /// What ran out.
+        resource: CompileResource,
+        /// How much of it there was.
+        limit: u64,
+    },
+    /// The compiler's process ended without saying why.
+    #[error(
+        "the compiler {ended} over this component, which is not used; its limits were {limits}; it said: {said:?}"
+    )]
+    CompilerDied {
+        /// How it ended.
+        ended: CompilerEnd,
+        /// What it was allowed.
+        limits: CompileLimits,
+        /// The start of its standard error, on one line.
+        said: String,
+    },
+    /// The compiler's process cannot be used, whatever the component.
+    #[error("components cannot be compiled: {0}")]
+    Compiler(String),
     /// Exports nothing that the contract knows.
     #[error(
         "the component exports no plugin interface of clawhost:plugin@0.1 (judge, group-judge, hint-extractor, loss, advantage, environment); it exports {exports}"

@@ -2,15 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 
+use crate::admission;
 use crate::call::CallContext;
 use crate::calls::Export;
-use crate::capability::http::{HttpGrant, Network};
+use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
-use crate::capability::model::{ModelClient, ModelGrant};
-use crate::capability::state::{StateGrant, StateStore};
+use crate::capability::model::ModelGrant;
+use crate::capability::state::StateGrant;
+use crate::compiling::{Compiled, Compiling, told};
 use crate::engine::Machine;
 use crate::error::PluginError;
 use crate::fault::{Fault, FaultKind};
@@ -20,76 +23,12 @@ use crate::invoke;
 use crate::kind::Kind;
 use crate::linking;
 use crate::loaded::{self, Loaded};
-use crate::printable::one_line;
+pub use crate::options::HostOptions;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
 use crate::threads::PluginThreads;
 use crate::verdict::Verdict;
 use crate::walk;
-
-/// Bytes that are kept of what the engine says about a component.
-const ENGINE_WORDS: usize = 4 << 10;
-
-/// How a host runs its plugins.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct HostOptions {
-    /// Threads that run guests. Default: the number of cores, at most 4.
-    pub threads: usize,
-    /// Instances at a time, for each profile. Calls beyond wait; those of one plugin hold at most three
-    /// quarters. Default 256.
-    pub instances: u32,
-    /// Take instances from a pool when the address space allows. Default true.
-    pub pooling: bool,
-    /// Largest component file, in bytes. Default 64 MiB.
-    pub max_component_bytes: usize,
-    /// Largest single memory of a guest, in bytes; `limits.memory_bytes` caps the sum. Default
-    /// 256 MiB.
-    pub max_memory_bytes: usize,
-    /// Elements of a guest's largest table. Default 20,000.
-    pub max_table_elements: usize,
-    /// Models that plugins may be granted. Default none.
-    #[serde(skip)]
-    pub model: Option<Arc<dyn ModelClient>>,
-    /// Durable state that plugins may be granted. Default none.
-    #[serde(skip)]
-    pub state: Option<Arc<dyn StateStore>>,
-    /// The way out for plugins that may be granted `http`. Default none.
-    #[serde(skip)]
-    pub network: Option<Arc<dyn Network>>,
-}
-
-impl std::fmt::Debug for HostOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HostOptions")
-            .field("threads", &self.threads)
-            .field("instances", &self.instances)
-            .field("pooling", &self.pooling)
-            .field("max_component_bytes", &self.max_component_bytes)
-            .field("max_memory_bytes", &self.max_memory_bytes)
-            .field("max_table_elements", &self.max_table_elements)
-            .field("model", &self.model.is_some())
-            .field("state", &self.state.is_some())
-            .field("network", &self.network.is_some())
-            .finish()
-    }
-}
-
-impl Default for HostOptions {
-    fn default() -> Self {
-        HostOptions {
-            threads: std::thread::available_parallelism().map_or(2, |cores| cores.get().min(4)),
-            instances: 256,
-            pooling: true,
-            max_component_bytes: 64 << 20,
-            max_memory_bytes: 256 << 20,
-            max_table_elements: 20_000,
-            model: None,
-            state: None,
-            network: None,
-        }
-    }
-}
 
 /// Loads components and runs them on its own threads. Clones share everything.
 #[derive(Clone)]
@@ -99,6 +38,7 @@ pub struct PluginHost {
 
 struct Inner {
     options: HostOptions,
+    compiling: Compiling,
     threads: Arc<PluginThreads>,
     /// Engines are started when the first component needs them.
     deterministic: Mutex<Option<Arc<Machine>>>,
@@ -114,6 +54,7 @@ impl PluginHost {
         let threads = Arc::new(PluginThreads::start(options.threads.max(1))?);
         Ok(PluginHost {
             inner: Arc::new(Inner {
+                compiling: Compiling::new(&options),
                 options,
                 threads,
                 deterministic: Mutex::new(None),
@@ -122,8 +63,8 @@ impl PluginHost {
         })
     }
 
-    /// Checks, compiles and links a component. Takes milliseconds to seconds of CPU: call it off
-    /// the threads that serve.
+    /// Checks, compiles and links a component. Takes milliseconds when its compiled code is in the
+    /// cache, up to seconds otherwise: call it off the threads that serve.
     ///
     /// # Errors
     /// [`PluginError`] says what is wrong with the component or which grant it lacks.
@@ -153,13 +94,17 @@ impl PluginHost {
         walk::check(bytes, self.inner.options.max_component_bytes)?;
         let digest = inspect::digest(bytes);
         let machine = self.machine(profile)?;
-        let component = compile(&machine, bytes)?;
-        let inspection = inspect::inspect(&component, bytes)?;
-        self.permit(name, &inspection, grants, manifest)?;
-        self.feed(&inspection)?;
+        let Compiled { component, cached } = self
+            .inner
+            .compiling
+            .component(&machine, profile, bytes, &digest)?;
+        let inspection = inspect::inspect(&component, bytes.len(), &digest)?;
+        let options = &self.inner.options;
+        admission::permit(options, name, &inspection, grants, manifest)?;
+        admission::feed(options, &inspection)?;
         let export = link(&machine, &component, &inspection)?;
         let granted = |capability| inspection.capabilities.contains(&capability);
-        let options = &self.inner.options;
+        let share = loaded::share_of(options.instances);
         let loaded = Loaded {
             name: name.to_owned(),
             digest,
@@ -190,12 +135,15 @@ impl PluginHost {
                     grants: Arc::new(grants.clone()),
                 }),
             budgets: manifest.budgets(),
-            log_rate: LogRate::default(),
-            share: loaded::share_of(options.instances),
+            log_rate: LogRate::of_lines(),
+            fault_rate: LogRate::of_faults(),
+            share: Arc::new(Semaphore::new(share as usize)),
+            places: Machine::places_of(&component).min(share),
         };
         Ok(Plugin {
             loaded: Arc::new(loaded),
             export,
+            cached,
         })
     }
 
@@ -205,8 +153,12 @@ impl PluginHost {
     /// [`PluginError`] when it is no component of the contract.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, PluginError> {
         walk::check(bytes, self.inner.options.max_component_bytes)?;
-        let machine = self.machine(Profile::default())?;
-        inspect::inspect(&compile(&machine, bytes)?, bytes)
+        let digest = inspect::digest(bytes);
+        let profile = Profile::default();
+        let machine = self.machine(profile)?;
+        let compiling = &self.inner.compiling;
+        let compiled = compiling.component(&machine, profile, bytes, &digest)?;
+        inspect::inspect(&compiled.component, bytes.len(), &digest)
     }
 
     /// Instances of this profile come from a pool. Starts the engine if need be.
@@ -232,94 +184,6 @@ impl PluginHost {
         *slot = Some(Arc::clone(&machine));
         Ok(machine)
     }
-
-    /// Every capability must be in the world, granted to this digest, and available here.
-    fn permit(
-        &self,
-        name: &str,
-        inspection: &Inspection,
-        grants: &Grants,
-        manifest: &Manifest,
-    ) -> Result<(), PluginError> {
-        for capability in &inspection.capabilities {
-            if !inspection.kind.may_import(*capability) {
-                return Err(PluginError::OutsideWorld {
-                    capability: *capability,
-                    world: inspection.kind.world(),
-                });
-            }
-        }
-        let missing: Vec<Capability> = inspection
-            .capabilities
-            .iter()
-            .copied()
-            .filter(|capability| !grants.covers(*capability))
-            .collect();
-        if !missing.is_empty() {
-            return Err(PluginError::NotGranted {
-                name: name.to_owned(),
-                digest: inspection.digest.clone(),
-                arguments: manifest.lacking(&missing, grants),
-                missing,
-            });
-        }
-        for capability in &inspection.capabilities {
-            if let Some(reason) = self.why_unavailable(*capability) {
-                return Err(PluginError::NotAvailable {
-                    name: name.to_owned(),
-                    capability: *capability,
-                    reason,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn why_unavailable(&self, capability: Capability) -> Option<&'static str> {
-        let options = &self.inner.options;
-        match capability {
-            Capability::Log | Capability::Context => None,
-            Capability::Model => options
-                .model
-                .is_none()
-                .then_some("this server offers no model to plugins"),
-            Capability::State => options
-                .state
-                .is_none()
-                .then_some("this server keeps no state for plugins"),
-            Capability::Http => options
-                .network
-                .is_none()
-                .then_some("this server has no way out for plugins"),
-            Capability::Sandbox | Capability::Display => Some("this build does not provide it"),
-        }
-    }
-
-    /// A component that can never start is refused now, not at its first call.
-    fn feed(&self, inspection: &Inspection) -> Result<(), PluginError> {
-        let options = &self.inner.options;
-        for (what, needed, limit) in [
-            (
-                "bytes of memory",
-                inspection.initial_memory_bytes,
-                options.max_memory_bytes,
-            ),
-            (
-                "table elements",
-                inspection.initial_table_elements,
-                options.max_table_elements,
-            ),
-        ] {
-            if let Some(needed) = needed.filter(|needed| *needed > limit as u64) {
-                return Err(PluginError::TooHungry {
-                    what,
-                    needed,
-                    limit: limit as u64,
-                });
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Links what the component imports and checks once that its exports have the types of the
@@ -336,21 +200,12 @@ fn link(
     Export::find(inspection.kind, pre).map_err(mismatch)
 }
 
-fn compile(machine: &Machine, bytes: &[u8]) -> Result<Component, PluginError> {
-    Component::from_binary(&machine.engine, bytes)
-        .map_err(|error| PluginError::Invalid(told(&error)))
-}
-
-/// What the engine says about a component, which may quote names that the component chose.
-fn told(error: &wasmtime::Error) -> String {
-    one_line(&format!("{error:#}"), ENGINE_WORDS)
-}
-
 /// A component that is ready to be called. Clones share it.
 #[derive(Clone)]
 pub struct Plugin {
     loaded: Arc<Loaded>,
     export: Export,
+    cached: bool,
 }
 
 /// The result of a call and its account.
@@ -389,6 +244,11 @@ impl Plugin {
     /// How it runs.
     pub fn profile(&self) -> Profile {
         self.loaded.profile
+    }
+
+    /// Its compiled code was there already and did not have to be made.
+    pub fn was_cached(&self) -> bool {
+        self.cached
     }
 
     pub(crate) fn export(&self) -> &Export {

@@ -58,12 +58,17 @@ const WASI: [&str; 6] = [
     "wasi:sockets",
 ];
 
-pub(crate) fn inspect(component: &Component, bytes: &[u8]) -> Result<Inspection, PluginError> {
+/// Reads the type of a component of this length and digest.
+pub(crate) fn inspect(
+    component: &Component,
+    bytes: usize,
+    digest: &str,
+) -> Result<Inspection, PluginError> {
     let engine = component.engine();
     let ty = component.component_type();
     let mut inspection = Inspection {
-        digest: digest(bytes),
-        bytes: bytes.len(),
+        digest: digest.to_owned(),
+        bytes,
         kind: Kind::Judge,
         contract: String::new(),
         imports: ty.imports(engine).map(|(name, _)| shown(name)).collect(),

@@ -6,10 +6,12 @@
 //! [`Receipt`]. Host capabilities such as models are traits that the binary hands in, so this
 //! crate links no engine of ours.
 
+mod admission;
 mod bindings;
 mod call;
 mod calls;
 mod capability;
+mod compiling;
 mod conversation;
 mod convert;
 mod embedded;
@@ -29,6 +31,7 @@ mod loaded;
 pub mod measure;
 mod meter;
 mod openai;
+mod options;
 mod printable;
 mod profile;
 mod receipt;
@@ -46,6 +49,9 @@ pub use capability::model::{
     ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest, ModelResponse, ToolSpec,
 };
 pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
+pub use compiling::{
+    CompileLimits, CompileResource, CompilerCommand, CompilerEnd, compile_component,
+};
 pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 pub use embedded::{EMBEDDED, embedded};
 pub use error::PluginError;

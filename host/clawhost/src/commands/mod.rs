@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod bench;
+pub(crate) mod compile_component;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod explain;

@@ -8,9 +8,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use clawhost_plugins::measure::{self, Sample, Spread};
-use clawhost_plugins::{Grants, HostOptions, Kind, PluginHost, Profile};
+use clawhost_plugins::{Grants, HostOptions, Kind, Profile};
 use serde::Serialize;
 
+use crate::compiling;
 use crate::granting;
 use crate::output::{say, say_json};
 use crate::serve::{plugin_name, read_plugin};
@@ -64,7 +65,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         "--concurrency must be between 1 and 4096"
     );
     let bytes = read_plugin(&args.file)?;
-    let host = PluginHost::new(HostOptions::default())?;
+    let host = compiling::host(HostOptions::default())?;
     let profile = if args.fast {
         Profile::Fast
     } else {

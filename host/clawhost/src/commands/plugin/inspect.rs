@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_plugins::{HostOptions, PluginHost};
+use clawhost_plugins::HostOptions;
 
+use crate::compiling;
 use crate::output::{say, say_json};
 use crate::serve::read_plugin;
 
@@ -25,7 +26,7 @@ pub(crate) struct InspectArgs {
 /// Runs the command.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<ExitCode> {
     let bytes = read_plugin(&args.file)?;
-    let found = PluginHost::new(HostOptions::default())?
+    let found = compiling::host(HostOptions::default())?
         .inspect(&bytes)
         .with_context(|| format!("{} cannot be used", args.file.display()))?;
     if args.json {

@@ -7,12 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_authoring::goldens;
 use clawhost_plugins::{
-    CallContext, Called, Fault, GrantBook, Kind, Plugin, PluginHost, Receipt, Trajectory,
+    CallContext, Called, Fault, GrantBook, Kind, Plugin, Receipt, Trajectory,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::author::{built, folder};
+use crate::compiling;
 use crate::capabilities::{Internet, Models};
 use crate::config::Config;
 use crate::granting;
@@ -177,7 +178,7 @@ fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Vec<Value>> {
 pub(super) fn load(file: &Path, config: &Config) -> Result<Plugin> {
     let bytes = read_plugin(file)?;
     let name = plugin_name(file);
-    let asks_model = PluginHost::new(config.plugin_host.clone())?
+    let asks_model = compiling::host(config.plugin_host.clone())?
         .inspect(&bytes)
         .with_context(|| format!("{} cannot be used", file.display()))?
         .capabilities
@@ -196,7 +197,7 @@ pub(super) fn load(file: &Path, config: &Config) -> Result<Plugin> {
         .cloned()
         .unwrap_or_default()
         .profile;
-    let host = PluginHost::new(options)?;
+    let host = compiling::host(options)?;
     granting::loaded(Some(file), config, |manifest| {
         host.load_as(&name, &bytes, &grants, manifest, profile)
     })

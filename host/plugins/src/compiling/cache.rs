@@ -1,0 +1,261 @@
+//! Compiled code that is kept between processes.
+//!
+//! Beside each `KEY.cwasm` stands a `KEY.sum` with its length and checksum, written after it. Code
+//! without a sum, with another one, or that the engine does not take is removed and compiled again: the
+//! cache is never a reason to fail. Why its files may be run as machine code is said in [`super::trusted`];
+//! what that rests on is kept here: nobody but this user can write to the directory, and no file is
+//! ever changed after it has its name.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::key::Key;
+use super::trusted::{CheckedFile, CompiledCode};
+
+/// A directory that compiled code is not kept in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CacheError {
+    #[error("the directory cannot be used: {0}")]
+    Io(#[from] io::Error),
+    #[error("it is a link or no directory; name the directory itself")]
+    NotADirectory,
+    #[error(
+        "it belongs to user {owner}, and this process runs as {user}; name a directory of its own"
+    )]
+    Foreign { owner: u32, user: u32 },
+    #[error(
+        "its mode is {mode:03o}, and others must not get at machine code; run `chmod 700` on it"
+    )]
+    Open { mode: u32 },
+}
+
+/// After this long a file that was never finished belongs to a process that is gone.
+const ABANDONED: Duration = Duration::from_secs(3600);
+/// How much is read at a time to be summed up.
+const CHUNK: usize = 256 << 10;
+
+/// A directory of compiled code.
+pub(super) struct Cache {
+    /// Held open, so that it stays the one that was checked.
+    directory: File,
+    path: PathBuf,
+    bound: u64,
+}
+
+impl Cache {
+    /// Opens the directory, or makes it. At most `bound` bytes are kept in it.
+    pub(super) fn open(path: &Path, bound: u64) -> Result<Cache, CacheError> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !fs::symlink_metadata(path)?.is_dir() {
+            return Err(CacheError::NotADirectory);
+        }
+        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::NOFOLLOW;
+        let directory = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)?;
+        let found = directory.metadata()?;
+        let user = rustix::process::geteuid().as_raw();
+        if found.uid() != user {
+            return Err(CacheError::Foreign {
+                owner: found.uid(),
+                user,
+            });
+        }
+        if found.mode() & 0o077 != 0 {
+            return Err(CacheError::Open {
+                mode: found.mode() & 0o777,
+            });
+        }
+        Ok(Cache {
+            // Where the system offers it, files are reached through the open directory and not through
+            // its name, which may be given to another one.
+            path: match cfg!(target_os = "linux") {
+                true => PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())),
+                false => path.to_owned(),
+            },
+            directory,
+            bound,
+        })
+    }
+
+    /// The code that is kept under this key, if there is any and it is whole.
+    pub(super) fn load(&self, key: &Key, engine: &Engine) -> Option<Component> {
+        let sum = fs::read_to_string(self.sum(key)).ok()?;
+        let loaded = self.checked(key, &sum).and_then(|file| {
+            let component = file.load(engine);
+            component.map_err(|error| format!("{error:#}"))
+        });
+        match loaded {
+            Ok(component) => {
+                self.mark_used(key);
+                Some(component)
+            }
+            Err(reason) => {
+                tracing::warn!("compiled code is compiled again: {reason}");
+                self.remove(key);
+                None
+            }
+        }
+    }
+
+    /// Keeps code under this key. That it cannot be kept is told and costs nothing but time.
+    pub(super) fn store(&self, key: &Key, code: &CompiledCode) {
+        let code = code.bytes();
+        if code.len() as u64 > self.bound {
+            return;
+        }
+        let kept = self.write(&self.code(key), code).and_then(|()| {
+            let sum = Sum::of(&mut &*code)?;
+            self.write(&self.sum(key), sum.to_string().as_bytes())
+        });
+        if let Err(error) = kept.and_then(|()| self.make_room()) {
+            tracing::warn!("compiled code is not kept: {error}");
+        }
+    }
+
+    fn code(&self, key: &Key) -> PathBuf {
+        self.path.join(format!("{}.cwasm", key.name()))
+    }
+
+    fn sum(&self, key: &Key) -> PathBuf {
+        self.path.join(format!("{}.sum", key.name()))
+    }
+
+    fn checked(&self, key: &Key, sum: &str) -> Result<CheckedFile, String> {
+        let path = self.code(key);
+        let found = File::open(&path).and_then(|mut file| Sum::of(&mut file));
+        match found {
+            Ok(found) if found.to_string() == sum => Ok(CheckedFile::new(path)),
+            Ok(found) => Err(format!("it was {}, and is {found}", sum.escape_debug())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// A file gets its name when it is whole.
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let unfinished = self
+            .path
+            .join(format!("{}-{count}.new", std::process::id()));
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&unfinished)
+            .and_then(|mut file| {
+                file.write_all(bytes)?;
+                file.set_permissions(Permissions::from_mode(0o400))
+            })
+            .and_then(|()| fs::rename(&unfinished, path));
+        written.inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&unfinished);
+        })
+    }
+
+    /// What was used last is removed last. A disk that refuses only makes the order worse.
+    fn mark_used(&self, key: &Key) {
+        let _ = File::open(self.code(key)).and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
+    fn remove(&self, key: &Key) {
+        for path in [self.sum(key), self.code(key)] {
+            // Another process may have been first.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Removes what was not used for longest until the rest fits. Who has mapped a removed file keeps it.
+    fn make_room(&self) -> io::Result<()> {
+        let now = SystemTime::now();
+        let (mut kept, mut total) = (Vec::new(), 0);
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            let Ok(found) = fs::symlink_metadata(&path) else {
+                continue; // removed meanwhile
+            };
+            let used = found.modified()?;
+            match path.extension().and_then(|ending| ending.to_str()) {
+                Some("cwasm") => {
+                    total += found.len();
+                    kept.push((used, found.len(), path));
+                }
+                Some("new") if now.duration_since(used).is_ok_and(|age| age > ABANDONED) => {
+                    let _ = fs::remove_file(&path);
+                }
+                _ => {}
+            }
+        }
+        kept.sort_unstable();
+        for (_, bytes, path) in kept {
+            if total <= self.bound {
+                break;
+            }
+            for path in [path.with_extension("sum"), path] {
+                let _ = fs::remove_file(path);
+            }
+            total = total.saturating_sub(bytes);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache")
+            .field("directory", &self.directory)
+            .field("bound", &self.bound)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Length and checksum.
+struct Sum {
+    bytes: u64,
+    crc: u32,
+}
+
+impl Sum {
+    fn of(from: &mut impl Read) -> io::Result<Sum> {
+        let mut crc = crc32fast::Hasher::new();
+        let mut chunk = vec![0; CHUNK];
+        let mut bytes = 0;
+        loop {
+            let read = match from.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            crc.update(chunk.get(..read).unwrap_or_default());
+            bytes += read as u64;
+        }
+        Ok(Sum {
+            bytes,
+            crc: crc.finalize(),
+        })
+    }
+}
+
+impl std::fmt::Display for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes with checksum {:08x}", self.bytes, self.crc)
+    }
+}

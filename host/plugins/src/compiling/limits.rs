@@ -1,0 +1,105 @@
+//! What compiling one component may use up.
+
+use serde::{Deserialize, Serialize};
+
+/// Limits on the process that compiles one component. A Python interpreter of 18 MB, the largest
+/// thing that plugins are made of, needs less than a tenth of the time and half of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompileLimits {
+    /// CPU time of all its threads together, in seconds. Default 60.
+    pub cpu_seconds: u64,
+    /// Time by the clock, in milliseconds. Default 120,000.
+    pub wall_ms: u64,
+    /// Address space, in bytes; some of it is reserved and never used. Default 4 GiB.
+    pub memory_bytes: u64,
+    /// Compiled code, in bytes. Default 512 MiB.
+    pub code_bytes: u64,
+}
+
+impl Default for CompileLimits {
+    fn default() -> Self {
+        CompileLimits {
+            cpu_seconds: 60,
+            wall_ms: 120_000,
+            memory_bytes: 4 << 30,
+            code_bytes: 512 << 20,
+        }
+    }
+}
+
+impl CompileLimits {
+    /// The limit on this, in the unit of [`CompileResource`].
+    pub(super) fn on(&self, resource: CompileResource) -> u64 {
+        match resource {
+            CompileResource::CpuSeconds => self.cpu_seconds,
+            CompileResource::WallMs => self.wall_ms,
+            CompileResource::MemoryBytes => self.memory_bytes,
+            CompileResource::CodeBytes => self.code_bytes,
+        }
+    }
+}
+
+impl std::fmt::Display for CompileLimits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} s of CPU time, {} ms, {} bytes of memory, {} bytes of code",
+            self.cpu_seconds, self.wall_ms, self.memory_bytes, self.code_bytes
+        )
+    }
+}
+
+/// What a compilation ran out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompileResource {
+    /// CPU time, in seconds.
+    CpuSeconds,
+    /// Time by the clock, in milliseconds.
+    WallMs,
+    /// Address space, in bytes.
+    MemoryBytes,
+    /// Compiled code, in bytes.
+    CodeBytes,
+}
+
+impl CompileResource {
+    /// The field of [`CompileLimits`], which is also the key in the configuration.
+    pub fn key(self) -> &'static str {
+        match self {
+            CompileResource::CpuSeconds => "cpu_seconds",
+            CompileResource::WallMs => "wall_ms",
+            CompileResource::MemoryBytes => "memory_bytes",
+            CompileResource::CodeBytes => "code_bytes",
+        }
+    }
+}
+
+impl std::fmt::Display for CompileResource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            CompileResource::CpuSeconds => "seconds of CPU time",
+            CompileResource::WallMs => "milliseconds",
+            CompileResource::MemoryBytes => "bytes of memory",
+            CompileResource::CodeBytes => "bytes of compiled code",
+        })
+    }
+}
+
+/// How a compiler ended that should have ended otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompilerEnd {
+    /// A signal ended it, by its number.
+    Signal(i32),
+    /// It gave up with this exit code.
+    Code(i32),
+}
+
+impl std::fmt::Display for CompilerEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CompilerEnd::Signal(number) => write!(f, "was ended by signal {number}"),
+            CompilerEnd::Code(number) => write!(f, "gave up with exit code {number}"),
+        }
+    }
+}
