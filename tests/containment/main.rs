@@ -10,7 +10,6 @@
     reason = "a test may fail by panicking"
 )]
 
-mod guest;
 mod handles;
 mod hosting;
 mod identity;
@@ -21,7 +20,8 @@ mod network;
 mod output;
 mod results;
 mod time;
-mod wasi;
+
+use clawhost_tests::guest;
 
 /// The body of the children that `life` starts.
 #[test]

@@ -10,6 +10,7 @@
 //! | `client` | chat requests, whole and streamed, and what came back |
 //! | `process` | the `clawhost` command as a process that can be killed |
 //! | `scripted` | a checkpoint whose replies are known |
+//! | `guest` | components written by hand, from core WebAssembly as text |
 //! | `waiting` | waiting for a condition, never for a time |
 #![allow(
     clippy::unwrap_used,
@@ -18,6 +19,8 @@
     clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]
+
+pub mod guest;
 
 mod client;
 mod process;

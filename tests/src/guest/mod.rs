@@ -4,16 +4,16 @@
 //! Addresses below 512 are for results, 512 to 1,023 for the fixture's own data, 1,024 to 4,095 for
 //! what it likes; what the host hands over begins at 4,096.
 
+mod wasi;
+
 use std::path::Path;
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-use super::wasi;
-
 /// A component in the making.
 #[derive(Clone)]
-pub(crate) struct Guest {
+pub struct Guest {
     contract: &'static str,
     /// Interfaces of the world.
     imports: Vec<String>,
@@ -55,27 +55,27 @@ impl Guest {
     }
 
     /// A judge whose `score-turn` is `body`: it leaves the address of the result. `$n` is free for use.
-    pub(crate) fn judge(body: &str) -> Guest {
+    pub fn judge(body: &str) -> Guest {
         Guest::new("judge").exporting("score-turn", OF_A_TURN, body)
     }
 
     /// A judge that answers this reward (as WebAssembly text).
-    pub(crate) fn reward(reward: &str) -> Guest {
+    pub fn reward(reward: &str) -> Guest {
         Guest::judge(&verdict(reward, ""))
     }
 
     /// A group judge; the body finds the length of its group in `$count`.
-    pub(crate) fn group_judge(body: &str) -> Guest {
+    pub fn group_judge(body: &str) -> Guest {
         Guest::new("group-judge").exporting("score-group", "(param i32) (param $count i32)", body)
     }
 
     /// A hint extractor.
-    pub(crate) fn hint(body: &str) -> Guest {
+    pub fn hint(body: &str) -> Guest {
         Guest::new("hint-extractor").exporting("extract", OF_A_TURN, body)
     }
 
     /// A loss that is differentiated by log-probabilities; the body finds its batch at `$batch`.
-    pub(crate) fn loss(body: &str) -> Guest {
+    pub fn loss(body: &str) -> Guest {
         let describe = "(i32.store8 (i32.const 256) (i32.const 1)) (i32.const 256)";
         Guest::new("loss")
             .exporting("describe", "", describe)
@@ -83,13 +83,13 @@ impl Guest {
     }
 
     /// An advantage estimator; the body finds the number of sequences in `$count`.
-    pub(crate) fn advantage(body: &str) -> Guest {
+    pub fn advantage(body: &str) -> Guest {
         Guest::new("advantage").exporting("compute", "(param i32) (param $count i32)", body)
     }
 
     /// An environment without any trick; `tricks` replace the bodies of `reset`, `step`, `grade`,
     /// `close` and `[dtor]`.
-    pub(crate) fn environment(tricks: &[(&str, &str)]) -> Guest {
+    pub fn environment(tricks: &[(&str, &str)]) -> Guest {
         let body = |of: &str| {
             let trick = tricks.iter().find(|(name, _)| *name == of);
             trick.map(|(_, body)| *body)
@@ -124,7 +124,7 @@ impl Guest {
     }
 
     /// Imports a function; `id` is how the module calls it, with its core signature.
-    pub(crate) fn calling(mut self, interface: &str, function: &str, id: &str) -> Guest {
+    pub fn calling(mut self, interface: &str, function: &str, id: &str) -> Guest {
         if !self.imports.iter().any(|known| known == interface) {
             self.imports.push(interface.to_owned());
         }
@@ -135,37 +135,37 @@ impl Guest {
     }
 
     /// Adds to the core module.
-    pub(crate) fn with(mut self, core: &str) -> Guest {
+    pub fn with(mut self, core: &str) -> Guest {
         self.core.push_str(core);
         self
     }
 
     /// Adds bytes at 512.
-    pub(crate) fn data(self, text: &str) -> Guest {
+    pub fn data(self, text: &str) -> Guest {
         self.with(&format!("(data (i32.const 512) \"{text}\")"))
     }
 
     /// Another memory than one page; must be exported as `memory`.
-    pub(crate) fn memory(mut self, memory: &str) -> Guest {
+    pub fn memory(mut self, memory: &str) -> Guest {
         memory.clone_into(&mut self.memory);
         self
     }
 
     /// Another body of the function that the host asks for memory.
-    pub(crate) fn realloc(mut self, body: &str) -> Guest {
+    pub fn realloc(mut self, body: &str) -> Guest {
         body.clone_into(&mut self.realloc);
         self
     }
 
     /// Runs after the host has read the result of `score-turn`.
-    pub(crate) fn afterwards(self, body: &str) -> Guest {
+    pub fn afterwards(self, body: &str) -> Guest {
         self.with(&format!(
             "(func (export \"cabi_post_clawhost:plugin/judge@0.1.0#score-turn\") (param i32) {body})"
         ))
     }
 
     /// The component.
-    pub(crate) fn wasm(&self) -> Vec<u8> {
+    pub fn wasm(&self) -> Vec<u8> {
         let module = format!(
             "(module {} {} (global $top (mut i32) (i32.const 4096))
                (func $realloc (export \"cabi_realloc\") (param i32 i32 i32 i32) (result i32) {})
@@ -203,7 +203,7 @@ fn cleared(body: &str) -> String {
 }
 
 /// Writes an accepted verdict at address 0 and leaves it; `more` runs in between.
-pub(crate) fn verdict(reward: &str, more: &str) -> String {
+pub fn verdict(reward: &str, more: &str) -> String {
     format!(
         "(f32.store (i32.const 4) (f32.const {reward}))
          (i32.store8 (i32.const 8) (i32.const 1))
@@ -213,34 +213,39 @@ pub(crate) fn verdict(reward: &str, more: &str) -> String {
 }
 
 /// Stores four bytes.
-pub(crate) fn store(at: u32, value: u32) -> String {
+pub fn store(at: u32, value: u32) -> String {
     format!("(i32.store (i32.const {at}) (i32.const {value}))")
 }
 
-pub(crate) const CONTEXT: &str = "clawhost:plugin/context@0.1.0";
-pub(crate) const LOG: &str = "clawhost:plugin/log@0.1.0";
-pub(crate) const MODEL: &str = "clawhost:plugin/model@0.1.0";
-pub(crate) const STATE: &str = "clawhost:plugin/state@0.1.0";
-pub(crate) const HTTP: &str = "clawhost:plugin/http@0.1.0";
+/// Which call it is, and settings.
+pub const CONTEXT: &str = "clawhost:plugin/context@0.1.0";
+/// Log lines.
+pub const LOG: &str = "clawhost:plugin/log@0.1.0";
+/// Models.
+pub const MODEL: &str = "clawhost:plugin/model@0.1.0";
+/// State that outlives a call.
+pub const STATE: &str = "clawhost:plugin/state@0.1.0";
+/// HTTP exchanges.
+pub const HTTP: &str = "clawhost:plugin/http@0.1.0";
 
 impl Guest {
     /// May call `$setting` with a key and where the answer goes.
-    pub(crate) fn with_settings(self) -> Guest {
+    pub fn with_settings(self) -> Guest {
         self.calling(CONTEXT, "setting", "$setting (param i32 i32 i32)")
     }
 
     /// May call `$log` with level, message and fields.
-    pub(crate) fn with_log(self) -> Guest {
+    pub fn with_log(self) -> Guest {
         self.calling(LOG, "write", "$log (param i32 i32 i32 i32 i32)")
     }
 
     /// May call `$complete` with a request and where the answer goes.
-    pub(crate) fn with_model(self) -> Guest {
+    pub fn with_model(self) -> Guest {
         self.calling(MODEL, "complete", "$complete (param i32 i32)")
     }
 
     /// May call `$get` and `$put`.
-    pub(crate) fn with_state(self) -> Guest {
+    pub fn with_state(self) -> Guest {
         self.calling(STATE, "get", "$get (param i32 i32 i32)")
             .calling(STATE, "put", "$put (param i32 i32 i32 i32 i32 i64 i32)")
     }

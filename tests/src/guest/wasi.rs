@@ -1,9 +1,9 @@
 //! The functions of WASI that fixtures use, and guests that may call them.
 
-use super::guest::Guest;
+use super::Guest;
 
 /// Cut down to what is called here; the host has all of it.
-pub(crate) const PACKAGES: &str = "
+pub(super) const PACKAGES: &str = "
 package wasi:io@0.2.0 {
   interface error { resource error; }
   interface poll { resource pollable { block: func(); } }
@@ -42,7 +42,7 @@ package wasi:filesystem@0.2.0 {
 
 impl Guest {
     /// May call `$stdout` for the handle of its standard output, and `$write` on it.
-    pub(crate) fn with_stdout(self) -> Guest {
+    pub fn with_stdout(self) -> Guest {
         self.calling(
             "wasi:cli/stdout@0.2.0",
             "get-stdout",
@@ -52,7 +52,7 @@ impl Guest {
     }
 
     /// May call `$stderr` and `$write`.
-    pub(crate) fn with_stderr(self) -> Guest {
+    pub fn with_stderr(self) -> Guest {
         self.calling(
             "wasi:cli/stderr@0.2.0",
             "get-stderr",
@@ -76,7 +76,7 @@ impl Guest {
     }
 
     /// May call `$now`, `$sleep` and `$block`.
-    pub(crate) fn with_clock(self) -> Guest {
+    pub fn with_clock(self) -> Guest {
         let clock = "wasi:clocks/monotonic-clock@0.2.0";
         self.calling(clock, "now", "$now (result i64)")
             .calling(
@@ -92,7 +92,7 @@ impl Guest {
     }
 
     /// May call `$roll`, and `$seed` with where the seed goes.
-    pub(crate) fn with_dice(self) -> Guest {
+    pub fn with_dice(self) -> Guest {
         self.calling(
             "wasi:random/random@0.2.0",
             "get-random-u64",
@@ -106,7 +106,7 @@ impl Guest {
     }
 
     /// May call `$directories` with where the list goes.
-    pub(crate) fn with_directories(self) -> Guest {
+    pub fn with_directories(self) -> Guest {
         self.calling(
             "wasi:filesystem/preopens@0.2.0",
             "get-directories",
