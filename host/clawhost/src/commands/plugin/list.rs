@@ -42,7 +42,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
             .entries()
             .map(|(digest, entry)| {
                 json!({"plugin": entry.plugin, "sha256": digest, "at_ms": entry.at_ms,
-                    "grants": granted(&entry.grants)})
+                    "wants": entry.wants, "grants": granted(&entry.grants)})
             })
             .collect();
         say_json(&json!({"embedded": embedded, "grants": grants, "file": path}))?;
@@ -62,6 +62,9 @@ pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
             "",
             granted(&entry.grants).join("  ")
         ));
+        if !entry.wants.is_empty() {
+            text.push_str(&format!("  {:<22} wants {}\n", "", entry.wants.join("  ")));
+        }
     }
     if !any {
         text.push_str("  nothing\n");
