@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_journal::now_ms;
-use clawhost_plugins::{Capability, GrantBook, GrantedTo, Grants, HostOptions, PluginHost};
+use clawhost_plugins::{GrantBook, GrantedTo, Grants, HostOptions, Manifest, PluginHost};
 use serde_json::json;
 
 use crate::output::{say, say_json};
@@ -19,7 +19,8 @@ use crate::serve::{plugin_name, read_plugin};
     clawhost plugin grant judge.wasm http=https://api.example secret=KEY:EXAMPLE_KEY@https://api.example\n  \
     clawhost plugin grant judge.wasm --revoke\n\n\
     A grant belongs to the sha256 of the file: another build has none until it is granted anew. A server\n\
-    reads the file when it loads the plugin."
+    reads the file when it loads the plugin. A plugin.toml beside the component narrows what is granted to what its\n\
+    table [wants] names: http = [origins], models = [aliases]."
 )]
 pub(crate) struct GrantArgs {
     /// The component
@@ -52,6 +53,7 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
     let found = PluginHost::new(HostOptions::default())?
         .inspect(&bytes)
         .with_context(|| format!("{} cannot be used", args.file.display()))?;
+    let manifest = Manifest::of(&args.file)?;
     let name = plugin_name(&args.file);
     let path = match &args.grants {
         Some(path) => path.clone(),
@@ -71,9 +73,7 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
             let Some((_, entry)) = &before else {
                 bail!("no other build of {name} has been granted anything; name the grants");
             };
-            for argument in entry.beyond(&Grants::default()) {
-                grants.add(&argument).map_err(anyhow::Error::msg)?;
-            }
+            grants.join(entry);
         }
         for argument in &args.wanted {
             grants.add(argument).map_err(anyhow::Error::msg)?;
@@ -87,18 +87,14 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
             GrantedTo {
                 plugin: name.clone(),
                 at_ms: now_ms(),
-                wants: Vec::new(),
+                wants: manifest.wants(),
                 grants,
             },
         )?;
     }
     let has = book.grants(&found.digest);
-    let lacks: Vec<String> = found
-        .capabilities
-        .iter()
-        .filter(|capability| !capability.is_harmless() && !has.allow.contains(capability))
-        .map(Capability::to_string)
-        .collect();
+    let lacks = manifest.lacking(&found.capabilities, &has);
+    let unwanted = manifest.unwanted(&has);
     let none = Grants::default();
     let earlier = before.as_ref().map_or(&none, |(_, grants)| grants);
     if args.json {
@@ -106,7 +102,9 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
             "plugin": name,
             "sha256": found.digest,
             "grants": has.beyond(&none),
+            "wants": manifest.wants(),
             "lacks": lacks,
+            "unwanted": unwanted,
             "more_than_before": has.beyond(earlier),
             "less_than_before": earlier.beyond(&has),
             "before": before.as_ref().map(|(digest, _)| digest),
@@ -127,6 +125,12 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
         words(&has.beyond(&none)),
         words(&lacks),
     );
+    if !unwanted.is_empty() {
+        text.push_str(&format!(
+            "\nwithout effect, because plugin.toml does not name it under [wants]: {}\n",
+            words(&unwanted)
+        ));
+    }
     if let Some((digest, grants)) = &before {
         text.push_str(&format!("\nagainst the build granted before ({digest})\n"));
         for argument in has.beyond(grants) {
