@@ -1,35 +1,62 @@
-//! Asking one judge about one turn, as often as the options say.
+//! Asking one component, as often as the options say, and counting how it fares.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use clawhost_journal::{NewVerdict, TurnRecord, VerdictOutcome, now_ms};
-use clawhost_plugins::{CallContext, Fault, Trajectory, Verdict};
+use clawhost_journal::{NewVerdict, VerdictOutcome, now_ms};
+use clawhost_plugins::{CallContext, Called, Fault, Metric, Verdict};
 use serde_json::{Value, json};
 
 use crate::health::{is_ill, is_passing, reason};
-use crate::judge::seed;
+use crate::judge::{Answer, Asked, seed};
 use crate::judgement::{Bench, Stopped};
 use crate::options::FaultPolicy;
-use crate::seats::Seat;
+use crate::seats::{Bank, Seat};
 use crate::votes::combine;
 
-/// One judge's answer over all attempts.
-pub(crate) struct Answer {
-    pub(crate) verdict: NewVerdict,
+/// What a component is asked about.
+pub(crate) struct About {
+    /// As calls name it.
+    pub(crate) sample_id: String,
+    /// As people do.
+    pub(crate) shown: String,
+    /// Of which the seed is made.
+    pub(crate) number: i64,
+}
+
+/// What all calls of one component about one thing gave.
+pub(crate) struct Given<T> {
+    /// One for each attempt; none where it gave no result.
+    pub(crate) results: Vec<Option<T>>,
+    /// Why an attempt gave none, in a word and in a sentence.
+    pub(crate) fault: Option<(String, String)>,
     pub(crate) receipts: Vec<Value>,
 }
 
+impl<T> Given<T> {
+    /// Nothing, because nobody was called.
+    fn nobody(reason: &str, said: String) -> Self {
+        Self {
+            results: Vec::new(),
+            fault: Some((reason.to_owned(), said)),
+            receipts: Vec::new(),
+        }
+    }
+}
+
 impl Bench {
-    /// Calls one judge as often as the options say and combines what it says.
-    pub(crate) async fn ask(
+    /// Calls one component as often as the options say.
+    pub(crate) async fn ask<'a, A: Asked + ?Sized, T: Send>(
         &self,
-        seat: &Arc<Seat>,
-        turn: &TurnRecord,
-        trajectory: &Trajectory,
-        index: u32,
-    ) -> Result<Answer, Stopped> {
+        bank: &Bank<A>,
+        seat: &Arc<Seat<A>>,
+        about: &About,
+        mut call: impl FnMut(CallContext) -> Answer<'a, Called<T>> + Send,
+    ) -> Result<Given<T>, Stopped> {
         let options = &self.options;
+        if let Some(vacant) = &seat.vacant {
+            return Ok(Given::nobody(&vacant.reason, vacant.said.clone()));
+        }
         if let Some(faults) = seat
             .health
             .quarantined(options.on_fault, options.quarantine_after)
@@ -37,33 +64,30 @@ impl Bench {
             let said = format!(
                 "set aside after {faults} faults in a row, until it is replaced or the next start"
             );
-            return Ok(answer(
-                seat,
-                Vec::new(),
-                Some(("quarantined".to_owned(), said)),
-                Vec::new(),
-            ));
+            return Ok(Given::nobody("quarantined", said));
         }
         let mut calls = 0;
-        let mut receipts = Vec::new();
-        let mut verdicts: Vec<Option<Verdict>> = Vec::new();
-        let mut fault: Option<Fault> = None;
+        let mut given = Given {
+            results: Vec::new(),
+            fault: None,
+            receipts: Vec::new(),
+        };
         for _ in 0..options.attempts {
             let mut wait = Duration::from_millis(options.retry_wait_ms);
             let mut tries = 0;
             let outcome = loop {
-                let call = CallContext {
+                let context = CallContext {
                     run_id: options.run_id.clone(),
-                    sample_id: turn.id.to_string(),
+                    sample_id: about.sample_id.clone(),
                     attempt: calls,
-                    seed: seed(options.seed, turn.id.0),
-                    settings: options.settings_of(seat.judge.name()),
+                    seed: seed(options.seed, about.number),
+                    settings: options.settings_of(seat.asked.name()),
                     limits: options.limits.clone(),
                 };
                 calls += 1;
-                let judged = seat.judge.score(call, trajectory, index).await;
-                receipts.push(json!(judged.receipt));
-                match judged.outcome {
+                let called = call(context).await;
+                given.receipts.push(json!(called.receipt));
+                match called.outcome {
                     Err(fault) if is_passing(&fault) && tries < options.retries => {
                         tries += 1;
                         self.status.change(|s| s.retries += 1);
@@ -74,24 +98,30 @@ impl Bench {
                 }
             };
             match outcome {
-                Ok(verdict) => {
+                Ok(result) => {
                     seat.health.well();
-                    verdicts.push(Some(verdict));
+                    given.results.push(Some(result));
                 }
-                Err(error) => {
-                    self.count(seat, turn, &error)?;
-                    verdicts.push(None);
-                    fault = Some(error);
+                Err(fault) => {
+                    self.count(bank, seat, about, &fault)?;
+                    given.results.push(None);
+                    given.fault = Some((reason(&fault), described(&fault)));
                 }
             }
         }
-        let fault = fault.map(|fault| (reason(&fault), described(&fault)));
-        Ok(answer(seat, verdicts, fault, receipts))
+        Ok(given)
     }
 
     /// Counts a fault, and ends judging when the policy says so.
-    fn count(&self, seat: &Arc<Seat>, turn: &TurnRecord, fault: &Fault) -> Result<(), Stopped> {
-        tracing::debug!(judge = seat.judge.name(), turn = %turn.id, %fault, "no verdict");
+    fn count<A: Asked + ?Sized>(
+        &self,
+        bank: &Bank<A>,
+        seat: &Arc<Seat<A>>,
+        about: &About,
+        fault: &Fault,
+    ) -> Result<(), Stopped> {
+        let name = seat.asked.name();
+        tracing::debug!(plugin = name, about = about.shown, %fault, "no result");
         if !is_ill(fault) {
             if fault.is_no_answer() {
                 seat.health.well();
@@ -103,16 +133,15 @@ impl Bench {
             FaultPolicy::Skip => {}
             FaultPolicy::Quarantine => {
                 // One that was replaced meanwhile is not called again anyway.
-                if faults == self.options.quarantine_after && self.judges.sits(seat) {
-                    let name = seat.judge.name().to_owned();
-                    tracing::warn!(judge = name, faults, %fault, "judge is no longer called");
-                    self.status.change(|s| s.quarantined.push(name));
+                if faults == self.options.quarantine_after && bank.sits(seat) {
+                    tracing::warn!(plugin = name, faults, %fault, "it is no longer called");
+                    self.status.change(|s| s.quarantined.push(name.to_owned()));
                 }
             }
             FaultPolicy::Stop => {
                 return Err(Stopped {
-                    judge: seat.judge.name().to_owned(),
-                    turn: turn.id.to_string(),
+                    plugin: name.to_owned(),
+                    about: about.shown.clone(),
                     fault: fault.to_string(),
                 });
             }
@@ -121,13 +150,12 @@ impl Bench {
     }
 }
 
-/// Combines one judge's attempts into the verdict that is recorded.
-fn answer(
-    seat: &Seat,
-    verdicts: Vec<Option<Verdict>>,
+/// Combines one judge's attempts about one turn into the verdict that is recorded.
+pub(crate) fn verdict(
+    asked: &(impl Asked + ?Sized),
+    verdicts: &[Option<Verdict>],
     fault: Option<(String, String)>,
-    receipts: Vec<Value>,
-) -> Answer {
+) -> NewVerdict {
     let votes: Vec<Option<f32>> = verdicts
         .iter()
         .map(|verdict| verdict.as_ref().map(|v| v.reward))
@@ -153,27 +181,28 @@ fn answer(
             String::new(),
         ),
     };
-    let metrics = speaker
-        .map(|verdict| {
-            verdict
-                .metrics
-                .iter()
-                .map(|metric| (metric.name.clone(), json!(metric.value)))
-                .collect::<serde_json::Map<_, _>>()
-        })
-        .unwrap_or_default();
-    Answer {
-        verdict: NewVerdict {
-            source: format!("plugin:{}", seat.judge.name()),
-            digest: Some(seat.judge.digest().to_owned()),
-            outcome,
-            votes: votes_json(&verdicts),
-            rationale,
-            metrics: Value::Object(metrics),
-            ms: now_ms(),
-        },
-        receipts,
+    NewVerdict {
+        source: source(asked),
+        digest: Some(asked.digest().to_owned()),
+        outcome,
+        votes: votes_json(verdicts),
+        rationale,
+        metrics: speaker.map_or_else(|| json!({}), |verdict| metrics_json(&verdict.metrics)),
+        ms: now_ms(),
     }
+}
+
+/// Under which name the record has what a component gave.
+pub(crate) fn source(asked: &(impl Asked + ?Sized)) -> String {
+    format!("plugin:{}", asked.name())
+}
+
+pub(crate) fn metrics_json(metrics: &[Metric]) -> Value {
+    metrics
+        .iter()
+        .map(|metric| (metric.name.clone(), json!(metric.value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// The opinions behind a verdict: the judge's own votes for one attempt, else one entry an attempt,

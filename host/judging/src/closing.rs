@@ -9,7 +9,8 @@
 
 use clawhost_journal::{Journal, JournalError, NewSample, SessionId, TurnId};
 
-use crate::judgement::{Bench, NEUTRAL, baseline_key, provenance};
+use crate::judgement::Bench;
+use crate::samples::{NEUTRAL, baseline_key, provenance};
 
 /// Sessions settled at once.
 const AT_ONCE: u32 = 64;
@@ -17,6 +18,10 @@ const AT_ONCE: u32 = 64;
 /// Settles ended sessions whose turns are all judged.
 pub(crate) fn close(journal: &Journal, bench: &Bench) -> Result<(), JournalError> {
     for session in journal.sessions_to_settle(AT_ONCE)? {
+        // What its choices are worth is not known yet.
+        if bench.seats.judge_together() && journal.awaits_judging_together(&session)? {
+            continue;
+        }
         match settle(journal, bench, &session) {
             Ok(sample) => bench.status.change(|s| s.samples += u64::from(sample)),
             // Forgotten meanwhile.

@@ -1,6 +1,10 @@
 //! What the journal says about a turn that is to be judged.
 
-use clawhost_journal::{Journal, JournalError, SampleRecord, TurnRecord};
+use clawhost_journal::{
+    Journal, JournalError, JudgementRecord, SampleRecord, TurnRecord, VerdictOutcome,
+};
+
+use crate::judgement::USER;
 
 /// A turn with all that a judgement needs to know of it.
 pub(crate) struct Docket {
@@ -11,6 +15,8 @@ pub(crate) struct Docket {
     pub(crate) user: Option<String>,
     /// Samples that earlier judgements of the turn made.
     pub(crate) samples: Vec<SampleRecord>,
+    /// What group judges gave when it was judged together with the other choices of its request, if it was.
+    pub(crate) together: Option<Vec<VerdictOutcome>>,
 }
 
 impl Docket {
@@ -37,7 +43,15 @@ impl Docket {
                 .session(&turn.session)?
                 .and_then(|session| session.user),
             samples: journal.samples_of(turn.id)?,
+            together: together(&journal.judgements(turn.id)?),
             turn,
         })
     }
+}
+
+/// What the judges gave in the last judgement that was one of all choices.
+pub(crate) fn together(judgements: &[JudgementRecord]) -> Option<Vec<VerdictOutcome>> {
+    let judgement = judgements.iter().rfind(|judgement| judgement.together)?;
+    let of_judges = judgement.verdicts.iter().filter(|v| v.source != USER);
+    Some(of_judges.map(|verdict| verdict.outcome.clone()).collect())
 }

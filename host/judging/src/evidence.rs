@@ -10,8 +10,12 @@ pub(crate) struct Evidence<'a> {
     pub(crate) new_scores: Vec<(&'a Feedback, f32)>,
     /// The user's last score, new or not: it wins over every judge.
     pub(crate) users_word: Option<f32>,
-    /// What the judges are to look at; none when nothing is new to them.
-    pub(crate) for_judges: Option<Vec<Message>>,
+    /// Whether a next state is new to those who judge.
+    next: bool,
+    /// Whether words of the user are.
+    words: bool,
+    /// What followed and what the user said of it, in order; empty when none of it is new.
+    pub(crate) shown: Vec<Message>,
 }
 
 impl<'a> Evidence<'a> {
@@ -22,12 +26,9 @@ impl<'a> Evidence<'a> {
     pub(crate) fn of(turn: &'a TurnRecord) -> Result<Self, BadMessage> {
         let seen = usize::try_from(turn.feedback_judged).unwrap_or(usize::MAX);
         let new = turn.feedback.get(seen..).unwrap_or_default();
-        let users_word = turn.feedback.iter().rev().find_map(score);
-        let new_text = new.iter().any(|feedback| feedback.text.is_some());
-        // A new next state is always shown. New words of the user are shown as well, as what a user
-        // says after a reply; once a score was given with them, there is nothing left to find out.
-        let new_next_state = turn.next_state.is_some() && !turn.next_judged;
-        let for_judges = if new_next_state || (new_text && users_word.is_none()) {
+        let words = new.iter().any(|feedback| feedback.text.is_some());
+        let next = turn.next_state.is_some() && !turn.next_judged;
+        let shown = if next || words {
             let mut messages =
                 Message::list_from_openai(turn.next_state.as_ref().unwrap_or(&Value::Null))?;
             messages.extend(
@@ -36,15 +37,29 @@ impl<'a> Evidence<'a> {
                     .filter_map(|feedback| feedback.text.as_deref())
                     .map(|text| Message::text(Role::User, text)),
             );
-            Some(messages)
+            messages
         } else {
-            None
+            Vec::new()
         };
         Ok(Self {
             new_scores: new.iter().filter_map(|f| Some((f, score(f)?))).collect(),
-            users_word,
-            for_judges,
+            users_word: turn.feedback.iter().rev().find_map(score),
+            next,
+            words,
+            shown,
         })
+    }
+
+    /// Whether there is something to ask the judges of single turns. A new next state is always shown to them, unless
+    /// the turn was judged together with the other choices of its request. New words of the user are shown as well, as
+    /// what a user says after a reply; once a score was given with them, there is nothing left to find out.
+    pub(crate) fn asks_judges(&self, judged_together: bool) -> bool {
+        (self.next && !judged_together) || (self.words && self.users_word.is_none())
+    }
+
+    /// Whether anything followed that nobody was told of yet.
+    pub(crate) fn is_told(&self) -> bool {
+        self.next || self.words
     }
 }
 
@@ -79,7 +94,8 @@ mod tests {
         let evidence = Evidence::of(&record).unwrap();
         assert_eq!(evidence.users_word, Some(-1.0));
         assert_eq!(evidence.new_scores.len(), 2);
-        assert!(evidence.for_judges.is_none());
+        assert!(!evidence.asks_judges(false));
+        assert!(evidence.is_told(), "there are words with the score");
     }
 
     #[test]
@@ -89,15 +105,21 @@ mod tests {
         record.next_judged = true;
         record.feedback = vec![feedback(None, Some("too long"))];
         let evidence = Evidence::of(&record).unwrap();
-        let seen: Vec<String> = evidence
-            .for_judges
-            .unwrap()
-            .iter()
-            .map(Message::visible_text)
-            .collect();
+        let seen: Vec<String> = evidence.shown.iter().map(Message::visible_text).collect();
         assert_eq!(seen, ["next question", "too long"]);
         record.feedback_judged = 1;
-        assert!(Evidence::of(&record).unwrap().for_judges.is_none());
+        assert!(!Evidence::of(&record).unwrap().is_told());
+    }
+
+    #[test]
+    fn what_follows_a_choice_is_told_but_not_judged_once_more() {
+        let mut record = turn(1);
+        record.next_state = Some(json!([{"role": "user", "content": "next question"}]));
+        let evidence = Evidence::of(&record).unwrap();
+        assert!(evidence.asks_judges(false) && !evidence.asks_judges(true));
+        assert!(evidence.is_told());
+        record.feedback = vec![feedback(None, Some("too long"))];
+        assert!(Evidence::of(&record).unwrap().asks_judges(true));
     }
 
     #[test]

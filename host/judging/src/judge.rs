@@ -1,26 +1,54 @@
-//! Asking one judge about one turn.
+//! Asking one component, whatever it is asked about: a turn, the choices of a request, or what followed a reply.
 
 use std::future::Future;
 use std::pin::Pin;
 
-use clawhost_plugins::{CallContext, Judged, Plugin, Trajectory};
+use clawhost_plugins::{CallContext, Called, Extraction, Judged, Plugin, Trajectory, Verdict};
 
-/// A judge as this crate sees it: a component, or in tests a stand-in for one.
-pub(crate) trait Judge: Send + Sync {
+/// An answer that is being waited for.
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What can have a seat: a component, or in tests a stand-in for one.
+pub(crate) trait Asked: Send + Sync {
     /// Name under which it was loaded.
     fn name(&self) -> &str;
     /// sha256 of the component, in hex.
     fn digest(&self) -> &str;
+}
+
+/// A judge of single turns.
+pub(crate) trait Judge: Asked {
     /// Judges one turn of a trajectory.
     fn score<'a>(
         &'a self,
         call: CallContext,
         trajectory: &'a Trajectory,
         turn: u32,
-    ) -> Pin<Box<dyn Future<Output = Judged> + Send + 'a>>;
+    ) -> Answer<'a, Judged>;
 }
 
-impl Judge for Plugin {
+/// A judge of all choices of a request together.
+pub(crate) trait GroupJudge: Asked {
+    /// Judges the last turn of each trajectory; one verdict for each, in order.
+    fn score_group<'a>(
+        &'a self,
+        call: CallContext,
+        group: &'a [Trajectory],
+    ) -> Answer<'a, Called<Vec<Verdict>>>;
+}
+
+/// What makes advice of what followed a reply.
+pub(crate) trait HintExtractor: Asked {
+    /// Extracts a hint from what followed one turn of a trajectory.
+    fn extract<'a>(
+        &'a self,
+        call: CallContext,
+        trajectory: &'a Trajectory,
+        turn: u32,
+    ) -> Answer<'a, Called<Extraction>>;
+}
+
+impl Asked for Plugin {
     fn name(&self) -> &str {
         Plugin::name(self)
     }
@@ -28,14 +56,37 @@ impl Judge for Plugin {
     fn digest(&self) -> &str {
         Plugin::digest(self)
     }
+}
 
+impl Judge for Plugin {
     fn score<'a>(
         &'a self,
         call: CallContext,
         trajectory: &'a Trajectory,
         turn: u32,
-    ) -> Pin<Box<dyn Future<Output = Judged> + Send + 'a>> {
+    ) -> Answer<'a, Judged> {
         Box::pin(self.score_turn(call, trajectory, turn))
+    }
+}
+
+impl GroupJudge for Plugin {
+    fn score_group<'a>(
+        &'a self,
+        call: CallContext,
+        group: &'a [Trajectory],
+    ) -> Answer<'a, Called<Vec<Verdict>>> {
+        Box::pin(Plugin::score_group(self, call, group))
+    }
+}
+
+impl HintExtractor for Plugin {
+    fn extract<'a>(
+        &'a self,
+        call: CallContext,
+        trajectory: &'a Trajectory,
+        turn: u32,
+    ) -> Answer<'a, Called<Extraction>> {
+        Box::pin(self.extract_hint(call, trajectory, turn))
     }
 }
 

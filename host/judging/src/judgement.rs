@@ -1,33 +1,38 @@
 //! One turn's judgement: ask, combine, decide whether there is a sample. Nothing is written here.
+//!
+//! A choice that was judged together with the others of its request is not put before the judges of single turns for
+//! what follows it: one reply is never trained for the one opinion and for the other. What a user says of it in words
+//! is new evidence, which they judge as of any turn; a score of the user wins here as everywhere.
 
 use clawhost_journal::{
-    Completion, Finish, NewSample, NewVerdict, SampleState, TurnKind, VerdictOutcome,
+    JudgementOutcome, NewHint, NewJudgement, NewSample, NewVerdict, TurnId, TurnRecord, TurnSeen,
+    VerdictOutcome,
 };
+use clawhost_plugins::Trajectory;
 use serde_json::{Value, json};
 
+use crate::asking::{About, verdict};
 use crate::docket::Docket;
 use crate::evidence::Evidence;
 use crate::history::trajectory;
-use crate::options::{JudgingOptions, Neutral};
-use crate::seats::Judges;
+use crate::options::JudgingOptions;
+use crate::samples::{Given, reward, sample};
+use crate::seats::Seats;
 use crate::status::JudgingStatus;
 use crate::votes::Opinion;
 
 /// Source of a verdict that the user gave.
 pub(crate) const USER: &str = "user";
 
-/// Why a turn with a neutral verdict was skipped.
-pub(crate) const NEUTRAL: &str = "neutral verdict";
-
 /// What the turns of a run are judged with.
 pub(crate) struct Bench {
-    pub(crate) judges: Judges,
+    pub(crate) seats: Seats,
     pub(crate) options: JudgingOptions,
     pub(crate) status: JudgingStatus,
 }
 
 /// What is to be recorded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Judgement {
     pub(crate) verdicts: Vec<NewVerdict>,
     /// What the judges say together; none when they were not asked.
@@ -35,18 +40,31 @@ pub(crate) struct Judgement {
     pub(crate) sample: Option<NewSample>,
     /// Why there is no sample.
     pub(crate) skipped: Option<String>,
+    /// An earlier judgement decided; its sample stays, and `skipped` says why there is none where there is none.
+    pub(crate) as_before: bool,
+    pub(crate) hints: Vec<NewHint>,
     pub(crate) receipts: Vec<Value>,
 }
 
 /// A fault ended judging, as the policy `stop` asks for.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "judge {judge} failed on turn {turn} ({fault}) and judging.on_fault is \"stop\"; the turn stays ready for the next start"
+    "{plugin} failed on {about} ({fault}) and judging.on_fault is \"stop\"; the turn stays ready for the next start"
 )]
 pub(crate) struct Stopped {
-    pub(crate) judge: String,
-    pub(crate) turn: String,
+    pub(crate) plugin: String,
+    pub(crate) about: String,
     pub(crate) fault: String,
+}
+
+impl About {
+    pub(crate) fn turn(turn: TurnId) -> Self {
+        Self {
+            sample_id: turn.to_string(),
+            shown: format!("turn {turn}"),
+            number: turn.0,
+        }
+    }
 }
 
 impl Bench {
@@ -54,175 +72,151 @@ impl Bench {
     pub(crate) async fn judge(&self, docket: &Docket) -> Result<Judgement, Stopped> {
         let turn = &docket.turn;
         let Some(completion) = &turn.completion else {
-            return Ok(skip("no reply"));
+            return Ok(Judgement::skipped("no reply"));
         };
-        // A judgement ends with the judges that it began with.
-        let seats = self.judges.now();
         let evidence = match Evidence::of(turn) {
             Ok(evidence) => evidence,
             Err(error) => {
                 tracing::warn!(turn = %turn.id, %error, "what followed cannot be read");
-                return Ok(skip("what followed cannot be read"));
+                return Ok(Judgement::skipped("what followed cannot be read"));
             }
         };
-        let mut judgement = Judgement {
-            verdicts: evidence
-                .new_scores
-                .iter()
-                .map(|(feedback, score)| NewVerdict {
-                    source: USER.to_owned(),
-                    digest: None,
-                    outcome: VerdictOutcome::Verdict {
-                        reward: *score,
-                        accept: true,
-                    },
-                    votes: json!([]),
-                    rationale: feedback.text.clone().unwrap_or_default(),
-                    metrics: json!({}),
-                    ms: feedback.ms,
-                })
-                .collect(),
-            opinion: None,
-            sample: None,
-            skipped: None,
-            receipts: Vec::new(),
-        };
+        let mut judgement = Judgement::of(&evidence);
+        let asks = evidence.asks_judges(docket.together.is_some());
+        let tells = evidence.is_told() && self.takes_hints();
         let mut no_verdict = "no judge".to_owned();
-        if let Some(next_state) = evidence.for_judges {
-            let built = trajectory(turn, completion, &docket.earlier, next_state, &self.options);
+        if asks || tells {
+            let shown = evidence.shown.clone();
+            let built = trajectory(turn, completion, &docket.earlier, shown, &self.options);
             let (trajectory, index) = match built {
                 Ok(built) => built,
                 Err(error) => {
                     tracing::warn!(turn = %turn.id, %error, "the conversation cannot be read");
-                    return Ok(skip("the conversation cannot be read"));
+                    return Ok(Judgement::skipped("the conversation cannot be read"));
                 }
             };
-            let mut opinions = Vec::new();
-            for seat in seats.iter() {
-                let answer = self.ask(seat, turn, &trajectory, index).await?;
-                let outcome = answer.verdict.outcome.clone();
-                judgement.verdicts.push(answer.verdict);
-                judgement.receipts.extend(answer.receipts);
-                if let VerdictOutcome::None { reason } = &outcome {
-                    no_verdict.clone_from(reason);
-                }
-                opinions.push(outcome);
-                if self.options.combine.is_decided(&opinions) {
-                    break;
-                }
+            let about = About::turn(turn.id);
+            if asks {
+                no_verdict = self
+                    .ask_judges(&about, &trajectory, index, &mut judgement)
+                    .await?
+                    .unwrap_or(no_verdict);
             }
-            judgement.opinion = Some(self.options.combine.opinion(&opinions));
+            if tells {
+                let (hints, receipts) = self.hints(&about, &trajectory, index).await?;
+                judgement.hints = hints;
+                judgement.receipts.extend(receipts);
+            }
         }
-        let (reward, accepted) = match (evidence.users_word, judgement.opinion) {
-            (Some(score), _) => (Some(score), true),
-            (None, Some(opinion)) => (opinion.reward, opinion.accept),
-            (None, None) => (None, true),
+        let mut given = match (evidence.users_word, judgement.opinion) {
+            (Some(score), _) => Given::ByUser(score),
+            (None, Some(opinion)) => Given::Apart(opinion),
+            (None, None) => Given::None,
         };
-        match reward {
-            None => judgement.skipped = Some(format!("no verdict: {no_verdict}")),
-            Some(reward) => match self.refuses(docket, completion, reward, accepted) {
-                Some(why) => judgement.skipped = Some(why.to_owned()),
-                None => judgement.sample = Some(sample(docket, reward, &judgement.verdicts)),
-            },
+        if let Some(outcomes) = &docket.together
+            && !asks
+            && evidence.new_scores.is_empty()
+        {
+            judgement.as_before = true;
+            if given == Given::None {
+                given = Given::Together(self.options.combine.opinion(outcomes));
+                no_verdict = last_reason(outcomes).unwrap_or(no_verdict);
+            }
+        }
+        match reward(docket, completion, given, &no_verdict, &self.options) {
+            Err(why) => judgement.skipped = Some(why),
+            Ok(_) if judgement.as_before => {}
+            Ok(reward) => judgement.sample = Some(sample(docket, reward, &judgement.verdicts)),
         }
         Ok(judgement)
     }
 
-    /// Why a turn with a reward gives no sample.
-    fn refuses(
+    /// Asks the judges about one turn, until the opinion is decided. Gives the last reason for which one gave no
+    /// verdict.
+    async fn ask_judges(
         &self,
-        docket: &Docket,
-        completion: &Completion,
-        reward: f32,
-        accepted: bool,
-    ) -> Option<&'static str> {
-        if completion.token_ids.is_empty() || is_empty(&completion.reply) {
-            return Some("empty reply");
+        about: &About,
+        trajectory: &Trajectory,
+        index: u32,
+        judgement: &mut Judgement,
+    ) -> Result<Option<String>, Stopped> {
+        let bank = self.seats.judges();
+        let mut opinions = Vec::new();
+        // A judgement ends with the judges that it began with.
+        for seat in bank.now().iter() {
+            let asked = &*seat.asked;
+            let given = self
+                .ask(bank, seat, about, |call| {
+                    asked.score(call, trajectory, index)
+                })
+                .await?;
+            let verdict = verdict(asked, &given.results, given.fault);
+            opinions.push(verdict.outcome.clone());
+            judgement.verdicts.push(verdict);
+            judgement.receipts.extend(given.receipts);
+            if self.options.combine.is_decided(&opinions) {
+                break;
+            }
         }
-        match completion.finish {
-            Finish::Aborted => return Some("aborted reply"),
-            Finish::Length if !self.options.train_truncated => return Some("truncated reply"),
-            Finish::Length | Finish::Stop | Finish::ToolCalls => {}
-        }
-        if docket.turn.kind == TurnKind::Side && !self.options.train_side {
-            return Some("side turn");
-        }
-        if !accepted {
-            return Some("not accepted by the judge");
-        }
-        if reward == 0.0 && self.options.neutral == Neutral::Skip {
-            return Some(NEUTRAL);
-        }
-        // New evidence that says what was already learned must not train the same tokens twice.
-        let learned = docket
-            .samples
+        judgement.opinion = Some(self.options.combine.opinion(&opinions));
+        Ok(last_reason(&opinions))
+    }
+}
+
+/// Why the last of those who gave no verdict gave none.
+pub(crate) fn last_reason(outcomes: &[VerdictOutcome]) -> Option<String> {
+    outcomes.iter().rev().find_map(|outcome| match outcome {
+        VerdictOutcome::None { reason } => Some(reason.clone()),
+        VerdictOutcome::Verdict { .. } => None,
+    })
+}
+
+impl Judgement {
+    /// One that begins with the scores that the user gave.
+    pub(crate) fn of(evidence: &Evidence<'_>) -> Self {
+        let verdicts = evidence
+            .new_scores
             .iter()
-            .any(|s| s.state == SampleState::Trained && s.reward == reward);
-        learned.then_some("already trained with this reward")
+            .map(|(feedback, score)| NewVerdict {
+                source: USER.to_owned(),
+                digest: None,
+                outcome: VerdictOutcome::Verdict {
+                    reward: *score,
+                    accept: true,
+                },
+                votes: json!([]),
+                rationale: feedback.text.clone().unwrap_or_default(),
+                metrics: json!({}),
+                ms: feedback.ms,
+            })
+            .collect();
+        Self {
+            verdicts,
+            ..Self::default()
+        }
     }
-}
 
-/// Whether the reply holds neither text nor a tool call.
-fn is_empty(reply: &Value) -> bool {
-    let filled = |value: Option<&Value>| match value {
-        Some(Value::String(text)) => !text.trim().is_empty(),
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(_)) => true,
-        _ => false,
-    };
-    ![
-        "content",
-        "tool_calls",
-        "function_call",
-        "reasoning_content",
-    ]
-    .into_iter()
-    .any(|key| filled(reply.get(key)))
-}
-
-fn sample(docket: &Docket, reward: f32, verdicts: &[NewVerdict]) -> NewSample {
-    NewSample {
-        turn: docket.turn.id,
-        reward,
-        baseline_key: baseline_key(docket.turn.key.as_deref(), docket.user.as_deref()),
-        provenance: provenance(
-            verdicts
-                .iter()
-                .map(|v| (v.source.as_str(), v.digest.as_deref(), &v.outcome)),
-        ),
+    /// One in which nobody was asked.
+    pub(crate) fn skipped(reason: &str) -> Self {
+        Self {
+            skipped: Some(reason.to_owned()),
+            ..Self::default()
+        }
     }
-}
 
-/// The verdicts (source, digest, outcome) behind a sample, and the components that gave them.
-pub(crate) fn provenance<'a>(
-    verdicts: impl Iterator<Item = (&'a str, Option<&'a str>, &'a VerdictOutcome)>,
-) -> Value {
-    let mut judges = Vec::new();
-    let mut components = Vec::new();
-    for (source, digest, outcome) in verdicts {
-        judges.push(json!({"source": source, "digest": digest, "outcome": outcome}));
-        components.extend(digest);
-    }
-    components.sort_unstable();
-    components.dedup();
-    json!({ "verdicts": judges, "components": components })
-}
-
-/// Whose running mean a reward is compared with: the API key and the user, as far as known.
-pub(crate) fn baseline_key(key: Option<&str>, user: Option<&str>) -> String {
-    match (key, user) {
-        (Some(key), Some(user)) => format!("{key}/{user}"),
-        (Some(one), None) | (None, Some(one)) => one.to_owned(),
-        (None, None) => "default".to_owned(),
-    }
-}
-
-fn skip(reason: &str) -> Judgement {
-    Judgement {
-        verdicts: Vec::new(),
-        opinion: None,
-        sample: None,
-        skipped: Some(reason.to_owned()),
-        receipts: Vec::new(),
+    /// As the journal takes it. `turn` is as the judges saw it.
+    pub(crate) fn record<'a>(&'a self, turn: &TurnRecord) -> NewJudgement<'a> {
+        NewJudgement {
+            turn: TurnSeen::from(turn),
+            verdicts: &self.verdicts,
+            hints: &self.hints,
+            receipts: &self.receipts,
+            outcome: match (&self.sample, self.skipped.as_deref()) {
+                (_, reason) if self.as_before => JudgementOutcome::AsBefore(reason),
+                (Some(sample), _) => JudgementOutcome::Sample(sample),
+                (None, Some(reason)) => JudgementOutcome::Skipped(reason),
+                (None, None) => JudgementOutcome::Nothing,
+            },
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The judging loop: takes what is ready, judges several turns at once, commits each as it is done.
+//! The judging loop: takes what is ready, judges several pieces of it at once, commits each as it is done.
 //!
 //! A turn that is being judged stays ready in the journal until its judgement is committed, so one
 //! that was interrupted is judged again after the next start.
@@ -7,18 +7,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clawhost_journal::{Journal, JournalError, JudgingState, TurnId, TurnRecord, VerdictOutcome};
+use clawhost_journal::{Journal, JournalError, JudgingState, TurnId};
 use clawhost_plugins::Plugin;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::closing;
-use crate::docket::Docket;
-use crate::judge::Judge;
-use crate::judgement::{Bench, Judgement, Stopped};
+use crate::judgement::Bench;
 use crate::options::JudgingOptions;
-use crate::seats::Judges;
+use crate::seats::{Seated, Seats};
 use crate::status::JudgingStatus;
+use crate::work::{Ended, Work};
 
 /// Wait before the journal is asked again after it failed; doubles up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(200);
@@ -30,46 +29,31 @@ pub struct Judging {
     bench: Arc<Bench>,
 }
 
-/// How one turn's judgement ended.
-enum Ended {
-    Recorded,
-    /// The journal could not record it; the turn is still ready.
-    NotRecorded(JournalError),
-    Stopped(Stopped),
-}
-
 impl Judging {
-    /// Judges every ready turn of `journal` with all of `judges`. Check the options with
+    /// Judges what is ready in `journal`: turns with all judges among `plugins`, requests of several whole choices
+    /// with all group judges, if there are any; hint extractors are shown what follows. Check the options with
     /// [`JudgingOptions::validate`] first; values that cannot work are brought into range.
-    pub fn new(journal: Journal, judges: Vec<Plugin>, options: JudgingOptions) -> Self {
-        let judges = judges
-            .into_iter()
-            .map(|plugin| Arc::new(plugin) as Arc<dyn Judge>)
-            .collect();
-        Self::with(journal, judges, options)
+    pub fn new(journal: Journal, plugins: Vec<Plugin>, options: JudgingOptions) -> Self {
+        Self::with(journal, Seated::of(plugins), options)
     }
 
-    pub(crate) fn with(
-        journal: Journal,
-        judges: Vec<Arc<dyn Judge>>,
-        mut options: JudgingOptions,
-    ) -> Self {
+    pub(crate) fn with(journal: Journal, seated: Seated, mut options: JudgingOptions) -> Self {
         options.concurrency = options.concurrency.max(1);
         options.attempts = options.attempts.max(1);
         let status = JudgingStatus::new();
         Self {
             journal,
             bench: Arc::new(Bench {
-                judges: Judges::new(judges, status.clone()),
+                seats: Seats::new(seated, status.clone()),
                 options,
                 status,
             }),
         }
     }
 
-    /// The judges, by which one can be exchanged for another while judging runs.
-    pub fn judges(&self) -> Judges {
-        self.bench.judges.clone()
+    /// The seats, by which one component can be exchanged for another while judging runs.
+    pub fn seats(&self) -> Seats {
+        self.bench.seats.clone()
     }
 
     /// A handle that shows what judging is doing.
@@ -82,7 +66,7 @@ impl Judging {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let Self { journal, bench } = self;
         let mut changes = journal.watch();
-        let mut running: JoinSet<(TurnId, Ended)> = JoinSet::new();
+        let mut running: JoinSet<(Vec<TurnId>, Ended)> = JoinSet::new();
         let mut busy: BTreeSet<TurnId> = BTreeSet::new();
         let mut backlog = Backlog::default();
         let mut endings = Endings::default();
@@ -138,34 +122,31 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Starts judging ready turns until as many run as may, and tells how many wait.
+/// Starts judging what is ready until as much runs as may, and tells how much waits.
 fn fill(
     journal: &Journal,
     bench: &Arc<Bench>,
-    running: &mut JoinSet<(TurnId, Ended)>,
+    running: &mut JoinSet<(Vec<TurnId>, Ended)>,
     busy: &mut BTreeSet<TurnId>,
     backlog: &mut Backlog,
 ) -> Result<(), JournalError> {
     let most = bench.options.concurrency;
-    // Turns in progress are still ready: ask for enough to see past them.
-    let limit = most + busy.len();
-    let ready = journal.ready_for_judging(u32::try_from(limit).unwrap_or(u32::MAX))?;
-    let all_seen = ready.len() < limit;
+    // What is in progress is still ready: ask for enough to see past it.
+    let limit = u32::try_from(most + busy.len()).unwrap_or(u32::MAX);
+    let (ready, all_seen) = Work::ready(journal, bench, limit)?;
     let mut waiting = 0;
-    for turn in ready {
-        if busy.contains(&turn.id) {
+    for work in ready {
+        let turns = work.turns();
+        if turns.iter().any(|turn| busy.contains(turn)) {
             continue;
         }
         if running.len() >= most {
             waiting += 1;
             continue;
         }
-        busy.insert(turn.id);
+        busy.extend(turns.iter().copied());
         let (journal, bench) = (journal.clone(), bench.clone());
-        running.spawn(async move {
-            let id = turn.id;
-            (id, one(&journal, &bench, turn).await)
-        });
+        running.spawn(async move { (turns, work.done(&journal, &bench).await) });
     }
     if !all_seen {
         waiting = backlog.count(journal)?.saturating_sub(busy.len() as u64);
@@ -219,71 +200,22 @@ impl Endings {
     }
 }
 
-/// Judges and records one turn.
-async fn one(journal: &Journal, bench: &Bench, turn: TurnRecord) -> Ended {
-    let docket = match Docket::of(journal, turn, bench.options.history_turns) {
-        Ok(docket) => docket,
-        Err(error) => return Ended::NotRecorded(error),
-    };
-    let judgement = match bench.judge(&docket).await {
-        Ok(judgement) => judgement,
-        Err(stopped) => return Ended::Stopped(stopped),
-    };
-    let recorded = journal.commit_judgement(
-        &docket.turn,
-        &judgement.verdicts,
-        judgement.sample.as_ref(),
-        judgement.skipped.as_deref(),
-        &judgement.receipts,
-    );
-    match recorded {
-        Ok(_) => {
-            tell(bench, &judgement);
-            Ended::Recorded
-        }
-        // Forgotten, or judged elsewhere, while it was being judged: there is nothing to record.
-        Err(
-            error @ (JournalError::AlreadyJudged { .. }
-            | JournalError::NotReady { .. }
-            | JournalError::UnknownTurn { .. }),
-        ) => {
-            tracing::info!(turn = %docket.turn.id, %error, "a judgement came too late");
-            Ended::Recorded
-        }
-        Err(error) => Ended::NotRecorded(error),
-    }
-}
-
-/// What a finished task says; none when it was lost, in which case its turn is taken up again.
+/// What a finished task says; none when it was lost.
 fn finished(
-    joined: Option<Result<(TurnId, Ended), JoinError>>,
+    joined: Option<Result<(Vec<TurnId>, Ended), JoinError>>,
     busy: &mut BTreeSet<TurnId>,
 ) -> Option<Ended> {
     match joined? {
-        Ok((turn, ended)) => {
-            busy.remove(&turn);
+        Ok((turns, ended)) => {
+            for turn in turns {
+                busy.remove(&turn);
+            }
             Some(ended)
         }
         Err(error) => {
-            // Its turn stays in `busy`, so that a turn that breaks the host is not tried for ever.
-            tracing::error!(%error, "a judging task broke off; its turn is left for the next start");
+            // Its turns stay in `busy`, so that one that breaks the host is not tried for ever.
+            tracing::error!(%error, "a judging task broke off; its turns are left for the next start");
             None
         }
     }
-}
-
-fn tell(bench: &Bench, judgement: &Judgement) {
-    bench.status.change(|s| {
-        s.judged += 1;
-        s.samples += u64::from(judgement.sample.is_some());
-        s.last_error = None;
-        if let Some(reason) = &judgement.skipped {
-            *s.skipped.entry(reason.clone()).or_default() += 1;
-        }
-        for verdict in &judgement.verdicts {
-            if let VerdictOutcome::None { reason } = &verdict.outcome {
-                *s.no_verdict.entry(reason.clone()).or_default() += 1;
-            }
-        }
-    });
 }

@@ -5,19 +5,16 @@
 //! deterministic profile), the same verdict comes out bit for bit. It refuses to quarantine or to stop: a fault is
 //! part of the answer.
 
-use std::sync::Arc;
-
 use clawhost_journal::{
     Journal, JournalError, JudgementRecord, NewVerdict, TurnId, TurnRecord, VerdictOutcome,
 };
 use clawhost_plugins::Plugin;
 
-use crate::docket::Docket;
+use crate::docket::{Docket, together};
 use crate::evidence::Evidence;
-use crate::judge::Judge;
-use crate::judgement::{Bench, Stopped, USER};
+use crate::judgement::{Bench, Judgement, Stopped, USER};
 use crate::options::{FaultPolicy, JudgingOptions};
-use crate::seats::Judges;
+use crate::seats::{Seated, Seats};
 use crate::status::JudgingStatus;
 use crate::votes::{Combine, Opinion};
 
@@ -61,30 +58,34 @@ impl From<Stopped> for RejudgingError {
 }
 
 impl Rejudging {
-    /// Judges with all of `judges`, as [`crate::Judging`] would.
-    pub fn new(judges: Vec<Plugin>, options: JudgingOptions) -> Self {
-        let judges = judges
-            .into_iter()
-            .map(|plugin| Arc::new(plugin) as Arc<dyn Judge>)
-            .collect();
-        Self::with(judges, options)
+    /// Judges with the judges and the group judges among `plugins`, as [`crate::Judging`] would. Hint extractors are
+    /// not asked: they change no reward.
+    pub fn new(plugins: Vec<Plugin>, options: JudgingOptions) -> Self {
+        Self::with(Seated::of(plugins), options)
     }
 
-    pub(crate) fn with(judges: Vec<Arc<dyn Judge>>, mut options: JudgingOptions) -> Self {
+    pub(crate) fn with(mut seated: Seated, mut options: JudgingOptions) -> Self {
         options.attempts = options.attempts.max(1);
         options.on_fault = FaultPolicy::Skip;
+        seated.hints.clear();
         let status = JudgingStatus::new();
         Self {
             bench: Bench {
-                judges: Judges::new(judges, status.clone()),
+                seats: Seats::new(seated, status.clone()),
                 options,
                 status,
             },
         }
     }
 
-    /// Judges a turn anew. Of several judgements, the last in which judges were asked says what they think, and the
-    /// last of all what the turn would train with. None when the turn is gone, or was never judged.
+    /// Whether requests of several whole choices are judged together: a group judge is among the plugins.
+    pub fn judges_together(&self) -> bool {
+        self.bench.seats.judge_together()
+    }
+
+    /// Judges a turn anew by itself. Of several judgements, the last in which judges were asked says what they think,
+    /// and the last of all what the turn would train with. None when the turn is gone, was never judged, or was judged
+    /// together with the other choices of its request and nobody has spoken of it since.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -97,49 +98,151 @@ impl Rejudging {
         let Some(turn) = journal.turn(turn)? else {
             return Ok(None);
         };
-        let mut before = None;
-        let mut asked = None;
-        let mut last = None;
-        for judgement in &judgements {
-            let seen = as_seen(&turn, judgement, before);
-            before = Some(judgement);
-            if Evidence::of(&seen).is_ok_and(|evidence| evidence.for_judges.is_some()) {
-                asked = Some((seen, judgement));
-                last = None;
-            } else {
-                last = Some(seen);
-            }
-        }
-        if asked.is_none() && last.is_none() {
+        let story = Story::of(&turn, &judgements, together(&judgements).is_some());
+        if story.asked.is_none() && story.last.is_none() {
             return Ok(None);
         }
         let history = self.bench.options.history_turns;
-        let mut told = Rejudged {
+        let mut told = Rejudged::nothing(turn);
+        if let Some((seen, judgement)) = story.asked {
+            let docket = Docket::of(journal, seen, history)?;
+            let judged = self.bench.judge(&docket).await?;
+            told.recorded_verdicts = of_judges(judgement);
+            told.recorded = Some(opinion(self.bench.options.combine, &told.recorded_verdicts));
+            told.take(judged);
+            told.turn = docket.turn;
+        }
+        // A judgement after that one asked nobody: the user's word is all there is in it.
+        if let Some(seen) = story.last {
+            let docket = Docket::of(journal, seen, history)?;
+            let judged = self.bench.judge(&docket).await?;
+            told.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
+        }
+        Ok(Some(told))
+    }
+
+    /// Judges all choices of the request that a turn answers anew, together; one for each whole choice, in order. A
+    /// request that was judged choice by choice is put before the group judges as it was when its last choice had
+    /// ended. What a user said of a choice afterwards has the last word. None when there is no group judge, or
+    /// nothing to compare.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn together(
+        &self,
+        journal: &Journal,
+        turn: TurnId,
+    ) -> Result<Vec<Rejudged>, RejudgingError> {
+        let choices = journal.choices_of(turn)?;
+        if choices.len() < 2 || !self.judges_together() {
+            return Ok(Vec::new());
+        }
+        let (mut dockets, mut records) = (Vec::new(), Vec::new());
+        for choice in choices {
+            let judgements = journal.judgements(choice.id)?;
+            let seen = match judgements.iter().find(|judgement| judgement.together) {
+                Some(judgement) => as_seen(&choice, judgement, None),
+                None => unseen(&choice),
+            };
+            dockets.push(Docket::of(journal, seen, 0)?);
+            records.push((choice, judgements));
+        }
+        let judged = self.bench.judge_together(&dockets).await?;
+        let history = self.bench.options.history_turns;
+        let mut all = Vec::new();
+        for ((docket, (choice, judgements)), judged) in dockets.into_iter().zip(records).zip(judged)
+        {
+            let outcomes = of_judges_now(&judged.verdicts);
+            let mut told = Rejudged::nothing(docket.turn);
+            let recorded = judgements
+                .iter()
+                .rfind(|judgement| judgement.together)
+                .or(judgements.iter().rfind(|j| !of_judges(j).is_empty()));
+            if let Some(judgement) = recorded {
+                told.recorded_verdicts = of_judges(judgement);
+                told.recorded = Some(opinion(self.bench.options.combine, &told.recorded_verdicts));
+            }
+            told.take(judged);
+            let story = Story::of(&choice, &judgements, true);
+            if let Some(seen) = story.last.or(story.asked.map(|(seen, _)| seen)) {
+                let mut docket = Docket::of(journal, seen, history)?;
+                docket.together = Some(outcomes);
+                let judged = self.bench.judge(&docket).await?;
+                told.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
+            }
+            all.push(told);
+        }
+        Ok(all)
+    }
+}
+
+/// The judgements of one turn by itself.
+struct Story<'a> {
+    /// The last in which judges were asked, and the turn as they saw it.
+    asked: Option<(TurnRecord, &'a JudgementRecord)>,
+    /// The turn as the last one after that saw it, which asked nobody.
+    last: Option<TurnRecord>,
+}
+
+impl<'a> Story<'a> {
+    fn of(turn: &TurnRecord, judgements: &'a [JudgementRecord], together: bool) -> Self {
+        let mut story = Self {
+            asked: None,
+            last: None,
+        };
+        let mut before = None;
+        for judgement in judgements {
+            let seen = as_seen(turn, judgement, before);
+            before = Some(judgement);
+            if judgement.together {
+                continue;
+            }
+            let evidence = Evidence::of(&seen);
+            if evidence.as_ref().is_ok_and(|e| e.asks_judges(together)) {
+                drop(evidence);
+                story.asked = Some((seen, judgement));
+                story.last = None;
+            } else if !together || evidence.is_ok_and(|e| !e.new_scores.is_empty()) {
+                story.last = Some(seen);
+            }
+        }
+        story
+    }
+}
+
+impl Rejudged {
+    fn nothing(turn: TurnRecord) -> Self {
+        Self {
             turn,
             recorded: None,
             recorded_verdicts: Vec::new(),
             opinion: None,
             verdicts: Vec::new(),
             sample: Err("not judged".to_owned()),
-        };
-        if let Some((seen, judgement)) = asked {
-            let docket = Docket::of(journal, seen, history)?;
-            let judged = self.bench.judge(&docket).await?;
-            told.recorded_verdicts = of_judges(judgement);
-            told.recorded = Some(opinion(self.bench.options.combine, &told.recorded_verdicts));
-            told.opinion = judged.opinion;
-            told.verdicts = judged.verdicts;
-            told.verdicts.retain(|verdict| verdict.source != USER);
-            told.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
-            told.turn = docket.turn;
         }
-        // A judgement after that one asked nobody: the user's word is all there is in it.
-        if let Some(seen) = last {
-            let docket = Docket::of(journal, seen, history)?;
-            let judged = self.bench.judge(&docket).await?;
-            told.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
-        }
-        Ok(Some(told))
+    }
+
+    fn take(&mut self, judged: Judgement) {
+        self.opinion = judged.opinion;
+        self.verdicts = judged.verdicts;
+        self.verdicts.retain(|verdict| verdict.source != USER);
+        self.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
+    }
+}
+
+fn of_judges_now(verdicts: &[NewVerdict]) -> Vec<VerdictOutcome> {
+    let of_judges = verdicts.iter().filter(|verdict| verdict.source != USER);
+    of_judges.map(|verdict| verdict.outcome.clone()).collect()
+}
+
+/// The turn as it was when its reply had ended.
+fn unseen(turn: &TurnRecord) -> TurnRecord {
+    TurnRecord {
+        next_state: None,
+        next_judged: false,
+        feedback: Vec::new(),
+        feedback_judged: 0,
+        ..turn.clone()
     }
 }
 

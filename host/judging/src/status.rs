@@ -15,21 +15,27 @@ pub struct JudgingStatus {
 /// Judging at one moment; counts are since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct JudgingSnapshot {
-    /// Turns that wait to be judged.
+    /// Turns that wait to be judged, and requests whose choices wait to be judged together.
     pub ready: u64,
-    /// Turns that are being judged.
+    /// The same, of those that are being judged.
     pub running: u64,
     /// Turns that were judged.
     pub judged: u64,
+    /// Requests whose choices were judged together.
+    pub together: u64,
     /// Samples that were made.
     pub samples: u64,
     /// Judges that gave no verdict, by reason.
     pub no_verdict: BTreeMap<String, u64>,
+    /// Hints that were extracted.
+    pub hints: u64,
+    /// Extractors that gave no hint, by reason.
+    pub no_hint: BTreeMap<String, u64>,
     /// Turns that gave no sample, by reason.
     pub skipped: BTreeMap<String, u64>,
     /// Tries after a transient error.
     pub retries: u64,
-    /// Judges that are no longer called.
+    /// Plugins that are no longer called.
     pub quarantined: Vec<String>,
     /// Why judging stopped; none while it runs.
     pub stopped: Option<String>,

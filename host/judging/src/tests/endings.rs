@@ -6,8 +6,7 @@ use clawhost_journal::{JudgingState, SessionId, TurnId};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::stand_in::{Desk, StandIn, verdict};
-use crate::judge::Judge;
+use super::stand_in::{Desk, StandIn, seated, verdict};
 use crate::judging::Judging;
 use crate::options::{JudgingOptions, Neutral};
 use crate::status::JudgingSnapshot;
@@ -30,11 +29,7 @@ fn judge() -> Arc<StandIn> {
 
 /// Runs judging until nothing is ready and every ended session is settled.
 async fn run(desk: &Desk, options: JudgingOptions) -> JudgingSnapshot {
-    let judging = Judging::with(
-        desk.journal.clone(),
-        vec![judge() as Arc<dyn Judge>],
-        options,
-    );
+    let judging = Judging::with(desk.journal.clone(), seated(judge()), options);
     let state = judging.state();
     let (stop, stopped) = watch::channel(false);
     let mut changes = desk.journal.watch();

@@ -9,10 +9,10 @@ use clawhost_plugins::{FaultKind, PluginErrorKind};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::stand_in::{Desk, StandIn, transient, verdict};
-use crate::judge::Judge;
+use super::stand_in::{Desk, StandIn, seated, transient, verdict};
 use crate::judging::Judging;
 use crate::options::{FaultPolicy, JudgingOptions, Neutral};
+use crate::seats::Seated;
 use crate::status::JudgingSnapshot;
 
 /// Runs judging until every turn that is ready has been judged, and returns its last state.
@@ -21,7 +21,17 @@ pub(super) async fn settle(
     judge: Arc<StandIn>,
     options: JudgingOptions,
 ) -> JudgingSnapshot {
-    let judging = Judging::with(desk.journal.clone(), vec![judge as Arc<dyn Judge>], options);
+    settle_with(desk, seated(judge), options).await
+}
+
+/// The same, with anybody in the seats.
+pub(super) async fn settle_with(
+    desk: &Desk,
+    seated: Seated,
+    options: JudgingOptions,
+) -> JudgingSnapshot {
+    let together = !seated.groups.is_empty();
+    let judging = Judging::with(desk.journal.clone(), seated, options);
     let state = judging.state();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -31,7 +41,9 @@ pub(super) async fn settle(
         if now.stopped.is_some() {
             break;
         }
-        if desk.journal.ready_for_judging(1).unwrap().is_empty() && now.running == 0 {
+        let none_together = !together || desk.journal.ready_together(1).unwrap().is_empty();
+        let none_apart = desk.journal.ready_for_judging(1).unwrap().is_empty();
+        if none_together && none_apart && now.running == 0 {
             break;
         }
         changes.changed().await.unwrap();

@@ -6,10 +6,12 @@ use clawhost_journal::{
 use serde_json::json;
 
 mod endings;
+mod hints;
 mod loops;
 mod rejudging;
 mod seats;
 mod stand_in;
+mod together;
 
 /// A complete turn of session `s`, as a journal would give it.
 pub(crate) fn turn(id: i64) -> TurnRecord {

@@ -6,8 +6,7 @@ use clawhost_journal::{SampleState, TurnId};
 use clawhost_plugins::FaultKind;
 
 use super::loops::settle;
-use super::stand_in::{Desk, StandIn, verdict};
-use crate::judge::Judge;
+use super::stand_in::{Desk, StandIn, seated, verdict};
 use crate::options::{FaultPolicy, JudgingOptions};
 use crate::rejudging::{Rejudged, Rejudging};
 
@@ -16,7 +15,7 @@ async fn again(desk: &Desk, judge: Arc<StandIn>, turn: TurnId) -> Rejudged {
         on_fault: FaultPolicy::Stop,
         ..JudgingOptions::default()
     };
-    let rejudging = Rejudging::with(vec![judge as Arc<dyn Judge>], options);
+    let rejudging = Rejudging::with(seated(judge), options);
     let told = rejudging.turn(&desk.journal, turn).await.unwrap();
     told.unwrap()
 }
@@ -107,7 +106,7 @@ async fn a_score_alone_asks_nobody_and_what_was_not_judged_is_not_judged_anew() 
     assert_eq!(told.sample, Ok(0.5));
     assert_eq!(judge.called(), 0);
     let waiting = desk.turn("thanks");
-    let rejudging = Rejudging::with(vec![judge as Arc<dyn Judge>], JudgingOptions::default());
+    let rejudging = Rejudging::with(seated(judge), JudgingOptions::default());
     let told = rejudging.turn(&desk.journal, waiting).await.unwrap();
     assert!(told.is_none());
 }

@@ -6,8 +6,8 @@ use clawhost_journal::{TurnId, VerdictOutcome};
 use clawhost_plugins::{FaultKind, Judged};
 use tokio::sync::{Semaphore, watch};
 
-use super::stand_in::{Desk, StandIn, verdict};
-use crate::judge::Judge;
+use super::stand_in::{Desk, StandIn, seated, verdict};
+use crate::judge::{Answer, Asked, Judge};
 use crate::judging::Judging;
 use crate::options::{FaultPolicy, JudgingOptions};
 
@@ -18,7 +18,7 @@ struct Slow {
     inner: Arc<StandIn>,
 }
 
-impl Judge for Slow {
+impl Asked for Slow {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -26,13 +26,15 @@ impl Judge for Slow {
     fn digest(&self) -> &str {
         "old"
     }
+}
 
+impl Judge for Slow {
     fn score<'a>(
         &'a self,
         call: clawhost_plugins::CallContext,
         trajectory: &'a clawhost_plugins::Trajectory,
         turn: u32,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Judged> + Send + 'a>> {
+    ) -> Answer<'a, Judged> {
         Box::pin(async move {
             self.began.add_permits(1);
             let _ = self.go.acquire().await.unwrap();
@@ -59,10 +61,10 @@ async fn a_call_in_progress_ends_on_the_judge_that_it_was_made_to() {
     });
     let judging = Judging::with(
         desk.journal.clone(),
-        vec![slow.clone() as Arc<dyn Judge>],
+        seated(slow.clone()),
         JudgingOptions::default(),
     );
-    let (state, judges) = (judging.state(), judging.judges());
+    let (state, judges) = (judging.state(), judging.seats());
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
     let first = desk.turn("thanks");
@@ -94,9 +96,9 @@ async fn a_new_build_has_a_clean_record_and_a_stranger_has_no_seat() {
         quarantine_after: 1,
         ..JudgingOptions::default()
     };
-    let bad = StandIn::faulty(FaultKind::Stack) as Arc<dyn Judge>;
-    let judging = Judging::with(desk.journal.clone(), vec![bad], options);
-    let (state, judges) = (judging.state(), judging.judges());
+    let bad = StandIn::faulty(FaultKind::Stack);
+    let judging = Judging::with(desk.journal.clone(), seated(bad), options);
+    let (state, judges) = (judging.state(), judging.seats());
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
     desk.turn("thanks");
@@ -116,7 +118,7 @@ async fn a_new_build_has_a_clean_record_and_a_stranger_has_no_seat() {
 /// A judge of another name, which is never asked.
 struct Named(&'static str);
 
-impl Judge for Named {
+impl Asked for Named {
     fn name(&self) -> &str {
         self.0
     }
@@ -124,13 +126,56 @@ impl Judge for Named {
     fn digest(&self) -> &str {
         "new"
     }
+}
 
+impl Judge for Named {
     fn score<'a>(
         &'a self,
         _call: clawhost_plugins::CallContext,
         _trajectory: &'a clawhost_plugins::Trajectory,
         _turn: u32,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Judged> + Send + 'a>> {
+    ) -> Answer<'a, Judged> {
         Box::pin(std::future::pending())
     }
+}
+
+#[tokio::test]
+async fn a_vacated_seat_gives_no_verdict_until_somebody_sits_there_again() {
+    let desk = Desk::new();
+    let options = JudgingOptions {
+        on_fault: FaultPolicy::Stop,
+        ..JudgingOptions::default()
+    };
+    let judge = StandIn::thanks();
+    let judging = Judging::with(desk.journal.clone(), seated(judge.clone()), options);
+    let (state, seats) = (judging.state(), judging.seats());
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(judging.run(stopped));
+    assert!(seats.vacate(
+        "stand-in",
+        "grant revoked",
+        "model is not granted to it any more"
+    ));
+    assert!(!seats.vacate("stranger", "grant revoked", ""));
+    let turn = desk.turn("thanks");
+    state.watch().wait_for(|s| s.judged == 1).await.unwrap();
+    let record = desk.journal.turn(turn).unwrap().unwrap();
+    assert_eq!(record.reason.as_deref(), Some("no verdict: grant revoked"));
+    let verdict = desk.journal.verdicts(turn).unwrap().remove(0);
+    assert_eq!(
+        verdict.outcome,
+        VerdictOutcome::None {
+            reason: "grant revoked".to_owned()
+        }
+    );
+    assert!(verdict.rationale.contains("not granted"), "{verdict:?}");
+    assert!(desk.journal.samples_of(turn).unwrap().is_empty());
+    assert_eq!((judge.called(), state.snapshot().stopped), (0, None));
+
+    assert!(seats.exchange(judge.clone()));
+    let turn = desk.turn("thanks");
+    state.watch().wait_for(|s| s.judged == 2).await.unwrap();
+    assert_eq!(desk.journal.samples_of(turn).unwrap().len(), 1);
+    stop.send(true).unwrap();
+    task.await.unwrap();
 }

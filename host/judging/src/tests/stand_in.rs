@@ -1,19 +1,18 @@
 //! A judge made of a closure, and a journal with turns to judge.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use clawhost_journal::{
     Arrival, Feedback, Journal, NewTurn, NextState, SessionId, SessionUpsert, TurnId, TurnKind,
 };
 use clawhost_plugins::{
-    CallContext, Fault, FaultKind, Judged, Outcome, PluginErrorKind, Profile, Receipt, Trajectory,
-    Verdict,
+    CallContext, Called, Extraction, Fault, FaultKind, Hint, Judged, Outcome, Placement,
+    PluginErrorKind, Profile, Receipt, Trajectory, Verdict,
 };
 use serde_json::json;
 
-use crate::judge::Judge;
+use crate::judge::{Answer, Asked, GroupJudge, HintExtractor, Judge};
+use crate::seats::Seated;
 
 type Says = dyn Fn(&CallContext, &Trajectory) -> Result<Verdict, Fault> + Send + Sync;
 
@@ -52,7 +51,7 @@ impl StandIn {
     }
 }
 
-impl Judge for StandIn {
+impl Asked for StandIn {
     fn name(&self) -> &str {
         "stand-in"
     }
@@ -60,15 +59,17 @@ impl Judge for StandIn {
     fn digest(&self) -> &str {
         "00ff"
     }
+}
 
+impl Judge for StandIn {
     fn score<'a>(
         &'a self,
         call: CallContext,
         trajectory: &'a Trajectory,
         _turn: u32,
-    ) -> Pin<Box<dyn Future<Output = Judged> + Send + 'a>> {
+    ) -> Answer<'a, Judged> {
         let outcome = (self.says)(&call, trajectory);
-        let receipt = receipt(&outcome);
+        let receipt = receipt(self, "judge-plugin", &outcome);
         self.calls.lock().unwrap().push(call);
         Box::pin(std::future::ready(Judged { outcome, receipt }))
     }
@@ -91,11 +92,134 @@ pub(super) fn transient() -> Fault {
     })
 }
 
-fn receipt(outcome: &Result<Verdict, Fault>) -> Receipt {
+type Ranks = dyn Fn(&[Trajectory]) -> Result<Vec<Verdict>, Fault> + Send + Sync;
+
+/// A group judge that answers with a closure and remembers which choices it saw.
+pub(super) struct Ranking {
+    says: Box<Ranks>,
+    /// The metadata `turn` of each choice, call by call, and the sample id of the call.
+    pub(super) seen: Mutex<Vec<(String, Vec<String>)>>,
+}
+
+impl Ranking {
+    pub(super) fn new(
+        says: impl Fn(&[Trajectory]) -> Result<Vec<Verdict>, Fault> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            says: Box::new(says),
+            seen: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// The rewards in the order of the choices.
+    pub(super) fn of(rewards: &'static [f32]) -> Arc<Self> {
+        Self::new(move |group| {
+            assert_eq!(group.len(), rewards.len());
+            Ok(rewards.iter().map(|reward| verdict(*reward)).collect())
+        })
+    }
+
+    pub(super) fn called(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+}
+
+impl Asked for Ranking {
+    fn name(&self) -> &str {
+        "ranking"
+    }
+
+    fn digest(&self) -> &str {
+        "00aa"
+    }
+}
+
+impl GroupJudge for Ranking {
+    fn score_group<'a>(
+        &'a self,
+        call: CallContext,
+        group: &'a [Trajectory],
+    ) -> Answer<'a, Called<Vec<Verdict>>> {
+        let turn = |trajectory: &Trajectory| {
+            assert_eq!(trajectory.turns.len(), 1, "a choice is shown by itself");
+            let found = trajectory.metadata.iter().find(|(key, _)| key == "turn");
+            found.unwrap().1.clone()
+        };
+        let turns = group.iter().map(turn).collect();
+        self.seen.lock().unwrap().push((call.sample_id, turns));
+        let outcome = (self.says)(group);
+        let receipt = receipt(self, "group-judge-plugin", &outcome);
+        Box::pin(std::future::ready(Called { outcome, receipt }))
+    }
+}
+
+/// An extractor that makes a hint of the last thing that followed, and remembers it.
+pub(super) struct Advising {
+    fault: Option<FaultKind>,
+    pub(super) told: Mutex<Vec<String>>,
+}
+
+impl Advising {
+    pub(super) fn new(fault: Option<FaultKind>) -> Arc<Self> {
+        Arc::new(Self {
+            fault,
+            told: Mutex::new(Vec::new()),
+        })
+    }
+}
+
+impl Asked for Advising {
+    fn name(&self) -> &str {
+        "advising"
+    }
+
+    fn digest(&self) -> &str {
+        "00bb"
+    }
+}
+
+impl HintExtractor for Advising {
+    fn extract<'a>(
+        &'a self,
+        _call: CallContext,
+        trajectory: &'a Trajectory,
+        turn: u32,
+    ) -> Answer<'a, Called<Extraction>> {
+        let followed = &trajectory.turns[turn as usize].next_state;
+        let text = followed
+            .last()
+            .map(|m| m.visible_text())
+            .unwrap_or_default();
+        self.told.lock().unwrap().push(text.clone());
+        let outcome = match &self.fault {
+            Some(kind) => Err(Fault::new(kind.clone())),
+            None => Ok(Extraction {
+                hint: (!text.contains("thanks")).then(|| Hint {
+                    text: format!("mind: {text}"),
+                    placement: Placement::LastUser,
+                    confidence: 0.5,
+                }),
+                metrics: Vec::new(),
+            }),
+        };
+        let receipt = receipt(self, "hint-plugin", &outcome);
+        Box::pin(std::future::ready(Called { outcome, receipt }))
+    }
+}
+
+/// One judge.
+pub(super) fn seated(judge: Arc<dyn Judge>) -> Seated {
+    Seated {
+        judges: vec![judge],
+        ..Seated::default()
+    }
+}
+
+fn receipt<T>(asked: &impl Asked, world: &'static str, outcome: &Result<T, Fault>) -> Receipt {
     Receipt {
-        plugin: "stand-in".to_owned(),
-        digest: "00ff".to_owned(),
-        world: "judge-plugin",
+        plugin: asked.name().to_owned(),
+        digest: asked.digest().to_owned(),
+        world,
         call: "c".to_owned(),
         profile: Profile::Deterministic,
         ticks: 0,
@@ -186,6 +310,31 @@ impl Desk {
         self.journal
             .arrive(&self.arrival(vec![next], Vec::new()))
             .unwrap();
+    }
+
+    /// A request of so many choices, all of them complete; `change` sees the place of each.
+    pub(super) fn choices(
+        &self,
+        count: u32,
+        change: impl Fn(u32, &mut clawhost_journal::Completion),
+    ) -> Vec<TurnId> {
+        let template = self.new_turn();
+        let turns = (0..count)
+            .map(|choice| NewTurn {
+                choice,
+                ..template.clone()
+            })
+            .collect();
+        let turns = self
+            .journal
+            .arrive(&self.arrival(Vec::new(), turns))
+            .unwrap();
+        for (choice, turn) in (0..).zip(&turns) {
+            let mut completion = super::completion(&format!("reply {choice}"));
+            change(choice, &mut completion);
+            self.journal.complete(*turn, &completion).unwrap();
+        }
+        turns
     }
 
     /// A complete turn and what the user said next.

@@ -1,0 +1,146 @@
+//! One piece of judging from the journal and back into it: a turn, or all choices of a request.
+
+use clawhost_journal::{
+    HintOutcome, Journal, JournalError, NewJudgement, TurnId, TurnRecord, VerdictOutcome,
+};
+
+use crate::docket::Docket;
+use crate::judgement::{Bench, Judgement, Stopped};
+
+/// What is judged at once and recorded in one transaction.
+pub(crate) enum Work {
+    Turn(Box<TurnRecord>),
+    /// The whole choices of one request.
+    Choices(Vec<TurnRecord>),
+}
+
+/// How a piece of work ended.
+pub(crate) enum Ended {
+    Recorded,
+    /// The journal could not record it; it is still ready.
+    NotRecorded(JournalError),
+    Stopped(Stopped),
+}
+
+impl Work {
+    /// What waits: at most `limit` turns, and as many requests where there is somebody who judges choices together.
+    pub(crate) fn ready(
+        journal: &Journal,
+        bench: &Bench,
+        limit: u32,
+    ) -> Result<(Vec<Self>, bool), JournalError> {
+        let (choices, turns) = if bench.seats.judge_together() {
+            (journal.ready_together(limit)?, journal.ready_apart(limit)?)
+        } else {
+            (Vec::new(), journal.ready_for_judging(limit)?)
+        };
+        let all_seen = turns.len() < limit as usize && choices.len() < limit as usize;
+        let work = choices
+            .into_iter()
+            .map(Self::Choices)
+            .chain(turns.into_iter().map(|turn| Self::Turn(Box::new(turn))))
+            .collect();
+        Ok((work, all_seen))
+    }
+
+    /// The turns that it is about.
+    pub(crate) fn turns(&self) -> Vec<TurnId> {
+        match self {
+            Self::Turn(turn) => vec![turn.id],
+            Self::Choices(turns) => turns.iter().map(|turn| turn.id).collect(),
+        }
+    }
+
+    /// Judges and records it.
+    pub(crate) async fn done(self, journal: &Journal, bench: &Bench) -> Ended {
+        let ids = self.turns();
+        let recorded = match self {
+            Self::Turn(turn) => one(journal, bench, *turn).await,
+            Self::Choices(turns) => together(journal, bench, turns).await,
+        };
+        match recorded {
+            Ok(()) => Ended::Recorded,
+            Err(Undone::Stopped(stopped)) => Ended::Stopped(stopped),
+            // Forgotten, or judged elsewhere, while it was being judged: there is nothing to record.
+            Err(Undone::Journal(
+                error @ (JournalError::AlreadyJudged { .. }
+                | JournalError::NotReady { .. }
+                | JournalError::UnknownTurn { .. }),
+            )) => {
+                tracing::info!(turns = ?ids, %error, "a judgement came too late");
+                Ended::Recorded
+            }
+            Err(Undone::Journal(error)) => Ended::NotRecorded(error),
+        }
+    }
+}
+
+/// Why a piece of work is not recorded.
+enum Undone {
+    Stopped(Stopped),
+    Journal(JournalError),
+}
+
+impl From<Stopped> for Undone {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}
+
+impl From<JournalError> for Undone {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+async fn one(journal: &Journal, bench: &Bench, turn: TurnRecord) -> Result<(), Undone> {
+    let docket = Docket::of(journal, turn, bench.options.history_turns)?;
+    let judgement = bench.judge(&docket).await?;
+    journal.commit(&judgement.record(&docket.turn))?;
+    tell(bench, std::slice::from_ref(&judgement));
+    Ok(())
+}
+
+async fn together(journal: &Journal, bench: &Bench, turns: Vec<TurnRecord>) -> Result<(), Undone> {
+    // What came before stands in their prompt.
+    let dockets: Vec<Docket> = turns
+        .into_iter()
+        .map(|turn| Docket::of(journal, turn, 0))
+        .collect::<Result<_, _>>()?;
+    let judgements = bench.judge_together(&dockets).await?;
+    let records: Vec<NewJudgement<'_>> = judgements
+        .iter()
+        .zip(&dockets)
+        .map(|(judgement, docket)| judgement.record(&docket.turn))
+        .collect();
+    journal.commit_together(&records)?;
+    tell(bench, &judgements);
+    bench.status.change(|s| s.together += 1);
+    Ok(())
+}
+
+fn tell(bench: &Bench, judgements: &[Judgement]) {
+    bench.status.change(|s| {
+        s.last_error = None;
+        for judgement in judgements {
+            s.judged += 1;
+            s.samples += u64::from(judgement.sample.is_some());
+            if let Some(reason) = judgement.skipped.as_ref().filter(|_| !judgement.as_before) {
+                *s.skipped.entry(reason.clone()).or_default() += 1;
+            }
+            for verdict in &judgement.verdicts {
+                if let VerdictOutcome::None { reason } = &verdict.outcome {
+                    *s.no_verdict.entry(reason.clone()).or_default() += 1;
+                }
+            }
+            for hint in &judgement.hints {
+                match &hint.outcome {
+                    HintOutcome::Hint { .. } => s.hints += 1,
+                    HintOutcome::None { reason } => {
+                        *s.no_hint.entry(reason.clone()).or_default() += 1;
+                    }
+                }
+            }
+        }
+    });
+}
