@@ -18,76 +18,14 @@ use clawhost_training::advantage::{
 };
 use clawhost_training::loss::{
     Aggregation, Bound, Clip, Divergence, Importance, Mismatch, Objective, Penalty, SequenceInputs,
-    Span,
+    Span, Surrogate,
 };
 use clawhost_training::optimizer::{AdamW, Moments, clip_factor, global_norm};
 use serde_json::Value;
 
-const NAMES: [(&str, &str); 6] = [
-    ("01", include_str!("goldens/01_advantages.json")),
-    ("02", include_str!("goldens/02_ppo_clip.json")),
-    ("03", include_str!("goldens/03_kl_estimators.json")),
-    ("04", include_str!("goldens/04_tis_mismatch.json")),
-    ("08", include_str!("goldens/08_loss_aggregation.json")),
-    ("17", include_str!("goldens/17_adamw_lora.json")),
-];
+mod reference;
 
-fn cases(file: &str) -> Vec<Value> {
-    let text = NAMES.iter().find(|(name, _)| *name == file).unwrap().1;
-    let page: Value = serde_json::from_str(text).unwrap();
-    page["cases"].as_array().unwrap().clone()
-}
-
-fn case(file: &str, id: &str) -> Value {
-    cases(file)
-        .into_iter()
-        .find(|case| case["id"] == id)
-        .unwrap_or_else(|| panic!("no case {id} in {file}"))
-}
-
-fn numbers<R: Real>(value: &Value) -> Vec<R> {
-    value
-        .as_array()
-        .unwrap_or_else(|| panic!("no list: {value}"))
-        .iter()
-        .map(|v| R::of(v.as_f64().unwrap()))
-        .collect()
-}
-
-fn rows<R: Real>(value: &Value) -> Vec<Vec<R>> {
-    value.as_array().unwrap().iter().map(numbers).collect()
-}
-
-fn masks(value: &Value) -> Vec<Vec<bool>> {
-    rows::<f64>(value)
-        .into_iter()
-        .map(|row| row.into_iter().map(|m| m > 0.0).collect())
-        .collect()
-}
-
-fn counts(mask: &[Vec<bool>]) -> Vec<usize> {
-    mask.iter()
-        .map(|row| row.iter().filter(|&&m| m).count())
-        .collect()
-}
-
-#[track_caller]
-fn close<R: Real>(what: &str, got: f64, expected: f64) {
-    let bound = if size_of::<R>() == 8 { 1e-6 } else { 1e-5 };
-    assert!(
-        (got - expected).abs() <= bound * expected.abs().max(1.0),
-        "{what}: {got}, expected {expected}"
-    );
-}
-
-#[track_caller]
-fn all_close<R: Real>(what: &str, got: &[R], expected: &Value) {
-    let expected: Vec<f64> = numbers(expected);
-    assert_eq!(got.len(), expected.len(), "{what}");
-    for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
-        close::<R>(&format!("{what}[{i}]"), g.wide(), *e);
-    }
-}
+use reference::{all_close, case, cases, close, counts, masks, numbers, rows};
 
 fn groups(case: &Value) -> Vec<u64> {
     case["inputs"]["group"]
@@ -213,7 +151,7 @@ fn ppo<R: Real>() {
         let mask = masks(&case["inputs"]["mask"]);
         let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
         let objective = Objective {
-            clip,
+            surrogate: Surrogate::Ppo(clip),
             penalty: Penalty {
                 divergence: Divergence::K3,
                 coefficient: 0.0,
@@ -356,7 +294,7 @@ fn kl<R: Real>() {
     let old: Vec<Vec<R>> = rows(&surrogate["inputs"]["lp_old"]);
     let advantages: Vec<R> = numbers(&surrogate["inputs"]["A"]);
     let objective = Objective {
-        clip: Clip::default(),
+        surrogate: Surrogate::default(),
         penalty: Penalty {
             divergence: Divergence::K3,
             coefficient: whole["hyper"]["beta"].as_f64().unwrap(),
@@ -488,7 +426,7 @@ fn importance<R: Real>() {
         };
         let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
         let objective = Objective {
-            clip: clip_of(inputs),
+            surrogate: Surrogate::Ppo(clip_of(inputs)),
             penalty: Penalty {
                 divergence: Divergence::K3,
                 coefficient: 0.0,

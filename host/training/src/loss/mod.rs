@@ -4,13 +4,23 @@
 //! the engine when it sampled, lr = reference (base model).
 
 mod aggregation;
+mod cispo;
+mod dppo;
+mod gspo;
 mod importance;
 mod kl;
 mod objective;
 mod ppo;
+mod sapo;
+mod surrogate;
 
 pub use aggregation::Aggregation;
+pub use cispo::Cispo;
+pub use dppo::Dppo;
+pub use gspo::Gspo;
 pub use importance::{Bound, Importance, Mismatch, Span};
 pub use kl::{Divergence, Estimate};
 pub use objective::{LossError, Objective, Penalty, SequenceInputs, SequenceLoss};
-pub use ppo::{Clip, Surrogate};
+pub use ppo::Clip;
+pub use sapo::Sapo;
+pub use surrogate::{Surrogate, Term};

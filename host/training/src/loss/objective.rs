@@ -4,7 +4,7 @@
 //! back-propagates exactly those. It knows neither model nor optimizer, and it trusts no length.
 
 use crate::loss::kl::Divergence;
-use crate::loss::ppo::Clip;
+use crate::loss::surrogate::Surrogate;
 use crate::real::Real;
 
 /// Penalty for leaving the reference (the base model).
@@ -21,8 +21,8 @@ pub struct Penalty {
 /// The objective of policy optimisation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Objective {
-    /// Clip range of the surrogate.
-    pub clip: Clip,
+    /// How advantages pull.
+    pub surrogate: Surrogate,
     /// KL to the reference.
     pub penalty: Penalty,
     /// Factor on the entropy that is subtracted from the loss; 0 turns the bonus off.
@@ -107,11 +107,14 @@ impl Objective {
         };
         let bonus = R::of(self.entropy_bonus);
         let penalty = R::of(self.penalty.coefficient);
-        for (t, ((&logprob, &old), &advantage)) in inputs
+        let terms =
+            self.surrogate
+                .terms(inputs.logprobs, inputs.old, inputs.advantages, inputs.mask);
+        for (t, ((&logprob, &old), term)) in inputs
             .logprobs
             .iter()
             .zip(inputs.old)
-            .zip(inputs.advantages)
+            .zip(terms)
             .enumerate()
         {
             let trains = inputs.mask.get(t).copied().unwrap_or(true);
@@ -124,9 +127,8 @@ impl Objective {
                 continue;
             }
             let weight = inputs.weights.get(t).copied().unwrap_or(R::ONE);
-            let surrogate = self.clip.token(logprob, old, advantage);
-            let mut loss = surrogate.loss * weight;
-            let mut d_logprob = surrogate.d_logprob * weight;
+            let mut loss = term.loss * weight;
+            let mut d_logprob = term.d_logprob * weight;
             if let Some(&reference) = inputs.reference.get(t) {
                 let plain = self.penalty.divergence.token(logprob, reference);
                 out.divergence += plain.value.wide();
@@ -146,7 +148,7 @@ impl Objective {
             }
             out.drift += Divergence::K3.token(old, logprob).value.wide();
             out.tokens += 1;
-            out.clipped += usize::from(surrogate.clipped);
+            out.clipped += usize::from(term.clipped);
             out.loss += (loss * scale).wide();
             out.d_logprob.push(d_logprob * scale);
         }
@@ -197,7 +199,7 @@ mod tests {
 
     fn objective(penalty: f64, entropy_bonus: f64) -> Objective {
         Objective {
-            clip: Clip::default(),
+            surrogate: Surrogate::default(),
             penalty: Penalty {
                 divergence: Divergence::K3,
                 coefficient: penalty,

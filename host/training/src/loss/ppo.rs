@@ -3,11 +3,8 @@
 //! With r = exp(lp - lo) and advantage A: `max(-r A, -clip(r, 1 - low, 1 + high) A)`, and with the
 //! dual clip, for A < 0, at most `-c A`. Where a clip decides, the derivative is zero.
 
+use crate::loss::surrogate::{Term, guarded};
 use crate::real::Real;
-
-/// Bounds on the log-ratio before it is exponentiated: a guard for the arithmetic, far outside of
-/// any clip. The loss is constant beyond it.
-const LOG_RATIO_BOUND: f64 = 20.0;
 
 /// Clip range of the ratio. Default: 0.2 below, 0.28 above, no dual clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,36 +27,17 @@ impl Default for Clip {
     }
 }
 
-/// The surrogate of one token.
-#[derive(Debug, Clone, Copy)]
-pub struct Surrogate<R> {
-    /// exp(lp - lo).
-    pub ratio: R,
-    /// Loss of the token, to be minimised.
-    pub loss: R,
-    /// Derivative of the loss with respect to the log-prob.
-    pub d_logprob: R,
-    /// Whether the range [1 - low, 1 + high] decided (the dual clip is not counted).
-    pub clipped: bool,
-}
-
 impl Clip {
-    /// The surrogate of one token: its log-prob now, its log-prob under the old policy, its advantage.
-    pub fn token<R: Real>(&self, logprob: R, old: R, advantage: R) -> Surrogate<R> {
-        let bound = R::of(LOG_RATIO_BOUND);
-        let difference = logprob - old;
-        let guarded = difference.within(-bound, bound);
-        let ratio = guarded.exp();
+    /// The term of one token (the dual clip does not count as clipped): its log-prob now, its log-prob under the old policy, its advantage.
+    pub fn token<R: Real>(&self, logprob: R, old: R, advantage: R) -> Term<R> {
+        let (gap, off) = guarded(logprob, old);
+        let ratio = gap.exp();
         let plain = -(ratio * advantage);
         let inside = ratio.within(R::of(1.0 - self.low), R::of(1.0 + self.high));
         let limited = -(inside * advantage);
         let clipped = limited > plain;
         let mut loss = if clipped { limited } else { plain };
-        let mut d_logprob = if clipped || difference < -bound || difference > bound {
-            R::ZERO
-        } else {
-            plain
-        };
+        let mut d_logprob = if clipped || off { R::ZERO } else { plain };
         if let Some(factor) = self.dual
             && advantage < R::ZERO
         {
@@ -69,7 +47,7 @@ impl Clip {
                 d_logprob = R::ZERO;
             }
         }
-        Surrogate {
+        Term {
             ratio,
             loss,
             d_logprob,

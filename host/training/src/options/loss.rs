@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::rules::{OptionsError, not_negative, positive, rule};
-use crate::loss::{Aggregation, Bound, Clip, Divergence, Importance, Objective, Penalty, Span};
+use crate::loss::{
+    Aggregation, Bound, Cispo, Clip, Divergence, Dppo, Gspo, Importance, Objective, Penalty, Sapo,
+    Span, Surrogate,
+};
 
 /// Which log-probs the ratio of the clipped surrogate is measured from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -33,16 +36,48 @@ pub enum ImportanceKind {
     Mask,
 }
 
+/// How advantages pull on log-probs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The ratio of each token is clipped.
+    #[default]
+    Ppo,
+    /// The ratio of the whole reply is clipped.
+    Gspo,
+    /// The clipped ratio is a constant weight, so that every token keeps its gradient.
+    Cispo,
+    /// A smooth gate takes the place of the clip.
+    Sapo,
+    /// Tokens whose probability has moved too far are left out.
+    Dppo,
+    /// No ratio at all; for a single update a batch.
+    Reinforce,
+}
+
 /// `[training.loss]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossOptions {
-    /// Lower clip range of the ratio. Default 0.2.
-    pub clip_low: f64,
-    /// Upper clip range of the ratio. Default 0.28.
-    pub clip_high: f64,
-    /// Bound on the loss of tokens with a negative advantage, in units of it. Default none.
+    /// How advantages pull on log-probs. Default `ppo`.
+    pub method: Method,
+    /// How far below one the ratio counts: the weight of `cispo`, for `dppo` the fall of a probability.
+    /// Default by method: ppo 0.2, gspo 3e-4, cispo 1 (no lower bound), dppo 0.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_low: Option<f64>,
+    /// How far above one the ratio counts; for `dppo` the rise of a probability. Default by method: ppo
+    /// 0.28, gspo 4e-4, cispo 0.28, dppo 0.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_high: Option<f64>,
+    /// `ppo` only: bound on the loss of tokens with a negative advantage, in units of it. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dual_clip: Option<f64>,
+    /// `sapo` only: steepness of the gate for positive advantages. Default 1.
+    pub sapo_positive: f64,
+    /// `sapo` only: steepness of the gate for other advantages. Default 1.05.
+    pub sapo_negative: f64,
+    /// `dppo` only: factor on the squared change of a log-prob. Default 1e-3.
+    pub dppo_tau: f64,
     /// What the ratio is measured from. Default `recorded`.
     pub ratio: RatioFrom,
     /// How token losses are summed up. Default `seq-mean-token-mean`.
@@ -70,9 +105,13 @@ pub struct LossOptions {
 impl Default for LossOptions {
     fn default() -> Self {
         Self {
-            clip_low: 0.2,
-            clip_high: 0.28,
+            method: Method::default(),
+            clip_low: None,
+            clip_high: None,
             dual_clip: None,
+            sapo_positive: 1.0,
+            sapo_negative: 1.05,
+            dppo_tau: 1e-3,
             ratio: RatioFrom::default(),
             aggregation: Aggregation::default(),
             kl: Divergence::default(),
@@ -90,21 +129,7 @@ impl Default for LossOptions {
 
 impl LossOptions {
     pub(super) fn validate(&self) -> Result<(), OptionsError> {
-        rule(
-            self.clip_low > 0.0 && self.clip_low < 1.0,
-            "training.loss.clip_low",
-            self.clip_low,
-            "must be more than 0 and less than 1",
-        )?;
-        positive("training.loss.clip_high", self.clip_high)?;
-        if let Some(factor) = self.dual_clip {
-            rule(
-                factor > 1.0 && factor.is_finite(),
-                "training.loss.dual_clip",
-                factor,
-                "must be more than 1",
-            )?;
-        }
+        self.validate_method()?;
         not_negative("training.loss.kl_coefficient", self.kl_coefficient)?;
         rule(
             self.kl_coefficient == 0.0 || self.kl != Divergence::K1 || self.kl_weighted,
@@ -123,13 +148,84 @@ impl LossOptions {
         )
     }
 
+    /// The bounds of the method, and that nothing is set that the method does not know.
+    fn validate_method(&self) -> Result<(), OptionsError> {
+        let method = self.method;
+        let clips = !matches!(method, Method::Sapo | Method::Reinforce);
+        for (key, value) in [
+            ("training.loss.clip_low", self.clip_low),
+            ("training.loss.clip_high", self.clip_high),
+        ] {
+            let Some(value) = value else { continue };
+            rule(
+                clips,
+                key,
+                value,
+                "does nothing with this training.loss.method; leave it out",
+            )?;
+            positive(key, value)?;
+        }
+        if let Some(low) = self.clip_low {
+            rule(
+                low < 1.0 || (low <= 1.0 && method == Method::Cispo),
+                "training.loss.clip_low",
+                low,
+                "must be more than 0 and less than 1",
+            )?;
+        }
+        if let Some(factor) = self.dual_clip {
+            rule(
+                method == Method::Ppo,
+                "training.loss.dual_clip",
+                factor,
+                "does nothing with this training.loss.method; leave it out",
+            )?;
+            rule(
+                factor > 1.0 && factor.is_finite(),
+                "training.loss.dual_clip",
+                factor,
+                "must be more than 1",
+            )?;
+        }
+        positive("training.loss.sapo_positive", self.sapo_positive)?;
+        positive("training.loss.sapo_negative", self.sapo_negative)?;
+        not_negative("training.loss.dppo_tau", self.dppo_tau)
+    }
+
+    fn surrogate(&self) -> Surrogate {
+        let low = |default: f64| self.clip_low.unwrap_or(default);
+        let high = |default: f64| self.clip_high.unwrap_or(default);
+        let (ppo, gspo, dppo) = (Clip::default(), Gspo::default(), Dppo::default());
+        match self.method {
+            Method::Ppo => Surrogate::Ppo(Clip {
+                low: low(ppo.low),
+                high: high(ppo.high),
+                dual: self.dual_clip,
+            }),
+            Method::Gspo => Surrogate::Gspo(Gspo {
+                low: low(gspo.low),
+                high: high(gspo.high),
+            }),
+            Method::Cispo => Surrogate::Cispo(Cispo {
+                low: 1.0 - low(1.0),
+                high: 1.0 + high(0.28),
+            }),
+            Method::Sapo => Surrogate::Sapo(Sapo {
+                positive: self.sapo_positive,
+                negative: self.sapo_negative,
+            }),
+            Method::Dppo => Surrogate::Dppo(Dppo {
+                low: low(dppo.low),
+                high: high(dppo.high),
+                tau: self.dppo_tau,
+            }),
+            Method::Reinforce => Surrogate::Reinforce,
+        }
+    }
+
     pub(crate) fn objective(&self) -> Objective {
         Objective {
-            clip: Clip {
-                low: self.clip_low,
-                high: self.clip_high,
-                dual: self.dual_clip,
-            },
+            surrogate: self.surrogate(),
             penalty: Penalty {
                 divergence: self.kl,
                 coefficient: self.kl_coefficient,
@@ -155,5 +251,56 @@ impl LossOptions {
             span: self.importance_span,
             bound,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> LossOptions {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn each_method_has_its_own_bounds() {
+        let of = |text: &str| {
+            let options = read(text);
+            options.validate().unwrap();
+            options.objective().surrogate
+        };
+        assert_eq!(of(""), Surrogate::Ppo(Clip::default()));
+        assert_eq!(of("method = \"gspo\""), Surrogate::Gspo(Gspo::default()));
+        assert_eq!(of("method = \"cispo\""), Surrogate::Cispo(Cispo::default()));
+        assert_eq!(of("method = \"sapo\""), Surrogate::Sapo(Sapo::default()));
+        assert_eq!(of("method = \"dppo\""), Surrogate::Dppo(Dppo::default()));
+        assert_eq!(of("method = \"reinforce\""), Surrogate::Reinforce);
+        assert_eq!(
+            of("method = \"cispo\"\nclip_low = 0.2\nclip_high = 4.0"),
+            Surrogate::Cispo(Cispo {
+                low: 0.8,
+                high: 5.0
+            })
+        );
+    }
+
+    #[test]
+    fn what_a_method_does_not_know_is_refused() {
+        for (text, message) in [
+            (
+                "method = \"reinforce\"\nclip_low = 0.1",
+                "training.loss.clip_low = 0.1: does nothing with this training.loss.method; leave it out",
+            ),
+            (
+                "method = \"gspo\"\ndual_clip = 3.0",
+                "training.loss.dual_clip = 3: does nothing with this training.loss.method; leave it out",
+            ),
+            (
+                "clip_low = 1.0",
+                "training.loss.clip_low = 1: must be more than 0 and less than 1",
+            ),
+        ] {
+            assert_eq!(read(text).validate().unwrap_err().to_string(), message);
+        }
     }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::advantage::Estimator;
 use rules::{at_least_one, not_negative, positive, rule, seconds};
 
-pub use loss::{ImportanceKind, LossOptions, RatioFrom};
+pub use loss::{ImportanceKind, LossOptions, Method, RatioFrom};
 pub use optimizer::OptimizerOptions;
 pub use rules::OptionsError;
 
