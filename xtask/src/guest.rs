@@ -56,12 +56,18 @@ impl Toolchain {
         }
     }
 
+    /// What plain cargo has to be told to find the standard library, for
+    /// `CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS`; empty when rustup has the target.
+    pub fn flags(&self) -> String {
+        self.sysroot.as_ref().map_or_else(String::new, |sysroot| {
+            format!("--sysroot={}", sysroot.display())
+        })
+    }
+
     /// Runs a cargo build for guests in `root`, into `target_dir`.
     pub fn cargo_build(&self, root: &Path, target_dir: &Path, args: &[&str]) -> Result<(), String> {
         let mut flags = vec!["-Clinker=wasm-component-ld".to_owned()];
-        if let Some(sysroot) = &self.sysroot {
-            flags.push(format!("--sysroot={}", sysroot.display()));
-        }
+        flags.extend(Some(self.flags()).filter(|flags| !flags.is_empty()));
         flags.push(remap(root, "/clawhost"));
         flags.push(remap(&cargo_home(), "/cargo"));
         let mut path: Vec<PathBuf> = self.linkers.clone();
@@ -118,6 +124,7 @@ fn wrapped_cargo(flags: &[String]) -> Result<Command, String> {
         .env(WRAPPING, flags.join("\n"))
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("CARGO_BUILD_TARGET")
         .env("CARGO_INCREMENTAL", "0");
@@ -391,7 +398,7 @@ fn cargo_home() -> PathBuf {
     )
 }
 
-fn output(program: &str, args: &[&str]) -> Result<String, String> {
+pub fn output(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(args)
         .output()
@@ -402,7 +409,7 @@ fn output(program: &str, args: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn run(mut command: Command) -> Result<(), String> {
+pub fn run(mut command: Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|e| format!("{program}: {e}"))?;
     if status.success() {

@@ -1,6 +1,7 @@
 //! Chores of the repository, run as `cargo xtask CHORE`. No dependencies, so that it builds in a
 //! second on any machine that has the toolchain.
 
+mod author;
 mod components;
 mod guest;
 mod manifest;
@@ -15,10 +16,13 @@ Chores of the repository.
 
   cargo xtask components           build the first-party components into plugins/artifacts
   cargo xtask components --check   build them again and fail on any difference
+  cargo xtask guest-flags          print what plain cargo has to be told to build Rust plugins on
+                                   this machine, for CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS
 
 Guests need the standard library for wasm32-unknown-unknown. It comes from rustup where possible,
 else it is built once from Debian's rust-src package into a private folder
-(CLAWHOST_GUEST_CACHE, else ~/.cache/clawhost). `cargo build` and `cargo test` never need it.
+(CLAWHOST_GUEST_CACHE, else ~/.cache/clawhost). Plugins in C need zig on the PATH; `.ci/author-tools`
+installs it. `cargo build` and `cargo test` never need either.
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["components"] => components::build(&root()),
         ["components", "--check"] => components::check(&root()),
+        ["guest-flags"] => guest_flags(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");
             Ok(())
@@ -47,6 +52,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints the flags for plain cargo, after the target was added or built where it was missing.
+fn guest_flags() -> Result<(), String> {
+    let wanted = std::env::var(components::WANTED_STD).ok();
+    println!("{}", guest::Toolchain::find(wanted.as_deref())?.flags());
+    Ok(())
 }
 
 /// The repository: the folder above this crate.

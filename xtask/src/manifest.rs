@@ -15,6 +15,8 @@ pub struct Entry {
 pub struct Manifest {
     pub rustc: String,
     pub std: String,
+    /// Release of zig, which compiles plugins in C.
+    pub zig: String,
     pub entries: Vec<Entry>,
 }
 
@@ -23,7 +25,11 @@ impl Manifest {
         let mut out = String::from(
             "# Written by `cargo xtask components`; `cargo xtask components --check` compares.\n",
         );
-        let _ = writeln!(out, "rustc = \"{}\"\nstd = \"{}\"", self.rustc, self.std);
+        let _ = writeln!(
+            out,
+            "rustc = \"{}\"\nstd = \"{}\"\nzig = \"{}\"",
+            self.rustc, self.std, self.zig
+        );
         for entry in &self.entries {
             let _ = write!(
                 out,
@@ -49,6 +55,7 @@ impl Manifest {
                 match (key, manifest.entries.last_mut()) {
                     ("rustc", None) => manifest.rustc = value,
                     ("std", None) => manifest.std = value,
+                    ("zig", None) => manifest.zig = value,
                     ("sha256", Some(entry)) => entry.sha256 = value,
                     ("sources", Some(entry)) => entry.sources = value,
                     _ => {}
@@ -72,6 +79,7 @@ mod tests {
         let manifest = Manifest {
             rustc: "rustc 1.95.0 (abc 2026-04-14)".into(),
             std: "rustup".into(),
+            zig: "0.17.1".into(),
             entries: vec![Entry {
                 name: "judge-x".into(),
                 sha256: "ab".into(),

@@ -9,35 +9,63 @@ use std::path::{Path, PathBuf};
 
 use crate::sha256;
 
+/// How a component comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// cargo builds the library of the package with its name.
+    Package,
+    /// cargo builds an example of the SDK for Rust.
+    Example,
+    /// The program builds the folder with its name, as it does any author's plugin in C.
+    InC,
+}
+
 /// A first-party component.
 pub struct Component {
     /// Name of the artefact, without `.wasm`.
     pub name: &'static str,
-    /// The package that it is built from.
-    pub package: &'static str,
-    /// It is an example of that package.
-    pub is_example: bool,
+    /// How it comes about.
+    pub made: Made,
     /// Files and folders that go in, beside the common ones.
     own: &'static [&'static str],
 }
 
 impl Component {
     const fn example(name: &'static str, own: &'static [&'static str]) -> Component {
-        Component {
-            name,
-            package: "clawhost-sdk",
-            is_example: true,
-            own,
-        }
+        let made = Made::Example;
+        Component { name, made, own }
     }
 
     /// A plugin whose package has its name.
     const fn plugin(name: &'static str, own: &'static [&'static str]) -> Component {
-        Component {
-            name,
-            package: name,
-            is_example: false,
-            own,
+        let made = Made::Package;
+        Component { name, made, own }
+    }
+
+    /// A plugin whose folder has its name.
+    const fn in_c(name: &'static str, own: &'static [&'static str]) -> Component {
+        let made = Made::InC;
+        Component { name, made, own }
+    }
+
+    /// Files and folders that go into every component that is made like this one.
+    fn common(&self) -> &'static [&'static str] {
+        match self.made {
+            Made::Package | Made::Example => &["sdk/rust/Cargo.toml", "sdk/rust/src", "wit"],
+            Made::InC => &[
+                "sdk/c/include",
+                "wit",
+                "host/authoring/src/build/c.rs",
+                "host/authoring/src/component.rs",
+            ],
+        }
+    }
+
+    /// Locked packages that end up in it or write parts of it, by the start of their names.
+    fn locked(&self) -> &'static [&'static str] {
+        match self.made {
+            Made::Package | Made::Example => &["wit-bindgen"],
+            Made::InC => &["wit-bindgen", "wit-component", "wit-parser"],
         }
     }
 }
@@ -84,6 +112,15 @@ pub const COMPONENTS: &[Component] = &[
             "plugins/hint-next-state/src",
         ],
     ),
+    Component::example("judge-endless", &["sdk/rust/examples/judge-endless.rs"]),
+    Component::in_c(
+        "judge-length",
+        &[
+            "plugins/judge-length/plugin.c",
+            "plugins/judge-length/plugin.toml",
+            "plugins/judge-length/wit",
+        ],
+    ),
     Component::plugin(
         "judge-llm",
         &[
@@ -126,16 +163,10 @@ pub const COMPONENTS: &[Component] = &[
     ),
 ];
 
-/// What goes into every component.
-const COMMON: &[&str] = &["sdk/rust/Cargo.toml", "sdk/rust/src", "wit"];
-
-/// Locked packages that end up in guests, by the start of their names.
-const LOCKED: &[&str] = &["wit-bindgen"];
-
 /// The digest of everything that goes into a component.
 pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
     let mut files = Vec::new();
-    for path in COMMON.iter().chain(component.own) {
+    for path in component.common().iter().chain(component.own) {
         collect(&root.join(path), &mut files)?;
     }
     files.sort();
@@ -147,8 +178,10 @@ pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
         let text: Vec<u8> = bytes.into_iter().filter(|byte| *byte != b'\r').collect();
         all.extend(format!("{name}\n{}\n", sha256::hex(&text)).into_bytes());
     }
-    let manifest = text(&root.join("Cargo.toml"))?;
-    all.extend(section(&manifest, "[profile.guest]").into_bytes());
+    if component.made != Made::InC {
+        let manifest = text(&root.join("Cargo.toml"))?;
+        all.extend(section(&manifest, "[profile.guest]").into_bytes());
+    }
     let lock = text(&root.join("Cargo.lock"))?;
     for package in lock.split("[[package]]") {
         let name = package
@@ -156,7 +189,10 @@ pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
             .find_map(|line| line.strip_prefix("name = "));
         if name.is_some_and(|name| {
             let name = name.trim_matches('"');
-            LOCKED.iter().any(|locked| name.starts_with(locked))
+            component
+                .locked()
+                .iter()
+                .any(|locked| name.starts_with(locked))
         }) {
             all.extend(package.trim().as_bytes());
             all.push(b'\n');

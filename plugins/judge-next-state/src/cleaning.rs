@@ -3,6 +3,8 @@
 //! Clients put time stamps in front, runtime blocks behind, and people quote the reply they talk
 //! about. None of it is a reaction, so all of it is removed before any rule reads the text.
 
+use std::borrow::Cow;
+
 /// The spoken part of a user message that follows `reply`; empty when there is none.
 pub(crate) fn spoken(text: &str, reply: &str) -> String {
     let text = normalise_quotes(text);
@@ -27,7 +29,10 @@ pub(crate) fn spoken(text: &str, reply: &str) -> String {
     kept.join("\n").trim().to_owned()
 }
 
-fn normalise_quotes(text: &str) -> String {
+fn normalise_quotes(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| byte.is_ascii() && byte != b'`') {
+        return Cow::Borrowed(text);
+    }
     text.chars()
         .map(|c| match c {
             '\u{2018}' | '\u{2019}' | '\u{02bc}' | '`' => '\'',

@@ -3,8 +3,9 @@
 
 use clawhost_sdk::Vote;
 
-use crate::lexicon::class;
-use crate::pattern::find;
+use crate::compiled::{Patterns, compiled};
+use crate::lexicon::{Class, class};
+use crate::pattern::{Pattern, find};
 use crate::praise::is_object_of_praise;
 use crate::request::Asked;
 use crate::speech::{Sentence, Speech};
@@ -68,6 +69,10 @@ const WISHES: &[&str] = &[
     "without|no _3 criticism|negativity|harshness|sarcasm|lecturing|preaching",
 ];
 
+fn wishes() -> Patterns {
+    compiled!(WISHES)
+}
+
 /// Votes against the reply when its form is criticised. In a new task a wish about form is an
 /// instruction for the next reply and says nothing about the last one.
 pub(crate) fn vote(speech: &Speech, asked: Asked) -> Option<Vote> {
@@ -77,14 +82,14 @@ pub(crate) fn vote(speech: &Speech, asked: Asked) -> Option<Vote> {
     let wish = speech
         .sentences
         .iter()
-        .find_map(|sentence| WISHES.iter().find_map(|wish| words_of(wish, sentence)))?;
+        .find_map(|sentence| wishes().iter().find_map(|wish| words_of(wish, sentence)))?;
     Some(Vote::new(
         -1.0,
         format!("the user wants another form: \"{wish}\""),
     ))
 }
 
-fn words_of(wish: &str, sentence: &Sentence) -> Option<String> {
+fn words_of(wish: Pattern, sentence: &Sentence) -> Option<String> {
     let mut from = 0;
     while let Some(hit) = find(wish, sentence, from) {
         from = hit.start + 1;
@@ -121,10 +126,10 @@ fn is_conceded(sentence: &Sentence, end: usize) -> bool {
         .find(|at| matches!(sentence.word(*at), "but" | "however" | "yet"));
     turn.is_some_and(|turn| {
         (turn..sentence.words.len()).any(|at| {
-            class("good", sentence.word(at))
+            class(Class::Good, sentence.word(at))
                 && !(1..=2).any(|back| {
                     at.checked_sub(back)
-                        .is_some_and(|at| class("not", sentence.word(at)))
+                        .is_some_and(|at| class(Class::Not, sentence.word(at)))
                 })
         })
     })
@@ -174,8 +179,8 @@ fn is_fulfilled(sentence: &Sentence, at: usize) -> bool {
                 | "is"
         )
     });
-    let comparative = class("more", sentence.word(at))
+    let comparative = class(Class::More, sentence.word(at))
         || (at..sentence.words.len().min(at + 4))
-            .any(|i| class("more", sentence.word(i)) && sentence.word(i) != "less");
+            .any(|i| class(Class::More, sentence.word(i)) && sentence.word(i) != "less");
     states && comparative && !asks
 }

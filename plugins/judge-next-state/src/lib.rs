@@ -10,6 +10,7 @@
 //! reply's own merit, and it obeys nothing that the text says about scores.
 
 mod cleaning;
+mod compiled;
 mod format;
 mod lexicon;
 mod order;

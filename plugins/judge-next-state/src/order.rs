@@ -7,7 +7,8 @@
 //! ordered next leaves the last reply as it is, and the words that describe the work are no remarks
 //! about the reply.
 
-use crate::lexicon::class;
+use crate::compiled::pattern;
+use crate::lexicon::{Class, class};
 use crate::pattern::occurs;
 use crate::reaction;
 use crate::repetition::content_words;
@@ -94,9 +95,9 @@ fn new_order(speech: &Speech, number: usize) -> Option<usize> {
     if denied || turns_back(sentence) || says_how_to_differ(sentence, verb) {
         return None;
     }
-    let sequenced = (0..verb).any(|at| class("sequence", sentence.word(at)))
+    let sequenced = (0..verb).any(|at| class(Class::Sequence, sentence.word(at)))
         || occurs(
-            "after|once|when that|this|that's|it|you're|you",
+            pattern!("after|once|when that|this|that's|it|you're|you"),
             &upto(sentence, verb),
         );
     let object = Object::after(sentence, verb);
@@ -113,8 +114,8 @@ fn is_denial(sentence: &Sentence) -> bool {
     let alone = Speech {
         sentences: vec![sentence.clone()],
     };
-    occurs("^ no|nope|nah $", sentence)
-        || (occurs("^ not", sentence)
+    occurs(pattern!("^ no|nope|nah $"), sentence)
+        || (occurs(pattern!("^ not"), sentence)
             && reaction::vote(&alone, false).is_none_or(|vote| vote.score < 0.0))
 }
 
@@ -125,11 +126,11 @@ fn order_verb(sentence: &Sentence) -> Option<usize> {
         let led_to = at.checked_sub(1).is_none_or(|before| {
             let word = sentence.word(before);
             sentence.words.get(at).is_some_and(|word| word.after_pause)
-                || class("sequence", word)
-                || class("lead", word)
-                || class("good", word)
+                || class(Class::Sequence, word)
+                || class(Class::Lead, word)
+                || class(Class::Good, word)
         });
-        led_to && (class("edit", sentence.word(at)) || class("redo", sentence.word(at)))
+        led_to && (class(Class::Edit, sentence.word(at)) || class(Class::Redo, sentence.word(at)))
     })
 }
 
@@ -147,27 +148,31 @@ fn turns_back(sentence: &Sentence) -> bool {
 fn says_how_to_differ(sentence: &Sentence, verb: usize) -> bool {
     let after = Sentence {
         words: sentence.words.iter().skip(verb).cloned().collect(),
+        traits: sentence.traits,
         is_question: sentence.is_question,
     };
     occurs(
-        "again|differently|otherwise|anew|afresh|without|over|properly|correctly|better",
+        pattern!("again|differently|otherwise|anew|afresh|without|over|properly|correctly|better"),
         &after,
-    ) || occurs("@more|@adverb", &after)
+    ) || occurs(pattern!("@more|@adverb"), &after)
         || occurs(
-            "cut|strip|boil|break|take @it down|short|back|up|apart",
-            &after,
-        )
-        || occurs("so|to be|is|sound|sounds|look|looks|read|reads", &after)
-        || occurs(
-            "into|in|as|like @very? @quality|@cold|prose|english|words",
+            pattern!("cut|strip|boil|break|take @it down|short|back|up|apart"),
             &after,
         )
         || occurs(
-            "something|anything|some|a|an|the _1 @quality|@good|@cold",
+            pattern!("so|to be|is|sound|sounds|look|looks|read|reads"),
             &after,
         )
         || occurs(
-            "what|why|how|where|which i|you|he|she|it|they|is|was|went|to",
+            pattern!("into|in|as|like @very? @quality|@cold|prose|english|words"),
+            &after,
+        )
+        || occurs(
+            pattern!("something|anything|some|a|an|the _1 @quality|@good|@cold"),
+            &after,
+        )
+        || occurs(
+            pattern!("what|why|how|where|which i|you|he|she|it|they|is|was|went|to"),
             &after,
         )
 }
@@ -186,6 +191,7 @@ fn is_approved(speech: &Speech, number: usize, verb: usize) -> bool {
 fn upto(sentence: &Sentence, end: usize) -> Sentence {
     Sentence {
         words: sentence.words.iter().take(end).cloned().collect(),
+        traits: sentence.traits,
         is_question: sentence.is_question,
     }
 }
@@ -208,7 +214,7 @@ impl Object {
             .skip(verb + 1)
             .enumerate()
             .take_while(|(at, word)| {
-                !class("preposition", &word.text) && (*at == 0 || !word.after_pause)
+                !class(Class::Preposition, &word.text) && (*at == 0 || !word.after_pause)
             })
             .map(|(_, word)| word.text.as_str())
             .filter(|word| !is_filler(word))
@@ -219,7 +225,7 @@ impl Object {
             .skip(verb + 1 + words.len())
             .map(|word| word.text.as_str())
             .collect();
-        let is_thing = |word: &&str| class("thing", word) || class("file", word);
+        let is_thing = |word: &&str| class(Class::Thing, word) || class(Class::File, word);
         let is_a_thing = words.iter().any(is_thing)
             || matches!(words.first(), Some(&("my" | "our")))
             || is_of_the_users(&place);
@@ -227,13 +233,13 @@ impl Object {
         let head = words.last().copied().unwrap_or_default();
         let before = words.len().checked_sub(2).and_then(|at| words.get(at));
         let is_form = |word: &str| {
-            ["format", "part", "listing"]
+            [Class::Format, Class::Part, Class::Listing]
                 .iter()
-                .any(|name| class(name, word))
+                .any(|name| class(*name, word))
         };
         let is_named = words.windows(2).any(
-            |pair| matches!(pair, [listing, name] if class("listing", listing) && !is_form(name)),
-        ) || class("listing", head)
+            |pair| matches!(pair, [listing, name] if class(Class::Listing, listing) && !is_form(name)),
+        ) || class(Class::Listing, head)
             && (before.is_some_and(|word| !describes_form(word))
                 || place
                     .first()
@@ -242,11 +248,11 @@ impl Object {
             && !is_named
             && (words
                 .iter()
-                .any(|word| class("part", word) || class("format", word))
+                .any(|word| class(Class::Part, word) || class(Class::Format, word))
                 || words.first() == Some(&"your")
                 || place
                     .iter()
-                    .any(|word| class("part", word) || *word == "your")
+                    .any(|word| class(Class::Part, word) || *word == "your")
                 || place
                     .iter()
                     .rev()
@@ -255,7 +261,7 @@ impl Object {
                         matches!(*last, "beginning" | "end" | "start" | "top" | "bottom")
                     }));
         Object {
-            is_pointer: words.iter().all(|word| class("it", word)),
+            is_pointer: words.iter().all(|word| class(Class::It, word)),
             is_part_of_a_reply,
             is_a_thing,
         }
@@ -264,7 +270,7 @@ impl Object {
     /// Whether an order with this verb can be about something else than the reply. A whole reply
     /// can be rewritten, but there is no sense in removing it from itself.
     fn can_be_outside(&self, verb: &str) -> bool {
-        !self.is_part_of_a_reply && (!self.is_pointer || !class("redo", verb))
+        !self.is_part_of_a_reply && (!self.is_pointer || !class(Class::Redo, verb))
     }
 }
 
@@ -281,7 +287,7 @@ fn is_of_the_users(place: &[&str]) -> bool {
     occurs_in(place, &["my", "our"])
         || place
             .iter()
-            .any(|word| class("thing", word) || class("file", word))
+            .any(|word| class(Class::Thing, word) || class(Class::File, word))
 }
 
 /// Words that stand before "list" when it is the form of a reply that is meant.
@@ -309,7 +315,14 @@ fn describes_form(word: &str) -> bool {
             | "little"
             | "other"
             | "fancy"
-    ) || ["format", "quality", "cold", "very", "number", "part"]
-        .iter()
-        .any(|name| class(name, word))
+    ) || [
+        Class::Format,
+        Class::Quality,
+        Class::Cold,
+        Class::Very,
+        Class::Number,
+        Class::Part,
+    ]
+    .iter()
+    .any(|name| class(*name, word))
 }

@@ -1,6 +1,6 @@
 //! Tells whether something is mentioned because the speaker is glad of it.
 
-use crate::lexicon::class;
+use crate::lexicon::{Class, class};
 use crate::speech::Sentence;
 
 /// The words at `at` are praised: "thanks for being more specific", "I like that you mention the
@@ -11,7 +11,7 @@ pub(crate) fn is_object_of_praise(sentence: &Sentence, at: usize) -> bool {
         let before = i.checked_sub(1).map_or("", |i| sentence.word(i));
         let turned = (i..at).any(|j| matches!(sentence.word(j), "but" | "though" | "however"));
         let wished = matches!(before, "i'd" | "would" | "you'd" | "not" | "to")
-            || class("not", before)
+            || class(Class::Not, before)
             || matches!(sentence.word(i + 1), "it'd" | "if" | "to");
         let likes = matches!(
             word,

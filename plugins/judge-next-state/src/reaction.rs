@@ -2,8 +2,9 @@
 
 use clawhost_sdk::Vote;
 
-use crate::lexicon::{BLAME, PRAISE, blame, class, praise};
-use crate::pattern::find;
+use crate::compiled::{compiled, texts};
+use crate::lexicon::{BLAME, Class, PRAISE, blame, class, praise};
+use crate::pattern::{Pattern, find};
 use crate::speech::{Sentence, Speech};
 
 /// Words that turn: what comes after counts, what came before hardly does.
@@ -108,10 +109,21 @@ fn is_neutral_question(sentence: &Sentence) -> bool {
         .any(|word| matches!(word.text.as_str(), "you" | "your" | "this" | "it" | "still"))
 }
 
+/// Blame and then praise, in the order in which they are tried.
+fn phrases() -> impl Iterator<Item = (Pattern, f32)> {
+    const BLAMED: [&str; BLAME.len()] = texts(BLAME);
+    const PRAISED: [&str; PRAISE.len()] = texts(PRAISE);
+    let blame = compiled!(&BLAMED).iter().zip(BLAME);
+    let praise = compiled!(&PRAISED).iter().zip(PRAISE);
+    blame
+        .chain(praise)
+        .map(|(pattern, (_, weight))| (pattern, *weight))
+}
+
 fn remarks(sentence: &Sentence) -> Vec<Remark> {
     let mut used = vec![false; sentence.words.len()];
     let mut found = Vec::new();
-    for (pattern, weight) in BLAME.iter().chain(PRAISE) {
+    for (pattern, weight) in phrases() {
         let mut from = 0;
         while let Some(hit) = find(pattern, sentence, from) {
             from = hit.start + 1;
@@ -129,10 +141,10 @@ fn remarks(sentence: &Sentence) -> Vec<Remark> {
             }
             found.push(Remark {
                 at: hit.start,
-                weight: if *weight > 0.0 && is_negated(sentence, hit.start) {
-                    -*weight
+                weight: if weight > 0.0 && is_negated(sentence, hit.start) {
+                    -weight
                 } else {
-                    *weight
+                    weight
                 },
                 words: between(sentence, hit.start, hit.end),
             });
@@ -176,7 +188,7 @@ fn is_negated(sentence: &Sentence, at: usize) -> bool {
             return false;
         }
         let word = sentence.word(place);
-        if class("not", word) {
+        if class(Class::Not, word) {
             return sentence.word(place + 1) != "only";
         }
         if word == "no" && back <= 2 {

@@ -4,22 +4,17 @@ use std::collections::BTreeSet;
 
 use clawhost_sdk::Vote;
 
-/// Words that carry no content of their own.
-const LIGHT: &[&str] = &[
-    "a", "an", "the", "and", "or", "but", "of", "to", "in", "on", "at", "for", "with", "is", "are",
-    "was", "were", "be", "been", "it", "its", "this", "that", "these", "those", "i", "you", "he",
-    "she", "we", "they", "me", "my", "your", "his", "her", "our", "their", "do", "does", "did",
-    "can", "could", "would", "will", "please", "just", "so", "if", "then", "than", "as", "by",
-    "from", "about", "what", "how", "there", "have", "has", "had", "not", "no", "yes", "ok",
-    "okay", "thanks", "thank", "hi", "hello", "now", "also", "again", "let", "us", "am", "up",
-    "out", "some", "any",
-];
+use crate::lexicon::{Class, class};
 
 /// Votes against the reply when `text` says again what `before` said. Going on ("continue", "yes")
 /// is no repetition, and neither is a problem of the same kind with other numbers.
 pub(crate) fn vote(text: &str, before: &str, reply: &str) -> Option<Vote> {
-    let (now, then) = (content_words(text), content_words(before));
-    if then.len() < 2 || now.len() < 2 || reply.trim().is_empty() {
+    let now = content_words(text);
+    if now.len() < 2 || reply.trim().is_empty() {
+        return None;
+    }
+    let then = content_words(before);
+    if then.len() < 2 {
         return None;
     }
     let same_text = squashed(text) == squashed(before);
@@ -50,7 +45,7 @@ pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
     text.to_lowercase()
         .split(|c: char| !c.is_alphanumeric() && c != '\'')
         .map(|word| word.trim_matches('\''))
-        .filter(|word| !word.is_empty() && !LIGHT.contains(word))
+        .filter(|word| !word.is_empty() && !class(Class::Light, word))
         .map(|word| {
             let long_plural = word.len() > 3 && !word.ends_with("ss");
             match word.strip_suffix('s') {

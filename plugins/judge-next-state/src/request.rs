@@ -2,9 +2,10 @@
 
 use clawhost_sdk::Vote;
 
-use crate::lexicon::class;
+use crate::compiled::{Patterns, compiled, pattern};
+use crate::lexicon::{Class, class};
 use crate::order::Orders;
-use crate::pattern::{find, occurs};
+use crate::pattern::{Pattern, find, occurs};
 use crate::praise::is_object_of_praise;
 use crate::repetition::{content_words, numbers};
 use crate::speech::{Sentence, Speech};
@@ -77,7 +78,7 @@ const CHANGE: &[&str] = &[
     "not like this|that",
     "suggest|give|show|any|some|want|have _2 other|others|alternatives|alternative",
     "go back to|and",
-    "undo|revert @it?|the|your",
+    "undo|revert the|your",
     "make @it|@reply|the|your|sure|them _3 @more|@quality|sound|look|read|less|more|shorter|simpler|less",
     "make @it @quality",
     "make|turn|put|convert|change @it|the|your _1 into|to",
@@ -171,7 +172,7 @@ pub(crate) fn read(
         speech
             .sentences
             .iter()
-            .find_map(|sentence| KEEP.iter().find_map(|wish| affirmed(wish, sentence)))
+            .find_map(|sentence| asks(sentence, compiled!(KEEP)))
     };
     let (asked, words) = if let Some(words) = change().filter(|_| !brings_material) {
         (Asked::ForChange, words)
@@ -193,22 +194,27 @@ fn change_asked_for(sentence: &Sentence) -> Option<String> {
     if is_new_work(sentence) {
         return None;
     }
-    CHANGE.iter().find_map(|wish| affirmed(wish, sentence))
+    asks(sentence, compiled!(CHANGE))
+}
+
+/// The words of the first of these wishes that the sentence has.
+fn asks(sentence: &Sentence, wishes: Patterns) -> Option<String> {
+    wishes.iter().find_map(|wish| affirmed(wish, sentence))
 }
 
 /// The words of a wish that occurs and is not denied: "no need to redo it", "don't change it".
-fn affirmed(wish: &str, sentence: &Sentence) -> Option<String> {
+fn affirmed(wish: Pattern, sentence: &Sentence) -> Option<String> {
     let mut from = 0;
     while let Some(hit) = find(wish, sentence, from) {
         from = hit.start + 1;
-        let own = class("not", sentence.word(hit.start));
+        let own = class(Class::Not, sentence.word(hit.start));
         let denied = (1..=4).any(|back| {
             hit.start.checked_sub(back).is_some_and(|at| {
                 let word = sentence.word(at);
                 let paused = (at + 1..=hit.start)
                     .any(|i| sentence.words.get(i).is_some_and(|word| word.after_pause));
                 let says_no =
-                    class("not", word) || (word == "no" && sentence.word(at + 1) == "need");
+                    class(Class::Not, word) || (word == "no" && sentence.word(at + 1) == "need");
                 says_no
                     && !paused
                     && !matches!(
@@ -227,18 +233,19 @@ fn affirmed(wish: &str, sentence: &Sentence) -> Option<String> {
 
 /// "change 3/4 to a decimal", "fix my essay", "add 3 and 5": work of its own.
 fn is_new_work(sentence: &Sentence) -> bool {
-    let own_object = occurs("@redo|add|remove|replace _2 my|our|@number", sentence)
-        || occurs(
-            "@redo|make|write|give|add _2 following|attached|below",
-            sentence,
-        )
-        || occurs(
-            "check|review|improve|edit|correct|proofread my|our|the following",
-            sentence,
-        );
+    let own_object = occurs(
+        pattern!("@redo|add|remove|replace _2 my|our|@number"),
+        sentence,
+    ) || occurs(
+        pattern!("@redo|make|write|give|add _2 following|attached|below"),
+        sentence,
+    ) || occurs(
+        pattern!("check|review|improve|edit|correct|proofread my|our|the following"),
+        sentence,
+    );
     own_object
         && !occurs(
-            "answer|reply|response|your|comment|comments|feedback|it",
+            pattern!("answer|reply|response|your|comment|comments|feedback|it"),
             sentence,
         )
 }
@@ -249,30 +256,32 @@ fn announcement(speech: &Speech) -> Option<String> {
         .sentences
         .iter()
         .filter(|sentence| !is_about_the_reply(sentence))
-        .find_map(|sentence| NEW.iter().find_map(|sign| affirmed(sign, sentence)))
+        .find_map(|sentence| asks(sentence, compiled!(NEW)))
 }
 
 fn is_about_the_reply(sentence: &Sentence) -> bool {
     let short = sentence.words.len() < 8;
     let points_at_it = short
-        && (occurs("@it|your|there|did", sentence)
-            || occurs("you mean|read|check|say|said|get", sentence));
+        && (occurs(pattern!("@it|your|there|did"), sentence)
+            || occurs(pattern!("you mean|read|check|say|said|get"), sentence));
     points_at_it
         || occurs(
-            "you mean|meant|said|say|get|got|wrote|did|do that|it",
+            pattern!("you mean|meant|said|say|get|got|wrote|did|do that|it"),
             sentence,
         )
         || occurs(
-            "explain|what|why|how|understand|about|in _3 step|part|line|sentence|number|point @number|one|two|three|first|second|third|last",
+            pattern!(
+                "explain|what|why|how|understand|about|in _3 step|part|line|sentence|number|point @number|one|two|three|first|second|third|last"
+            ),
             sentence,
         )
         || occurs(
-            "your answer|reply|response|explanation|comment|feedback",
+            pattern!("your answer|reply|response|explanation|comment|feedback"),
             sentence,
         )
         || (sentence.is_question
             && sentence.words.len() <= 5
-            && occurs("why|how|what|it|that", sentence))
+            && occurs(pattern!("why|how|what|it|that"), sentence))
 }
 
 /// A task whose words or numbers are new.
@@ -282,12 +291,12 @@ fn is_fresh_task(speech: &Speech, text: &str, before: &str, reply: &str) -> bool
     }
     let looks_like_a_task = speech.sentences.iter().any(|sentence| {
         sentence.is_question
-            || class("task", sentence.word(0))
+            || class(Class::Task, sentence.word(0))
             || (matches!(
                 sentence.word(0),
                 "please" | "i" | "ok" | "okay" | "great" | "thanks"
-            ) && class("task", sentence.word(1)))
-            || occurs("how many|much|do|can", sentence)
+            ) && class(Class::Task, sentence.word(1)))
+            || occurs(pattern!("how many|much|do|can"), sentence)
     });
     if !looks_like_a_task || speech.sentences.iter().all(is_about_the_reply) {
         return false;
@@ -322,7 +331,11 @@ pub(crate) fn brings_material(speech: &Speech, text: &str, before: &str, reply: 
             && tail.split_whitespace().count() >= if about_the_reply { 25 } else { 8 }
     });
     let problem = has_new_numbers(text, before, reply)
-        && (text.contains('?') || speech.sentences.iter().any(|s| class("task", s.word(0))));
+        && (text.contains('?')
+            || speech
+                .sentences
+                .iter()
+                .any(|s| class(Class::Task, s.word(0))));
     (long && problem && share_that_is_known(text, before, reply) < 0.75)
         || (introduced && share_that_is_known(text, before, reply) < 0.5)
 }
@@ -330,8 +343,12 @@ pub(crate) fn brings_material(speech: &Speech, text: &str, before: &str, reply: 
 /// Numbers that occur neither in the earlier request nor in the reply, at least two of them, or
 /// one in a text that is otherwise new.
 fn has_new_numbers(text: &str, before: &str, reply: &str) -> bool {
+    let stated = numbers(text);
+    if stated.is_empty() {
+        return false;
+    }
     let known: Vec<String> = numbers(before).into_iter().chain(numbers(reply)).collect();
-    let fresh = numbers(text)
+    let fresh = stated
         .into_iter()
         .filter(|number| !known.contains(number))
         .count();

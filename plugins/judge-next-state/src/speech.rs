@@ -1,9 +1,15 @@
 //! Text as sentences of words.
 
+use crate::lexicon::{Classes, classes};
+use crate::pattern::{Traits, hash};
+
 /// A word in lower case, without punctuation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) text: String,
+    /// What patterns look at before they look at the text.
+    pub(crate) hash: u32,
+    pub(crate) classes: Classes,
     /// A comma, colon, bracket or dash stands before it.
     pub(crate) after_pause: bool,
 }
@@ -12,6 +18,8 @@ pub(crate) struct Word {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sentence {
     pub(crate) words: Vec<Word>,
+    /// Of these words, and of those that were here when the sentence was read.
+    pub(crate) traits: Traits,
     pub(crate) is_question: bool,
 }
 
@@ -42,8 +50,11 @@ impl Speech {
         let flush = |word: &mut String, sentence: &mut Sentence, pause: &mut bool| {
             let bare = word.trim_matches('\'');
             if !bare.is_empty() {
+                let text = canonical(bare);
                 sentence.words.push(Word {
-                    text: canonical(bare),
+                    hash: hash(&text),
+                    classes: classes(&text),
+                    text,
                     after_pause: std::mem::take(pause),
                 });
             }
@@ -94,6 +105,7 @@ impl Speech {
             speech.sentences.push(sentence);
         }
         for sentence in &mut speech.sentences {
+            sentence.traits = Traits::of(&sentence.words);
             sentence.is_question |= begins_like_a_question(sentence);
         }
         speech

@@ -274,4 +274,41 @@ static inline bool clawhost_setting(const char *key, clawhost_string_t *json) {
   return clawhost_plugin_context_setting(&name, json);
 }
 
+// Reads a setting over its default in *value. What is there and is no number in the range is an error
+// that names the setting; it never silently becomes the default.
+static inline bool clawhost_setting_between(const char *key, bool whole, double least, double most,
+                                            double *value, clawhost_error_t *error) {
+  clawhost_string_t json;
+  if (!clawhost_setting(key, &json)) return true;
+  char text[64] = "", *end = text;
+  // "nan", "0x10" and text in quotes have other characters.
+  bool number = json.len > 0 && json.len < sizeof text;
+  for (size_t i = 0; number && i < json.len; i++) number = strchr("0123456789+-.eE", json.ptr[i]);
+  if (number) memcpy(text, json.ptr, json.len);
+  *value = strtod(text, &end);
+  number = end != text && *end == 0 && *value >= least && *value <= most;
+  if (number && (!whole || *value == (double)(int64_t)*value)) return true;
+  json.len = json.len < 80 ? json.len : 80;
+  clawhost_invalid_input(
+      error, clawhost_format("the setting `%s` is %.*s, expected a %snumber from %.10g to %.10g", key,
+                             CLAWHOST_ARG(json), whole ? "whole " : "", least, most));
+  return false;
+}
+
+// A setting that is a number within a range; returns false, with *error set, when it is not.
+static inline bool clawhost_number_setting(const char *key, double fallback, double least,
+                                           double most, double *value, clawhost_error_t *error) {
+  *value = fallback;
+  return clawhost_setting_between(key, false, least, most, value, error);
+}
+
+// A setting that is a whole number within a range; likewise.
+static inline bool clawhost_count_setting(const char *key, uint32_t fallback, uint32_t least,
+                                          uint32_t most, uint32_t *value, clawhost_error_t *error) {
+  double number = fallback;
+  if (!clawhost_setting_between(key, true, least, most, &number, error)) return false;
+  *value = (uint32_t)number;
+  return true;
+}
+
 #endif

@@ -23,6 +23,8 @@ pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
         "-Wall",
         "-DNDEBUG",
         "-s",
+        // zig would give 16 MiB, and each instance would hold them.
+        "-Wl,-z,stack-size=1048576",
         "-Isdk/c/include",
     ]
     .map(OsString::from)

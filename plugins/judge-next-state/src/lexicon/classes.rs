@@ -1,67 +1,184 @@
 //! Classes of words, as patterns name them.
 
-/// Whether a word belongs to a class of patterns.
-pub(crate) fn class(name: &str, word: &str) -> bool {
-    let words = match name {
-        "format" => FORMAT,
-        "redo" => REDO,
-        "reply" => REPLY,
-        "it" => IT,
-        "quality" => QUALITY,
-        "more" => return is_comparative(word),
-        "good" => return super::words::praise(word).is_some(),
-        "bad" => return super::words::blame(word).is_some() || holds(COLD, word),
-        "cold" => COLD,
-        "be" => BE,
-        "seem" => SEEM,
-        "machine" => MACHINE,
-        "very" => VERY,
-        "not" => NOT,
-        "task" => TASK,
-        "adverb" => ADVERB,
-        "next" => NEXT,
-        "edit" => EDIT,
-        "sequence" => SEQUENCE,
-        "lead" => LEAD,
-        "preposition" => PREPOSITION,
-        "part" => PART,
-        "thing" => THING,
-        "listing" => LISTING,
-        "file" => return holds(FILE, word) || is_file_name(word),
-        "number" => return word.starts_with(|c: char| c.is_ascii_digit()),
-        _ => return false,
-    };
-    holds(words, word)
+use super::table::{self, Entry};
+
+/// A set of classes: one bit for each [`Class`].
+pub(crate) type Classes = u32;
+
+/// A class of words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Parts of a text's form.
+    Format,
+    /// Verbs that ask for another version.
+    Redo,
+    /// Words for the reply and its parts.
+    Reply,
+    /// Words that point at the reply.
+    It,
+    /// What a text can be asked to be.
+    Quality,
+    /// Comparatives: "kinder", "simpler", "better".
+    More,
+    /// Words of praise.
+    Good,
+    /// Words of blame, and ways to hurt or bore.
+    Bad,
+    /// Ways to hurt or bore.
+    Cold,
+    /// Words between the reply and what is said of it.
+    Be,
+    /// Verbs of impression.
+    Seem,
+    /// What nobody wants a text to sound like.
+    Machine,
+    /// Words of degree.
+    Very,
+    /// Denials.
+    Not,
+    /// Verbs that open a task of their own.
+    Task,
+    /// Manners in which one can ask for a text.
+    Adverb,
+    /// What can come next.
+    Next,
+    /// Verbs that change a text or the world.
+    Edit,
+    /// Words that put one order after another.
+    Sequence,
+    /// Words after which an order begins.
+    Lead,
+    /// Words that end the object of an order.
+    Preposition,
+    /// What only a reply has.
+    Part,
+    /// What is kept outside a reply.
+    Thing,
+    /// Parts of a form that are things as well, once they have a name.
+    Listing,
+    /// Where one keeps a text, and names of files.
+    File,
+    /// What begins with a digit.
+    Number,
+    /// Words that carry no content of their own.
+    Light,
 }
 
-/// Whether a list of words, with spaces between, holds the word.
-pub(super) fn holds(words: &str, word: &str) -> bool {
-    words.split_ascii_whitespace().any(|one| one == word)
-}
-
-/// "notes.txt", but not "3.5".
-fn is_file_name(word: &str) -> bool {
-    word.contains('.') && !word.starts_with(|c: char| c.is_ascii_digit())
-}
-
-/// "kinder" and "simpler"; also "better".
-fn is_comparative(word: &str) -> bool {
-    if holds(COMPARATIVE, word) {
-        return true;
+impl Class {
+    /// Its bit in [`Classes`].
+    pub(crate) const fn bit(self) -> Classes {
+        1 << self as u32
     }
+
+    /// The class that patterns call `@name`; another name stops the build.
+    pub(crate) const fn named(name: &str) -> Class {
+        match name.as_bytes() {
+            b"format" => Class::Format,
+            b"redo" => Class::Redo,
+            b"reply" => Class::Reply,
+            b"it" => Class::It,
+            b"quality" => Class::Quality,
+            b"more" => Class::More,
+            b"good" => Class::Good,
+            b"bad" => Class::Bad,
+            b"cold" => Class::Cold,
+            b"be" => Class::Be,
+            b"seem" => Class::Seem,
+            b"machine" => Class::Machine,
+            b"very" => Class::Very,
+            b"not" => Class::Not,
+            b"task" => Class::Task,
+            b"adverb" => Class::Adverb,
+            b"next" => Class::Next,
+            b"edit" => Class::Edit,
+            b"sequence" => Class::Sequence,
+            b"lead" => Class::Lead,
+            b"preposition" => Class::Preposition,
+            b"part" => Class::Part,
+            b"thing" => Class::Thing,
+            b"listing" => Class::Listing,
+            b"file" => Class::File,
+            b"number" => Class::Number,
+            _ => unknown_class(),
+        }
+    }
+}
+
+#[allow(
+    clippy::panic,
+    reason = "only ever called by the compiler, which then stops"
+)]
+const fn unknown_class() -> Class {
+    panic!("a pattern names a class that there is not")
+}
+
+/// Whether a word belongs to a class.
+pub(crate) fn class(class: Class, word: &str) -> bool {
+    classes(word) & class.bit() != 0
+}
+
+/// All classes that a word belongs to.
+pub(crate) fn classes(word: &str) -> Classes {
+    let mut classes = table::entry(word).map_or(0, Entry::classes);
+    if word.starts_with(|c: char| c.is_ascii_digit()) {
+        classes |= Class::Number.bit();
+    } else if word.contains('.') {
+        // "notes.txt", but not "3.5".
+        classes |= Class::File.bit();
+    }
+    if is_comparative(word) {
+        classes |= Class::More.bit();
+    }
+    classes
+}
+
+/// "kinder" and "simpler", of what a text can be; others are in a list of their own.
+fn is_comparative(word: &str) -> bool {
     let Some(stem) = word.strip_suffix("er") else {
         return false;
     };
+    let is_known = |stem: &str| {
+        let known = Class::Quality.bit() | Class::Cold.bit();
+        table::entry(stem).is_some_and(|entry| entry.classes() & known != 0)
+    };
     let once = stem.get(..stem.len().saturating_sub(1)).unwrap_or("");
-    let with_y = stem.strip_suffix('i').map(|stem| format!("{stem}y"));
-    let with_e = format!("{stem}e");
-    [QUALITY, COLD].iter().any(|words| {
-        holds(words, stem)
-            || holds(words, &with_e)
-            || (once.len() > 2 && holds(words, once))
-            || with_y.as_deref().is_some_and(|stem| holds(words, stem))
-    })
+    is_known(stem)
+        || is_known(&format!("{stem}e"))
+        || (once.len() > 2 && is_known(once))
+        || stem
+            .strip_suffix('i')
+            .is_some_and(|stem| is_known(&format!("{stem}y")))
 }
+
+/// The words of each class, with spaces between.
+pub(super) const LISTS: &[(Class, &str)] = &[
+    (Class::Format, FORMAT),
+    (Class::Redo, REDO),
+    (Class::Reply, REPLY),
+    (Class::It, IT),
+    (Class::Quality, QUALITY),
+    (Class::More, COMPARATIVE),
+    (Class::Cold, COLD),
+    (Class::Be, BE),
+    (Class::Seem, SEEM),
+    (Class::Machine, MACHINE),
+    (Class::Very, VERY),
+    (Class::Not, NOT),
+    (Class::Task, TASK),
+    (Class::Adverb, ADVERB),
+    (Class::Next, NEXT),
+    (Class::Edit, EDIT),
+    (Class::Sequence, SEQUENCE),
+    (Class::Lead, LEAD),
+    (Class::Preposition, PREPOSITION),
+    (Class::Part, PART),
+    (Class::Thing, THING),
+    (Class::Listing, LISTING),
+    (Class::File, FILE),
+    (Class::Light, LIGHT),
+    // A complaint when said of the reply.
+    (Class::Bad, COLD),
+];
 
 /// Parts of a text's form.
 const FORMAT: &str = "\
@@ -201,3 +318,10 @@ const THING: &str = "\
 /// Parts of a form that are things as well, once they have a name: "the shopping list".
 const LISTING: &str = "\
     list lists table tables note notes section sections title item items entry entries step steps";
+
+/// Words that carry no content of their own.
+const LIGHT: &str = "\
+    a an the and or but of to in on at for with is are was were be been it its this that these those \
+    i you he she we they me my your his her our their do does did can could would will please just \
+    so if then than as by from about what how there have has had not no yes ok okay thanks thank hi \
+    hello now also again let us am up out some any";

@@ -5,8 +5,9 @@
 
 mod classes;
 mod phrases;
+mod table;
 mod words;
 
-pub(crate) use classes::class;
+pub(crate) use classes::{Class, Classes, class, classes};
 pub(crate) use phrases::{BLAME, PRAISE};
 pub(crate) use words::{blame, praise};

@@ -1,26 +1,23 @@
 //! Single words of praise and blame, by weight.
 
-use super::classes::holds;
+use super::table::{self, Entry};
 
 /// The weight of a word of praise; negated it becomes blame.
 pub(crate) fn praise(word: &str) -> Option<f32> {
-    weight(PRAISE, word)
+    weight(PRAISE, table::entry(word).and_then(Entry::praise)?)
 }
 
 /// The weight of a word of blame; negated it becomes weak praise.
 pub(crate) fn blame(word: &str) -> Option<f32> {
-    weight(BLAME, word)
+    weight(BLAME, table::entry(word).and_then(Entry::blame)?)
 }
 
-fn weight(table: &[(f32, &str)], word: &str) -> Option<f32> {
-    table
-        .iter()
-        .find(|(_, words)| holds(words, word))
-        .map(|(weight, _)| *weight)
+fn weight(lists: &[(f32, &str)], list: usize) -> Option<f32> {
+    lists.get(list).map(|(weight, _)| *weight)
 }
 
 #[rustfmt::skip] // one line for many words
-const PRAISE: &[(f32, &str)] = &[
+pub(super) const PRAISE: &[(f32, &str)] = &[
     (1.5, "\
         perfect excellent awesome amazing brilliant fantastic wonderful superb outstanding flawless \
         lgtm"),
@@ -49,7 +46,7 @@ const PRAISE: &[(f32, &str)] = &[
 ];
 
 #[rustfmt::skip] // one line for many words
-const BLAME: &[(f32, &str)] = &[
+pub(super) const BLAME: &[(f32, &str)] = &[
     (1.5, "\
         terrible awful horrible useless worthless rubbish garbage unacceptable bullshit"),
     (1.4, "\
