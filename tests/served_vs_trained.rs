@@ -79,6 +79,7 @@ fn computed(model: &Model, adapter: Option<&Adapter>, turn: &TurnRecord) -> Vec<
         } else {
             1.0
         },
+        candidates: clawhost_policy::Candidates::None,
     };
     let scored = model.score(adapter, &[sequence]).unwrap();
     scored.into_iter().next().unwrap().logprobs

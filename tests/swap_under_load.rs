@@ -180,6 +180,7 @@ async fn twenty_swaps_under_sixteen_streams_fail_no_request() {
             tokens: &tokens,
             start: record.prompt_ids.len(),
             temperature: record.temperature,
+            candidates: clawhost_policy::Candidates::None,
         }];
         let distance = |version: u64| {
             let index = usize::try_from(version).unwrap();

@@ -27,7 +27,7 @@ pub use engine::{
 };
 pub use error::{ForwardError, LoadError};
 pub use files::ModelFiles;
-pub use grad::{Gradients, Partials, Scored, Sequence, TrainPass, Trained};
+pub use grad::{Candidates, Gradients, Partials, Scored, Sequence, TrainPass, Trained};
 pub use lora::{Adapter, LoraSpec, Target};
 pub use model::{Model, Row};
 pub use sampling::{Sampling, SamplingError};

@@ -324,6 +324,7 @@ fn score(
         tokens: &tokens,
         start,
         temperature: 1.0,
+        candidates: clawhost_policy::Candidates::None,
     };
     engine
         .model()

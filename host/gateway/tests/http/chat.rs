@@ -111,6 +111,7 @@ async fn the_recorded_temperature_is_the_one_of_the_recorded_log_probs() {
             tokens: &tokens,
             start: turn.prompt_ids.len(),
             temperature: turn.temperature,
+            candidates: clawhost_policy::Candidates::None,
         };
         let scored = model.score(None, &[sequence]).unwrap();
         for (recorded, computed) in reply.full_logprobs.iter().zip(&scored[0].logprobs) {

@@ -7,9 +7,12 @@
 
 mod gradients;
 mod layer;
+mod packed;
 mod pass;
 #[cfg(test)]
 mod reference;
+mod sequence;
 
 pub use gradients::Gradients;
-pub use pass::{Partials, Scored, Sequence, TrainPass, Trained};
+pub use pass::{TrainPass, Trained};
+pub use sequence::{Candidates, Partials, Scored, Sequence};

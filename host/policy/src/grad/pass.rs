@@ -5,47 +5,17 @@
     reason = "offsets into packed buffers are computed here from the sizes that allocated them"
 )]
 
-use std::ops::Range;
-
 use super::gradients::Gradients;
 use super::layer::{Below, backward as layer_backward};
+use super::packed::Packed;
+use super::sequence::{Partials, Scored, Sequence};
 use crate::error::ForwardError;
 use crate::lora::Adapter;
 use crate::model::{Activations, Group, Model};
-use crate::ops::head::{self, Partial, Position};
+use crate::ops::head::{self, Partial};
 use crate::ops::linear::Mat;
 use crate::ops::norm;
-use crate::ops::rope::Angles;
 use crate::weights::PER_LAYER;
-
-/// Tokens as they were recorded, and which of them are scored.
-#[derive(Debug, Clone, Copy)]
-pub struct Sequence<'a> {
-    /// Prompt and reply, as ids.
-    pub tokens: &'a [u32],
-    /// First scored token, at least 1; all tokens from here on are scored.
-    pub start: usize,
-    /// Logits are divided by this before the softmax; positive.
-    pub temperature: f32,
-}
-
-/// What a loss may look at: one value per scored token, in nats.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Scored {
-    /// Log-probability of the recorded token under softmax(logits / temperature).
-    pub logprobs: Vec<f32>,
-    /// Entropy of that distribution.
-    pub entropies: Vec<f32>,
-}
-
-/// What a loss hands back: its partial derivative with respect to each scored value.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Partials {
-    /// dL/dlogprob, one per scored token.
-    pub d_logprob: Vec<f32>,
-    /// dL/dentropy, one per scored token, or empty for none.
-    pub d_entropy: Vec<f32>,
-}
 
 /// Which parameters a pass is differentiated by.
 #[derive(Debug, Clone, Copy)]
@@ -78,17 +48,6 @@ pub struct TrainPass<'m> {
     scored: Vec<Scored>,
 }
 
-/// Sequences end to end.
-struct Packed {
-    tokens: Vec<u32>,
-    spans: Vec<Range<usize>>,
-    angles: Angles,
-    /// Packed row of each scored position: the one *before* the scored token.
-    rows: Vec<usize>,
-    positions: Vec<Position>,
-    counts: Vec<usize>,
-}
-
 impl Model {
     /// Log-probabilities and entropies of recorded tokens; keeps nothing for a gradient.
     ///
@@ -99,10 +58,10 @@ impl Model {
         adapter: Option<&Adapter>,
         sequences: &[Sequence<'_>],
     ) -> Result<Vec<Scored>, ForwardError> {
-        let packed = self.pack(adapter, sequences)?;
+        let mut packed = self.pack(adapter, sequences)?;
         let x = self.run(&packed, adapter, |_| ());
         let (_, normed) = self.scored_rows(&packed, &x);
-        Ok(self.scored(&packed, &normed))
+        Ok(self.scored(&mut packed, &normed))
     }
 
     /// As [`Model::score`], keeping what a backward pass needs: one `[tokens, hidden]` input per layer.
@@ -114,11 +73,11 @@ impl Model {
         trained: Trained<'m>,
         sequences: &[Sequence<'_>],
     ) -> Result<TrainPass<'m>, ForwardError> {
-        let packed = self.pack(trained.adapter(), sequences)?;
+        let mut packed = self.pack(trained.adapter(), sequences)?;
         let mut inputs = Vec::with_capacity(self.config().num_hidden_layers);
         let x = self.run(&packed, trained.adapter(), |x| inputs.push(x.to_vec()));
         let (outputs, normed) = self.scored_rows(&packed, &x);
-        let scored = self.scored(&packed, &normed);
+        let scored = self.scored(&mut packed, &normed);
         Ok(TrainPass {
             model: self,
             trained,
@@ -127,47 +86,6 @@ impl Model {
             outputs,
             normed,
             scored,
-        })
-    }
-
-    fn pack(
-        &self,
-        adapter: Option<&Adapter>,
-        sequences: &[Sequence<'_>],
-    ) -> Result<Packed, ForwardError> {
-        self.check_adapter(adapter)?;
-        let (mut tokens, mut spans, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut positions, mut counts) = (Vec::new(), Vec::new());
-        for s in sequences {
-            self.check_tokens(s.tokens)?;
-            let len = s.tokens.len();
-            if s.start == 0 || s.start >= len {
-                return Err(ForwardError::Start {
-                    start: s.start,
-                    len,
-                });
-            }
-            if !(s.temperature.is_finite() && s.temperature > 0.0) {
-                return Err(ForwardError::Temperature(s.temperature.to_string()));
-            }
-            let at = tokens.len();
-            spans.push(at..at + len);
-            tokens.extend_from_slice(s.tokens);
-            rows.extend(at + s.start - 1..at + len - 1);
-            positions.extend(s.tokens[s.start..].iter().map(|target| Position {
-                target: *target,
-                inverse_temperature: 1.0 / s.temperature,
-            }));
-            counts.push(len - s.start);
-        }
-        let angles = self.rope.angles(spans.iter().flat_map(|s| 0..s.len()));
-        Ok(Packed {
-            tokens,
-            spans,
-            angles,
-            rows,
-            positions,
-            counts,
         })
     }
 
@@ -214,23 +132,36 @@ impl Model {
         (outputs, normed)
     }
 
-    fn scored(&self, packed: &Packed, normed: &[f32]) -> Vec<Scored> {
+    fn scored(&self, packed: &mut Packed, normed: &[f32]) -> Vec<Scored> {
         let sizes = (self.config().hidden_size, self.config().vocab_size);
         let weight = Mat::new(self.weights.head(), sizes.1, sizes.0);
-        let values = head::forward(normed, weight, sizes, &packed.positions, self.threads);
-        let mut values = values.into_iter();
-        let per_sequence = packed.counts.iter().map(|count| {
+        let found = head::forward(
+            normed,
+            weight,
+            sizes,
+            &packed.positions,
+            &mut packed.candidates,
+            self.threads,
+        );
+        let mut values = found.values.into_iter();
+        let mut at = 0;
+        let mut per_sequence = Vec::with_capacity(packed.counts.len());
+        for count in &packed.counts {
             let (logprobs, entropies) = values
                 .by_ref()
                 .take(*count)
                 .map(|v| (v.logprob, v.entropy))
                 .unzip();
-            Scored {
+            let looked_at = packed.looked_at(at..at + count);
+            at += count;
+            per_sequence.push(Scored {
                 logprobs,
                 entropies,
-            }
-        });
-        per_sequence.collect()
+                candidates: packed.candidates[looked_at.clone()].to_vec(),
+                candidate_logprobs: found.candidates[looked_at].to_vec(),
+            });
+        }
+        per_sequence
     }
 }
 
@@ -240,7 +171,8 @@ impl TrainPass<'_> {
         &self.scored
     }
 
-    /// Adds dL/dparameter to `gradients`, given dL/dlogprob and dL/dentropy of every scored token.
+    /// Adds dL/dparameter to `gradients`, given dL/dlogprob and dL/dentropy of every scored token, and
+    /// dL/dlogprob of every candidate.
     ///
     /// # Errors
     /// A vector of the wrong length; nothing has been added then.
@@ -250,6 +182,7 @@ impl TrainPass<'_> {
         gradients: &mut Gradients,
     ) -> Result<(), ForwardError> {
         let flat = self.flatten(partials)?;
+        let dcandidates = self.flatten_candidates(partials)?;
         let model = self.model;
         let c = model.config();
         let sizes = (c.hidden_size, c.vocab_size);
@@ -271,6 +204,7 @@ impl TrainPass<'_> {
             sizes,
             &self.packed.positions,
             &flat,
+            (&self.packed.candidates, &dcandidates),
             model.threads,
         );
         let mut doutputs = vec![0f32; self.outputs.len()];
@@ -324,6 +258,29 @@ impl TrainPass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Of all sequences, or nothing when none has any.
+    fn flatten_candidates(&self, partials: &[Partials]) -> Result<Vec<f32>, ForwardError> {
+        if partials.iter().all(|p| p.d_candidates.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let mut flat = Vec::with_capacity(self.packed.candidates.len());
+        for (partial, scored) in partials.iter().zip(&self.scored) {
+            let expected = scored.candidates.len();
+            match partial.d_candidates.len() {
+                found if found == expected => flat.extend_from_slice(&partial.d_candidates),
+                0 => flat.resize(flat.len() + expected, 0.0),
+                found => {
+                    return Err(ForwardError::Length {
+                        what: "d_candidates",
+                        found,
+                        expected,
+                    });
+                }
+            }
+        }
+        Ok(flat)
     }
 
     fn flatten(&self, partials: &[Partials]) -> Result<Vec<Partial>, ForwardError> {

@@ -191,6 +191,7 @@ fn sequence(example: &Example) -> Sequence<'_> {
         tokens: &example.tokens,
         start: start(example),
         temperature: 1.0,
+        candidates: clawhost_policy::Candidates::None,
     }
 }
 
@@ -245,6 +246,7 @@ fn differentiate(
             partials.push(Partials {
                 d_logprob,
                 d_entropy: Vec::new(),
+                d_candidates: Vec::new(),
             });
         }
         forward.backward(&partials, gradients)?;

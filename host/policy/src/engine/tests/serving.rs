@@ -59,6 +59,7 @@ fn recorded_logprobs_are_those_of_scoring_the_same_tokens() {
                 tokens: &tokens,
                 start: ask.prompt.len(),
                 temperature: ask.sampling.full_temperature(),
+                candidates: grad::Candidates::None,
             };
             let scored = model.score(served.adapter.as_deref(), &[sequence]).unwrap();
             for (token, scored) in reply.tokens.iter().zip(&scored[0].logprobs) {

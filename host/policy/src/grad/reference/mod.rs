@@ -78,7 +78,7 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
     let mut partials = Vec::new();
     let mut loss = Tensor::zeros((), DType::F32, &Device::Cpu).unwrap();
     for (i, (s, ours)) in sequences.iter().zip(pass.scored()).enumerate() {
-        let (lp, entropy) = plain.scored(s);
+        let (lp, entropy, all) = plain.scored(s);
         for (right, ours) in [(&lp, &ours.logprobs), (&entropy, &ours.entropies)] {
             for (r, o) in right.to_vec1::<f32>().unwrap().iter().zip(ours) {
                 assert!((r - o).abs() < 3e-5, "{r} {o}");
@@ -87,6 +87,20 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
         let n = ours.logprobs.len();
         let weights = |k: f32| -> Vec<f32> { (0..n).map(|j| ((j + i) as f32 * k).sin()).collect() };
         let (d_logprob, d_entropy) = (weights(0.9), weights(1.7));
+        let d_candidates: Vec<f32> = (0..ours.candidates.len())
+            .map(|j| ((j + i) as f32 * 2.3).sin())
+            .collect();
+        if !ours.candidates.is_empty() {
+            let shape = (n, ours.candidates.len() / n);
+            let ids = Tensor::from_vec(ours.candidates.clone(), shape, &Device::Cpu).unwrap();
+            let looked_at = all.gather(&ids, 1).unwrap();
+            let right: Vec<f32> = looked_at.flatten_all().unwrap().to_vec1().unwrap();
+            for (r, o) in right.iter().zip(&ours.candidate_logprobs) {
+                assert!((r - o).abs() < 3e-5, "{r} {o}");
+            }
+            let d = Tensor::from_vec(d_candidates.clone(), shape, &Device::Cpu).unwrap();
+            loss = (loss + (looked_at * d).unwrap().sum_all().unwrap()).unwrap();
+        }
         for (value, d) in [(lp, &d_logprob), (entropy, &d_entropy)] {
             let d = Tensor::new(d.as_slice(), &Device::Cpu).unwrap();
             loss = (loss + (value * d).unwrap().sum_all().unwrap()).unwrap();
@@ -94,6 +108,7 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
         partials.push(Partials {
             d_logprob,
             d_entropy,
+            d_candidates,
         });
     }
     let right = loss.backward().unwrap();
@@ -154,16 +169,19 @@ fn lora_gradients_equal_autograd() {
                 tokens: &a,
                 start: 3,
                 temperature: 1.0,
+                candidates: Candidates::None,
             },
             Sequence {
                 tokens: &b,
                 start: 50,
                 temperature: 0.7,
+                candidates: Candidates::None,
             },
             Sequence {
                 tokens: &c,
                 start: 1,
                 temperature: 1.3,
+                candidates: Candidates::None,
             },
         ],
     );
@@ -192,6 +210,7 @@ fn gradients_of_a_partial_adapter_equal_autograd() {
             tokens: &a,
             start: 9,
             temperature: 1.0,
+            candidates: Candidates::None,
         }],
     );
 }
@@ -212,15 +231,89 @@ fn full_gradients_equal_autograd_with_tied_and_untied_heads() {
                     tokens: &a,
                     start: 1,
                     temperature: 1.0,
+                    candidates: Candidates::None,
                 },
                 Sequence {
                     tokens: &b,
                     start: 1,
                     temperature: 1.0,
+                    candidates: Candidates::None,
                 },
             ],
         );
     }
+}
+
+#[test]
+fn gradients_through_candidates_equal_autograd() {
+    let model = lively(tiny());
+    let adapter = busy_adapter(model.config(), 11);
+    let (a, b, c) = (tokens(9, 1), tokens(70, 2), tokens(5, 3));
+    let given = [3, 90, 0, 41, 41, 7, 96, 12];
+    let sequences = [
+        Sequence {
+            tokens: &a,
+            start: 4,
+            temperature: 0.7,
+            candidates: Candidates::Top(6),
+        },
+        Sequence {
+            tokens: &b,
+            start: 3,
+            temperature: 1.0,
+            candidates: Candidates::None,
+        },
+        Sequence {
+            tokens: &c,
+            start: 1,
+            temperature: 1.3,
+            // One twice for the same token: both pull.
+            candidates: Candidates::Given {
+                ids: &given,
+                per_token: 2,
+            },
+        },
+    ];
+    compare(&model, Some(&adapter), &sequences);
+    compare(&model, None, &sequences);
+    let scored = model.score(Some(&adapter), &sequences).unwrap();
+    assert_eq!(scored[0].candidates.len(), 5 * 6);
+    for row in scored[0].candidate_logprobs.chunks(6) {
+        assert!(row.is_sorted_by(|a, b| a >= b), "{row:?}");
+        assert!(row.iter().map(|lp| lp.exp()).sum::<f32>() <= 1.0 + 1e-5);
+    }
+    assert!(scored[1].candidates.is_empty() && scored[1].candidate_logprobs.is_empty());
+    assert_eq!(scored[2].candidates, given);
+}
+
+#[test]
+fn candidates_that_cannot_be_are_refused() {
+    let model = Model::random(tiny(), 1);
+    let score = |candidates| {
+        let sequence = Sequence {
+            tokens: &[1, 2, 3],
+            start: 1,
+            temperature: 1.0,
+            candidates,
+        };
+        model.score(None, &[sequence])
+    };
+    let given = |ids, per_token| Candidates::Given { ids, per_token };
+    assert!(score(Candidates::Top(97)).is_ok());
+    assert!(matches!(
+        score(Candidates::Top(98)),
+        Err(ForwardError::Length { .. })
+    ));
+    assert!(matches!(
+        score(given(&[1, 2, 3], 2)),
+        Err(ForwardError::Length { .. })
+    ));
+    assert!(matches!(
+        score(given(&[1, 97], 1)),
+        Err(ForwardError::Token { id: 97, vocab: 97 })
+    ));
+    let most_likely = score(Candidates::Top(1)).unwrap();
+    assert_eq!(most_likely[0].candidates.len(), 2);
 }
 
 #[test]
@@ -235,6 +328,7 @@ fn what_is_served_is_what_is_scored() {
                 tokens: &ids,
                 start: 10,
                 temperature: 0.8,
+                candidates: Candidates::None,
             }],
         )
         .unwrap();
@@ -271,6 +365,7 @@ fn impossible_requests_are_refused() {
                     tokens,
                     start,
                     temperature,
+                    candidates: Candidates::None,
                 }],
             )
             .unwrap_err()
@@ -298,12 +393,14 @@ fn impossible_requests_are_refused() {
                 tokens: &[1, 2, 3],
                 start: 1,
                 temperature: 1.0,
+                candidates: Candidates::None,
             }],
         )
         .unwrap();
     let short = Partials {
         d_logprob: vec![1.0],
         d_entropy: Vec::new(),
+        d_candidates: Vec::new(),
     };
     let mut gradients = Gradients::for_model(&model);
     assert!(matches!(

@@ -164,7 +164,7 @@ impl Plain {
     }
 
     /// Log-probabilities and entropies of one sequence's scored tokens.
-    pub(super) fn scored(&self, s: &Sequence<'_>) -> (Tensor, Tensor) {
+    pub(super) fn scored(&self, s: &Sequence<'_>) -> (Tensor, Tensor, Tensor) {
         let n = s.tokens.len() - s.start;
         let z = self.logits(s.tokens).narrow(0, s.start - 1, n).unwrap();
         let z = (z / f64::from(s.temperature)).unwrap();
@@ -180,6 +180,6 @@ impl Plain {
             .unwrap()
             .neg()
             .unwrap();
-        (picked, entropy)
+        (picked, entropy, lp)
     }
 }
