@@ -11,12 +11,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use clawhost_plugins::measure::{LOSS_TOKENS, Sample, failing_calls, resident_bytes};
-use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile};
+use clawhost_plugins::{Grants, HostOptions, Profile};
 use serde::Serialize;
 
 use self::calls::{Calls, Overhead, Side};
 use self::languages::{Absent, InLanguage, languages};
 use self::looping::Looping;
+use crate::compiling;
 use crate::output::{say, say_json};
 use crate::progress::Progress;
 
@@ -167,7 +168,7 @@ fn embedded(name: &str) -> Result<&'static [u8]> {
 
 /// A tenth of the calls first, so that memory that is kept for reuse is there.
 async fn fail(calls: u32, progress: &mut Progress) -> Result<Failing> {
-    let host = PluginHost::new(HostOptions::default())?;
+    let host = compiling::host(HostOptions::default())?;
     let none = Grants::default();
     let judge = host.load(NO_OP, embedded(NO_OP)?, &none, Profile::Deterministic)?;
     // So that its lines do not become what is measured.

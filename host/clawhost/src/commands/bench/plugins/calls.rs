@@ -9,6 +9,7 @@ use clawhost_policy::measure::Spread;
 use serde::Serialize;
 
 use super::{embedded, sample};
+use crate::compiling;
 
 /// The name of the engine without this host.
 const ALONE: &str = "wasmtime alone";
@@ -70,7 +71,7 @@ impl Side {
 
     /// An embedded component, run by this host in both profiles.
     pub(super) fn of_host(name: &'static str, calls: usize) -> Result<Self> {
-        let host = PluginHost::new(HostOptions::default())?;
+        let host = compiling::host(HostOptions::default())?;
         let component = embedded(name)?;
         let plugins = [Profile::Deterministic, Profile::Fast]
             .into_iter()

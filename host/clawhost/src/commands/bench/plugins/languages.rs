@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clawhost_authoring::{AuthoringError, Language, build, scaffold};
 use clawhost_plugins::measure::{self, bytes_per_instance};
-use clawhost_plugins::{Grants, HostOptions, Kind, PluginHost, Profile};
+use clawhost_plugins::{Grants, HostOptions, Kind, Plugin, Profile};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::calls::Calls;
 use super::{MANY, sample};
+use crate::compiling;
 use crate::progress::Progress;
 
 /// Interpreters need a millisecond a call: fewer calls tell as much.
@@ -25,8 +26,10 @@ const HELD: usize = 16;
 pub(super) struct InLanguage {
     pub(super) language: Language,
     pub(super) component_bytes: usize,
-    /// Checking, compiling and linking it.
+    /// Checking, compiling and linking it, in a process of its own as a server does.
     pub(super) compile_ms: f64,
+    /// The same once its compiled code is in the cache.
+    pub(super) cached_ms: f64,
     /// Resident memory of an instance that has judged; none where the system does not tell.
     pub(super) bytes_per_instance: Option<f64>,
     pub(super) calls: Vec<Calls>,
@@ -66,7 +69,8 @@ pub(super) fn languages(
                 progress.stage(&format!("calling the judge in {language}"));
                 let component = std::fs::read(&built.component)
                     .with_context(|| format!("cannot read {}", built.component.display()))?;
-                found.push(runtime.block_on(measure_one(language, &component))?);
+                let cache = folder.0.join("compiled");
+                found.push(runtime.block_on(measure_one(language, &component, cache))?);
                 progress.done(5.0);
             }
             Err(error @ AuthoringError::MissingTools { .. }) => {
@@ -82,14 +86,17 @@ pub(super) fn languages(
     Ok((found, absent))
 }
 
-async fn measure_one(language: Language, component: &[u8]) -> Result<InLanguage> {
-    let host = PluginHost::new(HostOptions::default())?;
-    // Starts the engine, whose pool must not count as the component's.
-    host.is_pooled(Profile::Deterministic)?;
-    let started = Instant::now();
-    let none = Grants::default();
-    let plugin = host.load("measured", component, &none, Profile::Deterministic)?;
-    let compile_ms = started.elapsed().as_secs_f64() * 1e3;
+async fn measure_one(language: Language, component: &[u8], cache: PathBuf) -> Result<InLanguage> {
+    let options = HostOptions {
+        cache: Some(cache),
+        ..HostOptions::default()
+    };
+    let (_, compile_ms) = load(&options, component)?;
+    let (plugin, cached_ms) = load(&options, component)?;
+    ensure!(
+        plugin.was_cached(),
+        "the compiled code of a judge in {language} was not kept"
+    );
     let sample = sample(&plugin).await?;
     let bytes_per_instance = bytes_per_instance(&plugin, &sample, HELD).await;
     let mut calls = Vec::new();
@@ -107,9 +114,21 @@ async fn measure_one(language: Language, component: &[u8]) -> Result<InLanguage>
         language,
         component_bytes: component.len(),
         compile_ms,
+        cached_ms,
         bytes_per_instance,
         calls,
     })
+}
+
+/// Loads it into a host of its own, and says how many milliseconds that took.
+fn load(options: &HostOptions, component: &[u8]) -> Result<(Plugin, f64)> {
+    let host = compiling::host(options.clone())?;
+    // Starts the engine, whose pool must not count as the component's.
+    host.is_pooled(Profile::Deterministic)?;
+    let started = Instant::now();
+    let none = Grants::default();
+    let plugin = host.load("measured", component, &none, Profile::Deterministic)?;
+    Ok((plugin, started.elapsed().as_secs_f64() * 1e3))
 }
 
 /// A folder that is removed again.

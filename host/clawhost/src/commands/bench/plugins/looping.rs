@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use clawhost_plugins::measure::LoopingCalls;
-use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile};
+use clawhost_plugins::{Grants, HostOptions, Profile};
 use clawhost_policy::measure::Spread;
 use serde::Serialize;
 
 use super::super::streaming::{Client, serving};
 use super::embedded;
+use crate::compiling;
 use crate::progress::Progress;
 
 const ENDLESS: &str = "judge-endless";
@@ -34,7 +35,7 @@ pub(super) fn measure(at_once: usize, progress: &mut Progress) -> Result<Looping
         progress.done(10.0);
         progress.stage(&format!("first token under {at_once} endless calls"));
         // With the options of a server, as its own judges run.
-        let host = PluginHost::new(HostOptions::default())?;
+        let host = compiling::host(HostOptions::default())?;
         let none = Grants::default();
         let judge = host.load(ENDLESS, embedded(ENDLESS)?, &none, Profile::Deterministic)?;
         let calls = LoopingCalls::start(&judge, at_once);

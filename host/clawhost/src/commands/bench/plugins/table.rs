@@ -56,15 +56,16 @@ pub(super) fn text(report: &Report) -> String {
             }
         }
         text.push_str(&format!(
-            "\n{:<40} {:>14} {:>14} {:>20}\n",
-            "", "component MB", "compile ms", "MB a live instance"
+            "\n{:<40} {:>14} {:>14} {:>14} {:>20}\n",
+            "", "component MB", "compile ms", "from cache ms", "MB a live instance"
         ));
         for one in &report.languages {
             text.push_str(&format!(
-                "{:<40} {:>14} {:>14} {:>20}\n",
+                "{:<40} {:>14} {:>14} {:>14} {:>20}\n",
                 format!("judge in {}", one.language),
                 number(one.component_bytes as f64 / 1e6),
                 number(one.compile_ms),
+                number(one.cached_ms),
                 one.bytes_per_instance
                     .map_or_else(|| "–".to_owned(), |bytes| number(bytes / 1e6)),
             ));
