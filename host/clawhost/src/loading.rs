@@ -1,9 +1,10 @@
-//! Which components judge, and how one is loaded: pinned, granted, of the right kind, or refused in one sentence.
+//! Which components a server or a replay runs, and how one is loaded: pinned, granted, of the right kind, or refused in
+//! one sentence.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use clawhost_plugins::{GrantBook, HostOptions, Kind, Plugin, PluginHost};
+use clawhost_plugins::{GrantBook, Grants, HostOptions, Kind, Plugin, PluginHost};
 
 use crate::compiling;
 use crate::config::Config;
@@ -13,13 +14,38 @@ use crate::serve::{plugin_name, read_plugin};
 /// The judge that is used when none is named.
 const EMBEDDED: &str = "judge-next-state";
 
-/// The components of a server, by what they are for.
-#[derive(Default)]
+/// A component, where it is from, and what it was granted when it was loaded.
+pub(crate) struct Source {
+    pub(crate) plugin: Plugin,
+    /// None for the embedded judge.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) granted: Grants,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Components in the order in which they were named.
 pub(crate) struct Loaded {
-    pub(crate) judges: Vec<Plugin>,
-    /// Where the judges are from; empty for the embedded one.
-    pub(crate) judge_files: Vec<PathBuf>,
-    pub(crate) training: Vec<Plugin>,
+    pub(crate) sources: Vec<Source>,
+}
+
+impl Loaded {
+    /// Those that judge turns or make hints of what follows.
+    pub(crate) fn judging(&self) -> Vec<Plugin> {
+        self.of(&[Kind::Judge, Kind::GroupJudge, Kind::Hint])
+    }
+
+    /// Those that training asks instead of its own formulas.
+    pub(crate) fn training(&self) -> Vec<Plugin> {
+        self.of(&[Kind::Loss, Kind::Advantage])
+    }
+
+    pub(crate) fn of(&self, kinds: &[Kind]) -> Vec<Plugin> {
+        let plugins = self.sources.iter().map(|source| &source.plugin);
+        plugins
+            .filter(|plugin| kinds.contains(&plugin.kind()))
+            .cloned()
+            .collect()
+    }
 }
 
 /// Loads components as one configuration says.
@@ -45,8 +71,19 @@ impl Loader {
         self.config.grants_file()
     }
 
+    /// What a digest is granted now.
+    ///
+    /// # Errors
+    /// When the grants cannot be read.
+    pub(crate) fn granted(&self, digest: &str) -> Result<Grants> {
+        Ok(GrantBook::open(&self.grants_file())?.grants(digest))
+    }
+
     /// Loads a component with what its digest is granted now. Compiles: call it off the threads that serve.
-    fn component(&self, name: &str, bytes: &[u8], file: Option<&Path>) -> Result<Plugin> {
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn load(&self, name: &str, bytes: &[u8], file: Option<&Path>) -> Result<Source> {
         let section = self.config.plugins.get(name).cloned().unwrap_or_default();
         let digest = clawhost_plugins::digest(bytes);
         if let Some(pinned) = &section.sha256 {
@@ -55,89 +92,51 @@ impl Loader {
                 "sha256 is {digest}, but plugins.{name}.sha256 pins {pinned}; look at the file with `clawhost plugin inspect` and write its digest there if it is the one you want"
             );
         }
-        let book = GrantBook::open(&self.grants_file())?;
-        let grants = book.grants(&digest);
-        granting::loaded(file, &self.config, |manifest| {
+        let granted = self.granted(&digest)?;
+        let plugin = granting::loaded(file, &self.config, |manifest| {
             self.host
-                .load_as(name, bytes, &grants, manifest, section.profile)
+                .load_as(name, bytes, &granted, manifest, section.profile)
+        })?;
+        Ok(Source {
+            plugin,
+            file: file.map(Path::to_owned),
+            granted,
+            bytes: bytes.to_vec(),
         })
     }
 
-    /// Loads a judge. Compiles: call it off the threads that serve.
-    ///
-    /// # Errors
-    /// Why it is refused.
-    pub(crate) fn judge(&self, name: &str, bytes: &[u8], file: Option<&Path>) -> Result<Plugin> {
-        let plugin = self.component(name, bytes, file)?;
-        ensure!(
-            plugin.kind() == Kind::Judge,
-            "{name} is a {}, and a judge is wanted here",
-            plugin.kind()
-        );
-        Ok(plugin)
-    }
-
-    /// Loads what a server runs: judges (the embedded one when there is none among the files), and what
-    /// training asks instead of its own formulas.
+    /// Loads what a server runs: what is in the files, and the embedded judge when there is none among them.
     ///
     /// # Errors
     /// The first file that cannot be used.
     pub(crate) fn all(&self, files: &[PathBuf]) -> Result<Loaded> {
-        let mut loaded = Loaded::default();
-        let mut names: Vec<String> = Vec::new();
+        let mut sources: Vec<Source> = Vec::new();
         for path in files {
             let name = plugin_name(path);
             ensure!(
-                !names.contains(&name),
+                sources.iter().all(|other| other.plugin.name() != name),
                 "two plugins are called {name}; rename one of the files"
             );
-            let plugin = self
-                .component(&name, &read_plugin(path)?, Some(path))
+            let source = self
+                .load(&name, &read_plugin(path)?, Some(path))
                 .with_context(|| format!("--plugin {} cannot be used", path.display()))?;
-            names.push(name);
-            match plugin.kind() {
-                Kind::Judge => {
-                    loaded.judges.push(plugin);
-                    loaded.judge_files.push(path.clone());
-                }
-                Kind::Loss | Kind::Advantage => loaded.training.push(plugin),
-                other => bail!(
-                    "--plugin {} is a {other}; this version runs judges, losses and advantages",
+            if source.plugin.kind() == Kind::Environment {
+                bail!(
+                    "--plugin {} is an environment, and episodes are not run by this version; `clawhost plugin test` and `clawhost plugin run` call environments",
                     path.display()
-                ),
+                );
             }
+            sources.push(source);
         }
-        if loaded.judges.is_empty() {
-            loaded.judges = self.judges(&[])?;
-        }
-        Ok(loaded)
-    }
-
-    /// Loads the judges in these files, or the embedded one when there are none.
-    ///
-    /// # Errors
-    /// The first file that cannot be used.
-    pub(crate) fn judges(&self, files: &[PathBuf]) -> Result<Vec<Plugin>> {
-        if files.is_empty() {
+        if sources.iter().all(|one| one.plugin.kind() != Kind::Judge) {
             let bytes =
                 clawhost_plugins::embedded(EMBEDDED).context("the embedded judge is missing")?;
-            return Ok(vec![self.judge(EMBEDDED, bytes, None)?]);
-        }
-        let mut judges: Vec<Plugin> = Vec::new();
-        for path in files {
-            let name = plugin_name(path);
             ensure!(
-                judges.iter().all(|other| other.name() != name),
-                "two plugins are called {name}; rename one of the files"
+                sources.iter().all(|one| one.plugin.name() != EMBEDDED),
+                "a plugin that is no judge is called {EMBEDDED}, as the judge in this program; rename its file"
             );
-            judges.push(self.judge_in(path, &name)?);
+            sources.push(self.load(EMBEDDED, bytes, None)?);
         }
-        Ok(judges)
-    }
-
-    fn judge_in(&self, path: &Path, name: &str) -> Result<Plugin> {
-        let bytes = read_plugin(path)?;
-        self.judge(name, &bytes, Some(path))
-            .with_context(|| format!("--plugin {} cannot be used", path.display()))
+        Ok(Loaded { sources })
     }
 }

@@ -1,59 +1,71 @@
-//! Hot reload: a judge's file that has changed is loaded beside the one that judges, and takes its place when it can.
+//! Hot reload and revocation: a plugin's file that has changed is loaded beside the one in use and takes its place when
+//! it can; one whose grants have changed is loaded again with those, or taken out of its place.
 //!
 //! A build that cannot be loaded, or wants what its digest was not granted, is refused with its reason and the old one
-//! keeps judging. Nothing is watched but the files that were named at the start: what judges is never what happens to
-//! lie in a folder.
+//! stays in use. A component that now lacks what it imports is not asked any more: what it was to judge gets no
+//! verdict, with the reason "grant revoked", until it is granted again or a build takes its place that needs less.
+//! Calls in progress end within their limits on what they began with. A loss or an advantage takes part in a step from
+//! its beginning to its end. Nothing is watched but the files that were named at the start and the file of the
+//! grants: what is run is never what happens to lie in a folder.
 
-use std::path::{Path, PathBuf};
+mod watched;
+
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use anyhow::{Context, Result, ensure};
 use clawhost_journal::Journal;
-use clawhost_judging::Judges;
-use clawhost_plugins::Plugin;
-use serde_json::{Value, json};
+use clawhost_judging::Seats;
+use clawhost_plugins::{Kind, Plugin};
+use clawhost_training::Components;
+use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::loading::Loader;
-use crate::serve::{plugin_name, read_plugin};
+use crate::loading::{Loader, Source};
+use crate::serve::read_plugin;
+
+use watched::Watched;
 
 /// Time between two looks at the files.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Key in the journal's table of small values under which the judges are told, for `clawhost status`.
-pub(crate) const TOLD: &str = "plugins.judges";
+/// Key in the journal's table of small values under which the plugins are told, for `clawhost status`.
+pub(crate) const TOLD: &str = "plugins";
 
-/// The judges' files and what was made of them.
+/// Under which a turn is counted that a component may not judge any more.
+const REVOKED: &str = "grant revoked";
+
+/// The plugins' files and what was made of them.
 pub(crate) struct Reloading {
     loader: Loader,
-    judges: Judges,
+    places: Places,
     journal: Journal,
     watched: Mutex<Vec<Watched>>,
-    /// What is told of the judges. Apart, so that nobody who asks waits for a compiler.
+    /// What is told of the plugins. Apart, so that nobody who asks waits for a compiler.
     told: Mutex<Vec<Value>>,
 }
 
-/// One judge and its file.
-struct Watched {
-    name: String,
-    /// None for the embedded judge, which does not change.
-    path: Option<PathBuf>,
-    /// The component that judges.
-    digest: String,
-    kind: String,
-    imports: Vec<String>,
-    /// The files as they were looked at last.
-    file: Option<Stamp>,
-    grants: Option<Stamp>,
-    refused: Option<Refused>,
+/// Where components are in use.
+pub(crate) struct Places {
+    pub(crate) seats: Seats,
+    pub(crate) components: Components,
 }
 
-/// A build that was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Refused {
-    /// None where the file could not be read.
-    digest: Option<String>,
-    reason: String,
+impl Places {
+    /// Puts a component in the place of the one with its name and kind.
+    fn replace(&self, plugin: Plugin) -> Result<()> {
+        let name = plugin.name().to_owned();
+        let replaced = match plugin.kind() {
+            Kind::Loss | Kind::Advantage => {
+                Handle::current().block_on(self.components.replace(&plugin))?
+            }
+            _ => self.seats.replace(plugin),
+        };
+        ensure!(replaced, "{name} has no place here");
+        Ok(())
+    }
 }
 
 /// What changes when a file is written.
@@ -74,35 +86,18 @@ impl Stamp {
 }
 
 impl Reloading {
-    /// Watches the files that `plugins` were loaded from, in the same order; no files means the embedded judge.
+    /// Watches the files that these were loaded from.
     pub(crate) fn new(
         loader: Loader,
-        plugins: &[Plugin],
-        files: &[PathBuf],
-        judges: Judges,
+        sources: Vec<Source>,
+        places: Places,
         journal: Journal,
     ) -> Self {
-        let watched: Vec<Watched> = plugins
-            .iter()
-            .map(|plugin| Watched {
-                name: plugin.name().to_owned(),
-                path: files
-                    .iter()
-                    .find(|path| plugin_name(path) == plugin.name())
-                    .cloned(),
-                digest: plugin.digest().to_owned(),
-                kind: plugin.kind().to_string(),
-                imports: plugin.imports().to_vec(),
-                // Not known: the first look reads the file, which may have changed since it was loaded.
-                file: None,
-                grants: None,
-                refused: None,
-            })
-            .collect();
+        let watched: Vec<Watched> = sources.into_iter().map(Watched::new).collect();
         let told = watched.iter().map(Watched::told).collect();
         let reloading = Self {
             loader,
-            judges,
+            places,
             journal,
             watched: Mutex::new(watched),
             told: Mutex::new(told),
@@ -125,7 +120,8 @@ impl Reloading {
         }
     }
 
-    /// Looks at every file that has changed, or at all of them, and answers what is told of the judges then.
+    /// Looks at every file that has changed, or at all of them, and answers what is told of the plugins then. Off the
+    /// threads of a runtime, within its context.
     pub(crate) fn look(&self, all: bool) -> Vec<Value> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = false;
@@ -143,7 +139,8 @@ impl Reloading {
         told
     }
 
-    /// What is told of each judge: name, kind, digest, imports, and the build that was refused, if any.
+    /// What is told of each plugin: name, kind, digest, imports, what it is granted, why it is not asked any more, and
+    /// the build that was refused, if any.
     pub(crate) fn told(&self) -> Vec<Value> {
         self.told
             .lock()
@@ -153,17 +150,63 @@ impl Reloading {
 
     /// Tells whether anything is different from before.
     fn look_at(&self, one: &mut Watched, always: bool) -> bool {
-        let Some(path) = &one.path else {
+        let Some(path) = one.path.clone() else {
             return false;
         };
-        let file = Stamp::of(path);
+        let (file, grants) = (Stamp::of(&path), Stamp::of(&self.loader.grants_file()));
+        let granted = grants != one.grants;
+        let written = file != one.file;
+        (one.file, one.grants) = (file, grants);
+        let mut changed = false;
+        if granted || always {
+            changed |= self.regrant(one, &path);
+        }
         // A build that was refused for want of a grant is looked at again once grants were written.
-        let grants = Stamp::of(&self.loader.grants_file());
-        let granted = one.refused.is_some() && grants != one.grants;
-        if !always && !granted && file == one.file {
+        if written || always || (granted && one.refused.is_some()) {
+            changed |= self.reread(one, &path, granted || always);
+        }
+        changed
+    }
+
+    /// Compares what the component in use is granted with what it was loaded with.
+    fn regrant(&self, one: &mut Watched, path: &Path) -> bool {
+        let Some(bytes) = one.bytes.clone() else {
+            return false;
+        };
+        let granted = match self.loader.granted(&one.digest) {
+            Ok(granted) => granted,
+            // Who cannot read what is granted changes nothing, and says so.
+            Err(error) => return one.refuse(None, &error),
+        };
+        if granted == one.granted {
             return false;
         }
-        (one.file, one.grants) = (file, grants);
+        let loaded = self
+            .loader
+            .load(&one.name, &bytes, Some(path))
+            .and_then(|source| {
+                self.places.replace(source.plugin)?;
+                Ok(source.granted)
+            });
+        match loaded {
+            Ok(granted) => {
+                tracing::info!(plugin = %one.name, digest = %one.digest, "what it is granted has changed");
+                one.granted = granted;
+                one.revoked = None;
+            }
+            Err(error) => {
+                let said = format!("{error:#}");
+                tracing::warn!(plugin = %one.name, digest = %one.digest, reason = %said, "it is not asked any more");
+                self.places.seats.vacate(&one.name, REVOKED, &said);
+                one.granted = granted;
+                one.revoked = Some(said);
+            }
+        }
+        true
+    }
+
+    /// Loads what is in the file now, if it is another build. `again` looks once more at one that was refused.
+    fn reread(&self, one: &mut Watched, path: &Path, again: bool) -> bool {
         let bytes = match read_plugin(path) {
             Ok(bytes) => bytes,
             Err(error) => return one.refuse(None, &error),
@@ -173,26 +216,39 @@ impl Reloading {
             return one.refused.take().is_some();
         }
         let known = one.refused.as_ref().and_then(|r| r.digest.as_ref()) == Some(&digest);
-        if known && !always && !granted {
+        if known && !again {
             return false;
         }
-        match self.loader.judge(&one.name, &bytes, Some(path)) {
-            Ok(plugin) => {
-                tracing::info!(plugin = %one.name, from = %one.digest, to = %digest, "a changed judge takes its place");
-                one.digest = digest;
-                one.imports = plugin.imports().to_vec();
-                one.refused = None;
-                self.judges.replace(plugin)
-            }
+        match self.take(one, path, &bytes) {
+            Ok(()) => true,
             Err(error) => one.refuse(Some(digest), &error),
         }
+    }
+
+    fn take(&self, one: &mut Watched, path: &Path, bytes: &[u8]) -> Result<()> {
+        let source = self.loader.load(&one.name, bytes, Some(path))?;
+        let kind = source.plugin.kind();
+        ensure!(
+            kind == one.kind,
+            "{} is a {kind} now, and a {} is wanted in its place; start the server anew with it",
+            one.name,
+            one.kind
+        );
+        self.places
+            .replace(source.plugin.clone())
+            .context("it cannot take the place of the build before")?;
+        tracing::info!(plugin = %one.name, from = %one.digest, to = %source.plugin.digest(), "a changed build takes its place");
+        let mut new = Watched::new(source);
+        (new.file, new.grants) = (one.file, one.grants);
+        *one = new;
+        Ok(())
     }
 
     fn write_down(&self) {
         let told = Value::Array(self.told()).to_string();
         // It is only told again by `clawhost status`; nothing depends on it.
         if let Err(error) = self.journal.set_meta(TOLD, &told) {
-            tracing::warn!(%error, "the judges could not be noted in the journal");
+            tracing::warn!(%error, "the plugins could not be noted in the journal");
         }
     }
 }
@@ -201,39 +257,4 @@ impl Reloading {
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A closed channel ends the wait as well, which is what is wanted.
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-impl Watched {
-    /// Keeps the old one, and says why. Tells whether that is new.
-    fn refuse(&mut self, digest: Option<String>, error: &anyhow::Error) -> bool {
-        let refused = Refused {
-            digest,
-            reason: format!("{error:#}"),
-        };
-        if self.refused.as_ref() == Some(&refused) {
-            return false;
-        }
-        tracing::warn!(
-            plugin = %self.name,
-            reason = %refused.reason,
-            judging = %self.digest,
-            "a changed judge is refused; the one before keeps judging"
-        );
-        self.refused = Some(refused);
-        true
-    }
-
-    fn told(&self) -> Value {
-        let mut told = json!({
-            "name": self.name,
-            "kind": self.kind,
-            "digest": self.digest,
-            "imports": self.imports,
-        });
-        if let (Some(fields), Some(refused)) = (told.as_object_mut(), &self.refused) {
-            let refused = json!({"digest": refused.digest, "reason": refused.reason});
-            fields.insert("refused".to_owned(), refused);
-        }
-        told
-    }
 }

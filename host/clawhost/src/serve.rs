@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 
 use crate::capabilities::{Internet, Models, PluginState};
 use crate::config::Config;
-use crate::loading::{Loaded, Loader};
-use crate::reloading::Reloading;
+use crate::loading::Loader;
+use crate::reloading::{Places, Reloading};
 use crate::status::Loops;
 
 /// What a server is started with.
@@ -88,16 +88,14 @@ impl Server {
         begin_with(&config, &journal, &engine)?;
 
         let sessions = Sessions::new(journal.clone(), config.sessions.options());
-        let Loaded {
-            judges,
-            judge_files,
-            training: components,
-        } = loaded;
-        let judging = Judging::new(journal.clone(), judges.clone(), config.judging.clone());
-        let seats = judging.judges();
-        let reloading = Reloading::new(loader, &judges, &judge_files, seats, journal.clone());
+        let judging = Judging::new(journal.clone(), loaded.judging(), config.judging.clone());
+        let components = Components::new(&loaded.training(), &component_calls(&config)).await?;
+        let places = Places {
+            seats: judging.seats(),
+            components: components.clone(),
+        };
+        let reloading = Reloading::new(loader, loaded.sources, places, journal.clone());
         let reloading = Arc::new(reloading);
-        let components = Components::new(&components, &component_calls(&config)).await?;
         let training = Training::new(
             journal.clone(),
             engine.clone(),
@@ -110,7 +108,7 @@ impl Server {
             training: training.state(),
             trains: config.training.enabled,
             batch: config.training.batch,
-            judges: reloading.clone(),
+            plugins: reloading.clone(),
         });
         let state = training.state();
         let gateway = Gateway::new(
@@ -250,7 +248,7 @@ fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()>
 }
 
 /// How training calls components: with the settings and limits that judges have.
-fn component_calls(config: &Config) -> ComponentCalls {
+pub(crate) fn component_calls(config: &Config) -> ComponentCalls {
     let texts = config.judging.settings.iter().map(|(name, settings)| {
         let texts = settings
             .iter()
@@ -264,7 +262,7 @@ fn component_calls(config: &Config) -> ComponentCalls {
     }
 }
 
-/// What loads the judges, with all that this server can offer them.
+/// What loads the plugins, with all that this server can offer them.
 fn loader(config: &Config, engine: &Engine, journal: Journal) -> Result<Loader> {
     Loader::new(
         config,

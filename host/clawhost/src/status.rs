@@ -16,7 +16,7 @@ pub(crate) struct Loops {
     pub(crate) training: TrainingState,
     pub(crate) trains: bool,
     pub(crate) batch: usize,
-    pub(crate) judges: Arc<Reloading>,
+    pub(crate) plugins: Arc<Reloading>,
 }
 
 impl StatusSource for Loops {
@@ -29,7 +29,7 @@ impl StatusSource for Loops {
         json!({
             "judging": self.judging.snapshot(),
             "training": training,
-            "plugins": self.judges.told(),
+            "plugins": self.plugins.told(),
         })
     }
 
@@ -65,6 +65,18 @@ impl StatusSource for Loops {
                 "counter",
                 "Turns judged since the start.",
                 judging.judged,
+            ),
+            (
+                "clawhost_judged_together_total",
+                "counter",
+                "Requests whose choices were judged together, since the start.",
+                judging.together,
+            ),
+            (
+                "clawhost_hints_total",
+                "counter",
+                "Hints extracted since the start.",
+                judging.hints,
             ),
             (
                 "clawhost_training_queued",
@@ -110,6 +122,6 @@ impl StatusSource for Loops {
     }
 
     fn reload(&self) -> Option<Value> {
-        Some(Value::Array(self.judges.look(true)))
+        Some(Value::Array(self.plugins.look(true)))
     }
 }

@@ -131,6 +131,7 @@ impl Gateway {
             .route("/v1/sessions/{id}/done", post(sessions::done))
             .route("/v1/turns/{id}/explain", get(sessions::explain_turn))
             .route("/v1/adapters", get(adapters::list))
+            .route("/v1/plugins", get(plugins::list))
             .route("/v1/plugins/reload", post(plugins::reload))
             .fallback(admission::unknown_path)
             .method_not_allowed_fallback(admission::wrong_method)

@@ -2,8 +2,8 @@
 //! it trained and which adapter came of it. Only reads; texts are shortened, the export has them whole.
 
 use clawhost_journal::{
-    Feedback, Journal, JudgingState, SampleRecord, SampleState, SessionId, SessionRecord, TurnId,
-    TurnKind, TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
+    Feedback, HintOutcome, HintRecord, Journal, JudgingState, SampleRecord, SampleState, SessionId,
+    SessionRecord, TurnId, TurnKind, TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
 };
 use serde_json::{Value, json};
 
@@ -67,6 +67,7 @@ fn story(
     around: &[TurnRecord],
 ) -> Result<Value, SessionError> {
     let verdicts = journal.verdicts(turn.id)?;
+    let hints = journal.hints(turn.id)?;
     let samples = journal.samples_of(turn.id)?;
     let sample = samples.iter().max_by_key(|sample| sample.id);
     let step = sample
@@ -116,6 +117,7 @@ fn story(
         "judging": turn.judging,
         "feedback": turn.feedback.iter().map(shown_feedback).collect::<Vec<_>>(),
         "verdicts": verdicts.iter().map(shown_verdict).collect::<Vec<_>>(),
+        "hints": hints.iter().map(shown_hint).collect::<Vec<_>>(),
         "sample": sample.map(shown_sample),
         "step": step.as_ref().map(|step| json!({"step": step.id, "outcome": step.outcome, "reason": step.reason, "adapter_version": step.adapter})),
         "trained": story.trained(),
@@ -315,6 +317,32 @@ fn shown_verdict(verdict: &VerdictRecord) -> Value {
         "votes": verdict.votes,
         "rationale": shortened(&verdict.rationale),
         "ms": verdict.ms,
+    })
+}
+
+fn shown_hint(hint: &HintRecord) -> Value {
+    let (text, placement, confidence, reason) = match &hint.outcome {
+        HintOutcome::Hint {
+            text,
+            placement,
+            confidence,
+        } => (
+            Some(shortened(text)),
+            Some(placement),
+            Some(confidence),
+            None,
+        ),
+        HintOutcome::None { reason } => (None, None, None, Some(reason)),
+    };
+    json!({
+        "source": hint.source,
+        "digest": hint.digest,
+        "hint": text,
+        "placement": placement,
+        "confidence": confidence,
+        "no_hint": reason,
+        "said": shortened(&hint.said),
+        "ms": hint.ms,
     })
 }
 

@@ -14,8 +14,11 @@ mod lineage;
 mod metrics;
 mod optimizer_state;
 mod options;
+mod packing;
 mod proof;
 mod real;
+mod release;
+mod report;
 mod state;
 mod trainer;
 mod training;
@@ -30,7 +33,7 @@ pub mod pretrain;
 pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
 pub use options::{
-    ImportanceKind, LossOptions, OptimizerOptions, OptionsError, ProofOptions, RatioFrom,
+    ImportanceKind, LossOptions, Method, OptimizerOptions, OptionsError, ProofOptions, RatioFrom,
     TrainingOptions,
 };
 pub use proof::Proof;

@@ -14,7 +14,8 @@ use serde_json::Value;
 use crate::batch::Chosen;
 use crate::optimizer::Moments;
 use crate::options::{OptionsError, TrainingOptions};
-use crate::update::{Broken, SplitMix, Task, update};
+use crate::packing::SplitMix;
+use crate::update::{Broken, Task, update};
 
 /// What to measure with.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,11 +1,14 @@
 //! The numbers of a step, as the journal keeps them and `status` shows them.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::batch::Batch;
+use crate::component::Told;
 use crate::loss::Mismatch;
 use crate::proof::Proof;
-use crate::update::Report;
+use crate::report::Report;
 
 /// How far the trainer's log-probs were from the engine's.
 #[derive(Debug, Clone, Serialize)]
@@ -40,6 +43,9 @@ pub(crate) struct Metrics {
     pub(crate) advantage_absolute: f64,
     pub(crate) staleness_mean: f64,
     pub(crate) staleness_max: u64,
+    /// Components that were asked instead of the native formulas, by what they are for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) components: BTreeMap<&'static str, Told>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     pub(crate) update: Option<UpdateMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,6 +77,9 @@ pub(crate) struct UpdateMetrics {
     reference_seconds: f64,
     update_seconds: f64,
     tokens_per_second: f64,
+    /// Numbers of the loss component, under its own names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    loss_component: BTreeMap<String, f64>,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -113,6 +122,7 @@ impl Metrics {
             reference_seconds: report.reference_seconds,
             update_seconds: report.update_seconds,
             tokens_per_second: report.all_tokens as f64 / report.update_seconds.max(1e-9),
+            loss_component: report.told.clone(),
         });
     }
 }

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::batch::Chosen;
 use crate::loss::Mismatch;
-use crate::update::{Laid, drift};
+use crate::packing::Laid;
+use crate::update::drift;
 
 /// What was measured on a few trained samples after the update.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -10,28 +10,25 @@
 //! start; killed after it, the next start publishes what the journal holds. So no sample is lost and
 //! none trains twice.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use clawhost_journal::{
-    AdapterRow, Journal, NewAdapter, NewStep, SampleId, StepId, StepOutcome, now_ms,
-};
+use clawhost_journal::{AdapterRow, Journal, NewStep, StepId, StepOutcome};
 use clawhost_policy::Engine;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::batch::{Batch, Chosen, Rules, draw};
-use crate::checkpoint::{Checkpoints, Unfinished};
-use crate::component::Components;
-use crate::current::{BASELINES, Current, take_up};
+use crate::batch::{Batch, Rules, draw};
+use crate::checkpoint::Checkpoints;
+use crate::component::{Components, InUse};
+use crate::current::{Current, take_up};
 use crate::error::TrainingError;
 use crate::lineage::Lineage;
 use crate::metrics::Metrics;
 use crate::options::TrainingOptions;
-use crate::proof::prove;
-use crate::update::{Broken, Task, Updated, update};
+use crate::release::Computed;
+use crate::update::{Broken, Task, update};
 
 /// Samples read from the queue per step, in multiples of the batch: room for those that are dropped.
 const LOOK_AHEAD: usize = 8;
@@ -39,18 +36,20 @@ const LOOK_AHEAD: usize = 8;
 /// The trainer's state between steps: a copy of what the journal says.
 pub(crate) struct Trainer {
     journal: Journal,
-    engine: Engine,
+    pub(crate) engine: Engine,
     checkpoints: Checkpoints,
-    options: TrainingOptions,
+    pub(crate) options: TrainingOptions,
     components: Components,
-    current: Current,
+    /// The components of the step in progress.
+    pub(crate) in_use: InUse,
+    pub(crate) current: Current,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// A step that is computed and written, but that the journal does not know yet.
 pub(crate) struct Prepared {
-    step: NewStep,
-    next: Option<Current>,
+    pub(crate) step: NewStep,
+    pub(crate) next: Option<Current>,
 }
 
 #[cfg(test)]
@@ -106,6 +105,7 @@ impl Trainer {
             engine,
             checkpoints,
             options,
+            in_use: components.now(),
             components,
             current,
             stop: Arc::new(AtomicBool::new(false)),
@@ -161,12 +161,15 @@ impl Trainer {
     /// Everything up to, but not including, the commit.
     pub(crate) fn prepare(&mut self, started_ms: i64) -> Result<Option<Prepared>, TrainingError> {
         let started = Instant::now();
+        // What is exchanged meanwhile takes part in the next step.
+        self.in_use = self.components.now();
         self.follow()?;
         let adapters = self.journal.adapters()?;
         let Some(batch) = self.draw(started_ms, &adapters)? else {
             return Ok(None);
         };
         let mut metrics = Metrics::of(&batch);
+        metrics.components = self.in_use.told();
         let outcome = self.compute(&batch, &adapters, &mut metrics, started)?;
         Ok(Some(
             self.describe(batch, metrics, outcome, started_ms, started),
@@ -257,7 +260,7 @@ impl Trainer {
         let rules = Rules {
             estimator: self.options.estimator,
             component: self
-                .components
+                .in_use
                 .advantage()
                 .map(|one| (one, next_version(adapters))),
             batch: self.options.batch,
@@ -298,7 +301,7 @@ impl Trainer {
             chosen: &batch.chosen,
             active: self.current.version,
             options: &self.options,
-            component: self.components.loss().map(|one| (one, version)),
+            component: self.in_use.loss().map(|one| (one, version)),
             seed: self.options.seed ^ version.rotate_left(32),
             stop: &self.stop,
         };
@@ -342,175 +345,9 @@ impl Trainer {
             unfinished, updated, version, digest, batch, metrics, started,
         )
     }
-
-    /// Proves the written adapter and moves its checkpoint to its place.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one call from one place; a struct would only rename the arguments"
-    )]
-    fn release(
-        &self,
-        unfinished: Unfinished,
-        updated: Updated,
-        version: u64,
-        digest: String,
-        batch: &Batch,
-        metrics: &mut Metrics,
-        started: Instant,
-    ) -> Result<Computed, TrainingError> {
-        let model = self.engine.model();
-        let served = unfinished.read_back(model.config())?;
-        if served.digest() != digest {
-            return Ok(Computed::Failed(
-                "the written adapter does not read back as it was trained".to_owned(),
-            ));
-        }
-        let options = &self.options.proof;
-        let proof = match prove(
-            model,
-            &updated.adapter,
-            &served,
-            &batch.chosen,
-            &updated.before,
-            options.samples,
-        ) {
-            Ok(proof) => proof,
-            Err(error) => return Ok(Computed::Failed(error.to_string())),
-        };
-        let agrees = proof.mean <= options.mean && proof.max <= options.max;
-        let said = format!(
-            "served and trained log-probs differ by {:.2e} on average and {:.2e} at most; training.proof allows {:.0e} and {:.0e}",
-            proof.mean, proof.max, options.mean, options.max
-        );
-        metrics.proof = Some(proof);
-        if !agrees {
-            return Ok(Computed::Failed(said));
-        }
-        metrics.seconds = started.elapsed().as_secs_f64();
-        let provenance = unfinished.finish(json!({
-            "version": version,
-            "parent": self.current.version,
-            "parent_digest": self.current.digest,
-            "digest": digest,
-            "base_digest": model.digest(),
-            "samples": batch.chosen.iter().map(|c| c.sample.id).collect::<Vec<SampleId>>(),
-            "components": components(&batch.chosen, &self.components),
-            "configuration": self.options,
-            "metrics": metrics,
-            "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
-            "created_ms": now_ms(),
-        }))?;
-        Ok(Computed::Adapter {
-            next: Box::new(Current {
-                version,
-                digest,
-                adapter: Arc::new(served),
-                moments: updated.moments,
-                baselines: batch.baselines.clone(),
-            }),
-            provenance,
-        })
-    }
-
-    /// Puts the outcome into the journal's words.
-    fn describe(
-        &self,
-        batch: Batch,
-        mut metrics: Metrics,
-        computed: Computed,
-        started_ms: i64,
-        started: Instant,
-    ) -> Prepared {
-        metrics.seconds = started.elapsed().as_secs_f64();
-        let parent = self.current.version;
-        let Batch {
-            chosen,
-            mut dropped,
-            baselines,
-            ..
-        } = batch;
-        let drop_all = |dropped: &mut Vec<(SampleId, String)>, reason: &str| {
-            dropped.extend(chosen.iter().map(|c| (c.sample.id, reason.to_owned())));
-        };
-        let mut trained = Vec::new();
-        let mut adapter = None;
-        // A failed step leaves the running means as they are: its samples taught nothing.
-        let mut next = None;
-        let (outcome, reason) = match computed {
-            Computed::Adapter {
-                next: made,
-                provenance,
-            } => {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    reason = "the journal keeps advantages in f32"
-                )]
-                trained.extend(chosen.iter().map(|c| (c.sample.id, c.advantage as f32)));
-                adapter = Some(NewAdapter {
-                    version: made.version,
-                    parent,
-                    digest: made.digest.clone(),
-                    path: Checkpoints::relative(made.version),
-                    provenance,
-                });
-                next = Some(*made);
-                (StepOutcome::Published, None)
-            }
-            Computed::NoSignal(reason) => {
-                drop_all(&mut dropped, &format!("no signal: {reason}"));
-                next = Some(Current {
-                    baselines,
-                    ..self.current.clone()
-                });
-                (StepOutcome::NoSignal, Some(reason))
-            }
-            Computed::Failed(reason) => {
-                drop_all(&mut dropped, &format!("step failed: {reason}"));
-                (StepOutcome::Failed, Some(reason))
-            }
-        };
-        let meta = next
-            .iter()
-            .map(|next| (BASELINES.to_owned(), next.baselines.to_json()))
-            .collect();
-        Prepared {
-            step: NewStep {
-                started_ms,
-                ended_ms: now_ms(),
-                outcome,
-                reason,
-                metrics: json!(metrics),
-                trained,
-                dropped,
-                adapter,
-                meta,
-            },
-            next,
-        }
-    }
-}
-
-/// What came of the computation.
-enum Computed {
-    Adapter {
-        next: Box<Current>,
-        provenance: Value,
-    },
-    NoSignal(String),
-    Failed(String),
 }
 
 /// The version that the next adapter gets.
 fn next_version(adapters: &[AdapterRow]) -> u64 {
     adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1
-}
-
-/// Digests of the components that had a hand in the samples or in the step.
-fn components(chosen: &[Chosen], own: &Components) -> BTreeSet<String> {
-    let judged = chosen
-        .iter()
-        .filter_map(|c| c.sample.provenance.get("components")?.as_array())
-        .flatten()
-        .filter_map(|digest| digest.as_str().map(str::to_owned));
-    judged.chain(own.digests().map(str::to_owned)).collect()
 }

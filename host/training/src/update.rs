@@ -4,7 +4,6 @@
 //! AdamW. Samples are packed into passes of bounded size; gradients add up over the passes of one
 //! update. It reads no queue, writes no file, and publishes nothing.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -15,9 +14,11 @@ use clawhost_policy::{
 
 use crate::batch::Chosen;
 use crate::component::{LossComponent, Member};
-use crate::loss::{Divergence, LossError, Mismatch, SequenceInputs, SequenceLoss};
+use crate::loss::{Divergence, LossError, SequenceInputs, SequenceLoss};
 use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
 use crate::options::TrainingOptions;
+use crate::packing::{Laid, order, passes, portions, sequences};
+use crate::report::{Report, Totals};
 
 /// What an update starts from.
 pub(crate) struct Task<'a> {
@@ -46,32 +47,6 @@ pub(crate) struct Updated {
     pub(crate) report: Report,
 }
 
-/// Numbers of the update. Means are per trained token of the last epoch.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Report {
-    /// Optimizer updates that were made; minibatches without a gradient make none.
-    pub(crate) updates: u64,
-    pub(crate) learning_rate: f64,
-    /// Loss of the first and of the last epoch.
-    pub(crate) first_loss: f64,
-    pub(crate) last_loss: f64,
-    pub(crate) clipped: f64,
-    pub(crate) divergence: f64,
-    pub(crate) drift: f64,
-    pub(crate) entropy: f64,
-    /// Largest gradient norm before clipping.
-    pub(crate) gradient_norm: f64,
-    /// Trainer against engine, all samples.
-    pub(crate) mismatch: Mismatch,
-    /// Trainer against engine, samples of the version that the update starts from.
-    pub(crate) parity: Mismatch,
-    pub(crate) parity_samples: usize,
-    pub(crate) reply_tokens: usize,
-    pub(crate) all_tokens: usize,
-    pub(crate) reference_seconds: f64,
-    pub(crate) update_seconds: f64,
-}
-
 /// Why there is no update.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
@@ -87,39 +62,6 @@ pub(crate) enum Broken {
     Loss(#[from] LossError),
     #[error(transparent)]
     Shape(#[from] ShapeError),
-}
-
-/// A chosen sample laid out for the model.
-pub(crate) struct Laid {
-    tokens: Vec<u32>,
-    start: usize,
-    temperature: f32,
-}
-
-impl Laid {
-    pub(crate) fn of(chosen: &Chosen) -> Self {
-        let sample = &chosen.sample;
-        let mut tokens = sample.prompt_ids.clone();
-        tokens.extend(&sample.token_ids);
-        Self {
-            start: sample.prompt_ids.len(),
-            tokens,
-            // Greedy replies are recorded with the log-probs of temperature 1.
-            temperature: if sample.temperature > 0.0 {
-                sample.temperature
-            } else {
-                1.0
-            },
-        }
-    }
-
-    pub(crate) fn sequence(&self) -> Sequence<'_> {
-        Sequence {
-            tokens: &self.tokens,
-            start: self.start,
-            temperature: self.temperature,
-        }
-    }
 }
 
 /// Makes the updates of one step.
@@ -217,17 +159,6 @@ struct Run<'a> {
     report: Report,
 }
 
-/// Sums over one epoch.
-#[derive(Default)]
-struct Totals {
-    loss: f64,
-    tokens: usize,
-    clipped: usize,
-    divergence: f64,
-    drift: f64,
-    entropy: f64,
-}
-
 impl Run<'_> {
     /// Forward, backward and one optimizer update over some samples.
     fn minibatch(
@@ -261,7 +192,14 @@ impl Run<'_> {
                 }
             }
             let coefficients = coefficients.get(done..).unwrap_or_default();
-            let losses = self.losses(&pass, forward.scored(), before, coefficients, &lengths)?;
+            let losses = self.losses(
+                &pass,
+                forward.scored(),
+                before,
+                coefficients,
+                &lengths,
+                totals,
+            )?;
             let partials: Vec<Partials> = losses
                 .into_iter()
                 .map(|loss| {
@@ -269,6 +207,7 @@ impl Run<'_> {
                     Partials {
                         d_logprob: loss.d_logprob,
                         d_entropy: loss.d_entropy,
+                        d_candidates: Vec::new(),
                     }
                 })
                 .collect();
@@ -310,6 +249,7 @@ impl Run<'_> {
         before: &[Vec<f32>],
         coefficients: &[f64],
         lengths: &[usize],
+        totals: &mut Totals,
     ) -> Result<Vec<SequenceLoss<f32>>, Broken> {
         let members: Vec<Member<'_>> = pass
             .iter()
@@ -327,13 +267,13 @@ impl Run<'_> {
             .collect();
         if let Some((component, step)) = self.task.component {
             let old = self.task.options.loss.ratio;
-            return Ok(component.evaluate(
-                &members,
-                old,
-                lengths.iter().sum(),
-                lengths.len(),
-                step,
-            )?);
+            let made =
+                component.evaluate(&members, old, lengths.iter().sum(), lengths.len(), step)?;
+            totals.tell(
+                made.metrics,
+                made.losses.iter().map(|loss| loss.tokens).sum(),
+            );
+            return Ok(made.losses);
         }
         members
             .iter()
@@ -381,97 +321,9 @@ impl Run<'_> {
     }
 }
 
-impl Totals {
-    fn add(&mut self, loss: &SequenceLoss<f32>) {
-        self.loss += loss.loss;
-        self.tokens += loss.tokens;
-        self.clipped += loss.clipped;
-        self.divergence += loss.divergence;
-        self.drift += loss.drift;
-        self.entropy += loss.entropy;
-    }
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "token counts are far below 2^53"
-)]
-impl Report {
-    fn take(&mut self, totals: &Totals, epoch: usize, minibatches: usize) {
-        let tokens = totals.tokens.max(1) as f64;
-        let loss = totals.loss / minibatches as f64;
-        if epoch == 0 {
-            self.first_loss = loss;
-        }
-        self.last_loss = loss;
-        self.clipped = totals.clipped as f64 / tokens;
-        self.divergence = totals.divergence / tokens;
-        self.drift = totals.drift / tokens;
-        self.entropy = totals.entropy / tokens;
-    }
-}
-
 /// Threads of this machine, for element-wise work.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn sequences<'a>(pass: &[usize], laid: &'a [Laid]) -> Vec<Sequence<'a>> {
-    pass.iter()
-        .filter_map(|&i| laid.get(i))
-        .map(Laid::sequence)
-        .collect()
-}
-
-/// Splits samples, in order, into passes of at most `budget` tokens; one that is longer goes alone.
-fn passes(members: &[usize], laid: &[Laid], budget: usize) -> Vec<Vec<usize>> {
-    let mut passes: Vec<Vec<usize>> = Vec::new();
-    let mut room = 0;
-    for &member in members {
-        let length = laid.get(member).map_or(0, |l| l.tokens.len());
-        match passes.last_mut() {
-            Some(pass) if length <= room => pass.push(member),
-            _ => {
-                passes.push(vec![member]);
-                room = budget;
-            }
-        }
-        room = room.saturating_sub(length);
-    }
-    passes
-}
-
-/// Splits `count` samples into `parts` that differ by at most one.
-fn portions(count: usize, parts: usize) -> Vec<Range<usize>> {
-    (0..parts)
-        .map(|part| (count * part / parts)..(count * (part + 1) / parts))
-        .collect()
-}
-
-/// The order of samples in an epoch: as they came for one minibatch, else shuffled by the seed.
-fn order(count: usize, minibatches: usize, seed: u64, epoch: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
-    if minibatches > 1 {
-        let mut random = SplitMix(seed ^ (epoch as u64).wrapping_mul(0xA076_1D64_78BD_642F));
-        for i in (1..count).rev() {
-            let j = usize::try_from(random.next() % (i as u64 + 1)).unwrap_or(0);
-            order.swap(i, j);
-        }
-    }
-    order
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): enough to shuffle a batch, and nothing to persist.
-pub(crate) struct SplitMix(pub(crate) u64);
-
-impl SplitMix {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
 }
 
 /// KL from one policy to another over the same tokens, by k3, per token.
@@ -480,39 +332,4 @@ pub(crate) fn drift(now: &[f32], then: &[f32]) -> f64 {
         .zip(then)
         .map(|(&now, &then)| f64::from(Divergence::K3.token(then, now).value))
         .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_is_a_permutation_that_the_seed_decides() {
-        let mut sorted = order(10, 2, 7, 0);
-        assert_eq!(order(10, 2, 7, 0), sorted);
-        assert_ne!(order(10, 2, 7, 1), sorted);
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..10).collect::<Vec<_>>());
-        assert_eq!(order(4, 1, 7, 3), vec![0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn portions_cover_everything_once() {
-        assert_eq!(portions(5, 2), vec![0..2, 2..5]);
-        assert_eq!(portions(3, 3), vec![0..1, 1..2, 2..3]);
-    }
-
-    #[test]
-    fn passes_respect_the_budget_unless_one_sample_exceeds_it() {
-        let laid: Vec<Laid> = [3, 4, 9, 1, 2]
-            .iter()
-            .map(|&n| Laid {
-                tokens: vec![0; n],
-                start: 1,
-                temperature: 1.0,
-            })
-            .collect();
-        let got = passes(&[0, 1, 2, 3, 4], &laid, 7);
-        assert_eq!(got, vec![vec![0, 1], vec![2], vec![3, 4]]);
-    }
 }

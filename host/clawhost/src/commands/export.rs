@@ -37,6 +37,8 @@ enum What {
     Turns,
     /// Every verdict and every judge that gave none
     Verdicts,
+    /// Every hint and every extractor that gave none
+    Hints,
     /// Every sample with what became of it
     Samples,
     /// Every training step with its metrics
@@ -50,6 +52,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
         What::Conversations => Export::Conversations,
         What::Turns => Export::Turns,
         What::Verdicts => Export::Verdicts,
+        What::Hints => Export::Hints,
         What::Samples => Export::Samples,
         What::Steps => Export::Steps,
     };

@@ -30,8 +30,8 @@ pub(crate) struct StatusArgs {
 /// Steps shown.
 const STEPS: u32 = 10;
 
-/// The judges of the server that ran last, as it noted them.
-fn judges(journal: &Journal) -> Result<Vec<Value>> {
+/// The plugins of the server that ran last, as it noted them.
+fn plugins(journal: &Journal) -> Result<Vec<Value>> {
     let told = journal.meta(TOLD)?;
     Ok(told
         .and_then(|text| serde_json::from_str(&text).ok())
@@ -44,9 +44,11 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let counts = json!(journal.counts()?);
     let adapter = journal.active_adapter()?;
     let steps = journal.steps(STEPS)?;
-    let judges = judges(&journal)?;
+    let plugins = plugins(&journal)?;
     if args.json {
-        say_json(&json!({"counts": counts, "adapter": adapter, "judges": judges, "steps": steps}))?;
+        say_json(
+            &json!({"counts": counts, "adapter": adapter, "plugins": plugins, "steps": steps}),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -72,12 +74,16 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
         }
         None => text.push_str("serving      the base model; nothing has been learned yet\n"),
     }
-    for judge in &judges {
-        let word = |key: &str| judge.get(key).and_then(Value::as_str).unwrap_or_default();
+    for plugin in &plugins {
+        let word = |key: &str| plugin.get(key).and_then(Value::as_str).unwrap_or_default();
         let digest: String = word("digest").chars().take(12).collect();
-        let _ = writeln!(text, "{:<12} {}, digest {digest}…", "judge", word("name"));
-        if let Some(reason) = judge.pointer("/refused/reason").and_then(Value::as_str) {
-            let reason = one_line(reason);
+        let (kind, name) = (one_line(word("kind")), one_line(word("name")));
+        let _ = writeln!(text, "{kind:<12} {name}, digest {digest}…");
+        let reason = |key: &str| plugin.pointer(key).and_then(Value::as_str).map(one_line);
+        if let Some(reason) = reason("/revoked/reason") {
+            let _ = writeln!(text, "{:<12} not asked any more: {reason}", "");
+        }
+        if let Some(reason) = reason("/refused/reason") {
             let _ = writeln!(text, "{:<12} a newer build is refused: {reason}", "");
         }
     }

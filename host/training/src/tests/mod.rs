@@ -3,6 +3,7 @@
 use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::{Model, ModelConfig};
 
+mod components;
 mod loops;
 mod resume;
 mod steps;

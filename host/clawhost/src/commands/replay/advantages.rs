@@ -1,14 +1,14 @@
 //! What the next batch would learn from, if the queued samples had the rewards of the replay.
 //!
 //! Samples are taken from the queue as training takes them and estimated with training's own estimator and running
-//! means. What training finds out only when the step begins (too old, too long) is not looked at here.
+//! means, or by the component that takes the estimator's place. What training finds out only when the step begins (too old, too long) is not looked at here.
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clawhost_journal::{Journal, SampleRecord, TurnId};
-use clawhost_training::TrainingOptions;
 use clawhost_training::advantage::{Baselines, Estimator, Relative, Rewarded};
+use clawhost_training::{Components, TrainingOptions};
 use serde::Serialize;
 
 /// Key of training's running means in the journal's table of small values.
@@ -53,6 +53,8 @@ pub(super) struct Place {
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct NextBatch {
     pub(super) estimator: Estimator,
+    /// The component that was asked instead of the estimator.
+    pub(super) component: Option<String>,
     pub(super) batch: usize,
     pub(super) samples: Vec<Change>,
 }
@@ -61,6 +63,7 @@ pub(super) struct NextBatch {
 pub(super) fn next_batch(
     journal: &Journal,
     options: &TrainingOptions,
+    components: &Components,
     judged: &BTreeMap<TurnId, Judged>,
 ) -> Result<NextBatch> {
     let limit = options.batch.saturating_mul(LOOK_AHEAD);
@@ -71,10 +74,15 @@ pub(super) fn next_batch(
     }
     let old: Vec<_> = queue.iter().map(|s| before(s, judged)).collect();
     let new: Vec<_> = queue.iter().map(|s| after(s, judged)).collect();
-    let places = |rewards| places(&queue, rewards, options, &baselines);
+    let by = By {
+        options,
+        baselines: &baselines,
+        components,
+    };
+    let (old, new) = (by.places(&queue, old)?, by.places(&queue, new)?);
     let samples = queue
         .iter()
-        .zip(places(old).into_iter().zip(places(new)))
+        .zip(old.into_iter().zip(new))
         .map(|(sample, (old, new))| Change {
             sample: sample.id.0,
             turn: sample.turn.0,
@@ -84,6 +92,7 @@ pub(super) fn next_batch(
         .collect();
     Ok(NextBatch {
         estimator: options.estimator,
+        component: components.estimator(),
         batch: options.batch,
         samples,
     })
@@ -114,84 +123,117 @@ fn kept(sample: &SampleRecord, told: &Result<f32, String>, neutral: bool) -> Res
     }
 }
 
-/// Where each sample of the queue stands with these rewards.
-fn places(
-    queue: &[SampleRecord],
-    rewards: Vec<Result<f32, String>>,
-    options: &TrainingOptions,
-    baselines: &Baselines,
-) -> Vec<Place> {
-    let mut places: Vec<Place> = rewards
-        .into_iter()
-        .map(|reward| Place {
-            reward: reward.as_ref().ok().copied(),
-            advantage: None,
-            why: Some(
-                reward
-                    .err()
-                    .unwrap_or_else(|| "the batch is full".to_owned()),
-            ),
-        })
-        .collect();
-    let mut chosen = 0;
-    for portion in portions(queue, &places, options) {
-        if chosen >= options.batch {
-            break;
-        }
-        let rewarded: Vec<Rewarded<'_>> = portion
-            .iter()
-            .filter_map(|at| {
-                let sample = queue.get(*at)?;
-                Some(Rewarded {
-                    reward: f64::from(places.get(*at)?.reward?),
-                    group: &sample.group,
-                    baseline_key: &sample.baseline_key,
-                })
-            })
-            .collect();
-        let estimates = options.estimator.estimate(&rewarded, baselines);
-        for (at, estimate) in portion.into_iter().zip(estimates) {
-            let Some(place) = places.get_mut(at) else {
-                continue;
-            };
-            (place.advantage, place.why) = match estimate {
-                Relative::Value(advantage) => {
-                    chosen += 1;
-                    (Some(advantage), None)
-                }
-                Relative::Alone => (None, Some("the only one of its group".to_owned())),
-                Relative::Level => (None, Some("its reward is what was expected".to_owned())),
-            };
-        }
-    }
-    places
+/// What advantages are estimated by.
+struct By<'a> {
+    options: &'a TrainingOptions,
+    baselines: &'a Baselines,
+    components: &'a Components,
 }
 
-/// Samples that are looked at together, as training does: one by one, group by group, or all that fit a batch.
-fn portions(
-    queue: &[SampleRecord],
-    places: &[Place],
-    options: &TrainingOptions,
-) -> Vec<Vec<usize>> {
-    let queued = queue
-        .iter()
-        .zip(places)
-        .enumerate()
-        .filter(|(_, (_, place))| place.reward.is_some())
-        .map(|(at, (sample, _))| (at, sample.group.as_str()));
-    if options.estimator.needs_groups() {
-        let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
-        for (at, group) in queued {
-            match groups.iter_mut().find(|(name, _)| *name == group) {
-                Some((_, members)) => members.push(at),
-                None => groups.push((group, vec![at])),
+impl By<'_> {
+    /// Where each sample of the queue stands with these rewards.
+    fn places(
+        &self,
+        queue: &[SampleRecord],
+        rewards: Vec<Result<f32, String>>,
+    ) -> Result<Vec<Place>> {
+        let mut places: Vec<Place> = rewards
+            .into_iter()
+            .map(|reward| Place {
+                reward: reward.as_ref().ok().copied(),
+                advantage: None,
+                why: Some(
+                    reward
+                        .err()
+                        .unwrap_or_else(|| "the batch is full".to_owned()),
+                ),
+            })
+            .collect();
+        let mut chosen = 0;
+        for portion in self.portions(queue, &places) {
+            if chosen >= self.options.batch {
+                break;
+            }
+            let rewarded: Vec<(&SampleRecord, f32)> = portion
+                .iter()
+                .filter_map(|at| Some((queue.get(*at)?, places.get(*at)?.reward?)))
+                .collect();
+            let estimates = self.estimates(&rewarded)?;
+            for (at, estimate) in portion.into_iter().zip(estimates) {
+                let Some(place) = places.get_mut(at) else {
+                    continue;
+                };
+                (place.advantage, place.why) = match estimate {
+                    Relative::Value(advantage) => {
+                        chosen += 1;
+                        (Some(advantage), None)
+                    }
+                    Relative::Alone => (None, Some("the only one of its group".to_owned())),
+                    Relative::Level => (None, Some("its reward is what was expected".to_owned())),
+                };
             }
         }
-        return groups.into_iter().map(|(_, members)| members).collect();
+        Ok(places)
     }
-    match options.estimator {
-        Estimator::Batch => vec![queued.map(|(at, _)| at).take(options.batch).collect()],
-        _ => queued.map(|(at, _)| vec![at]).collect(),
+
+    fn estimates(&self, rewarded: &[(&SampleRecord, f32)]) -> Result<Vec<Relative>> {
+        let seen: Vec<(&str, usize, f32)> = rewarded
+            .iter()
+            .map(|(sample, reward)| (sample.group.as_str(), sample.token_ids.len(), *reward))
+            .collect();
+        if !seen.is_empty()
+            && let Some(estimates) = self
+                .components
+                .estimate(&seen)
+                .context("the advantage component gave no result")?
+        {
+            return Ok(estimates);
+        }
+        let rewarded: Vec<Rewarded<'_>> = rewarded
+            .iter()
+            .map(|(sample, reward)| Rewarded {
+                reward: f64::from(*reward),
+                group: &sample.group,
+                baseline_key: &sample.baseline_key,
+            })
+            .collect();
+        Ok(self.options.estimator.estimate(&rewarded, self.baselines))
+    }
+
+    /// Samples that are looked at together, as training does: one by one, group by group, or all that fit a batch. A
+    /// component sees whole groups until they fill a batch, all at once.
+    fn portions(&self, queue: &[SampleRecord], places: &[Place]) -> Vec<Vec<usize>> {
+        let queued = queue
+            .iter()
+            .zip(places)
+            .enumerate()
+            .filter(|(_, (_, place))| place.reward.is_some())
+            .map(|(at, (sample, _))| (at, sample.group.as_str()));
+        let is_component = self.components.estimator().is_some();
+        if is_component || self.options.estimator.needs_groups() {
+            let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+            for (at, group) in queued {
+                match groups.iter_mut().find(|(name, _)| *name == group) {
+                    Some((_, members)) => members.push(at),
+                    None => groups.push((group, vec![at])),
+                }
+            }
+            let groups = groups.into_iter().map(|(_, members)| members);
+            if !is_component {
+                return groups.collect();
+            }
+            let mut all: Vec<usize> = Vec::new();
+            for group in groups {
+                if all.len() < self.options.batch {
+                    all.extend(group);
+                }
+            }
+            return vec![all];
+        }
+        match self.options.estimator {
+            Estimator::Batch => vec![queued.map(|(at, _)| at).take(self.options.batch).collect()],
+            _ => queued.map(|(at, _)| vec![at]).collect(),
+        }
     }
 }
 
@@ -223,6 +265,21 @@ mod tests {
             temperature: 1.0,
             adapter_version: 0,
         }
+    }
+
+    fn places(
+        queue: &[SampleRecord],
+        rewards: Vec<Result<f32, String>>,
+        options: &TrainingOptions,
+        baselines: &Baselines,
+    ) -> Vec<Place> {
+        let components = Components::default();
+        let by = By {
+            options,
+            baselines,
+            components: &components,
+        };
+        by.places(queue, rewards).unwrap()
     }
 
     fn options(estimator: Estimator, batch: usize) -> TrainingOptions {

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use clawhost_journal::{NewVerdict, TurnRecord, VerdictOutcome};
+use clawhost_journal::{
+    Journal, JournalError, JudgementRecord, NewVerdict, TurnId, TurnRecord, VerdictOutcome,
+};
 use clawhost_judging::{Opinion, Rejudged};
 use serde::Serialize;
 use serde_json::Value;
@@ -79,6 +81,9 @@ pub(super) struct Report {
     turns: u64,
     /// Turns about which there is nothing to ask a judge: the user's score is all.
     users_alone: u64,
+    /// Choices that were judged together with others of their request, and that no group judge is there for now: they
+    /// keep what is recorded.
+    left_together: u64,
     agreement: Agreement,
     changed: Vec<Changed>,
     faults: Vec<NoVerdict>,
@@ -92,6 +97,7 @@ impl Report {
             against,
             turns: 0,
             users_alone: 0,
+            left_together: 0,
             agreement: Agreement::default(),
             changed: Vec::new(),
             faults: Vec::new(),
@@ -136,6 +142,13 @@ impl Report {
         }
     }
 
+    /// Counts a turn that nobody could be asked about.
+    pub(super) fn leave(&mut self, journal: &Journal, turn: TurnId) -> Result<(), JournalError> {
+        let together = |judgement: &JudgementRecord| judgement.together;
+        self.left_together += u64::from(journal.judgements(turn)?.iter().any(together));
+        Ok(())
+    }
+
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
@@ -158,6 +171,13 @@ impl Report {
             "turns        {} judged anew; {} more have the user's score alone",
             self.turns, self.users_alone
         );
+        if self.left_together > 0 {
+            let _ = writeln!(
+                text,
+                "together     {} choices keep what is recorded; give a group judge with --plugin to judge them anew",
+                self.left_together
+            );
+        }
         let told = &self.agreement;
         let _ = writeln!(
             text,
@@ -209,10 +229,14 @@ impl Report {
                 .count()
         };
         let estimator = serde_json::to_value(self.next.estimator).unwrap_or_default();
+        let estimator = match &self.next.component {
+            Some(component) => one_line(component),
+            None => estimator.as_str().unwrap_or_default().to_owned(),
+        };
         let _ = writeln!(
             text,
             "next batch   estimator {}, {} of {} samples; with these verdicts {}",
-            estimator.as_str().unwrap_or_default(),
+            estimator,
             count(|change| &change.old),
             self.next.batch,
             count(|change| &change.new)

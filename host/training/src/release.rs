@@ -1,0 +1,186 @@
+//! The second half of a step: proof of what was written, and the outcome in the journal's words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clawhost_journal::{NewAdapter, NewStep, SampleId, StepOutcome, now_ms};
+use serde_json::{Value, json};
+
+use crate::batch::{Batch, Chosen};
+use crate::checkpoint::{Checkpoints, Unfinished};
+use crate::component::InUse;
+use crate::current::{BASELINES, Current};
+use crate::error::TrainingError;
+use crate::metrics::Metrics;
+use crate::proof::prove;
+use crate::trainer::{Prepared, Trainer};
+use crate::update::Updated;
+
+/// What came of the computation.
+pub(crate) enum Computed {
+    Adapter {
+        next: Box<Current>,
+        provenance: Value,
+    },
+    NoSignal(String),
+    Failed(String),
+}
+
+impl Trainer {
+    /// Proves the written adapter and moves its checkpoint to its place.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call from one place; a struct would only rename the arguments"
+    )]
+    pub(crate) fn release(
+        &self,
+        unfinished: Unfinished,
+        updated: Updated,
+        version: u64,
+        digest: String,
+        batch: &Batch,
+        metrics: &mut Metrics,
+        started: Instant,
+    ) -> Result<Computed, TrainingError> {
+        let model = self.engine.model();
+        let served = unfinished.read_back(model.config())?;
+        if served.digest() != digest {
+            return Ok(Computed::Failed(
+                "the written adapter does not read back as it was trained".to_owned(),
+            ));
+        }
+        let options = &self.options.proof;
+        let proof = match prove(
+            model,
+            &updated.adapter,
+            &served,
+            &batch.chosen,
+            &updated.before,
+            options.samples,
+        ) {
+            Ok(proof) => proof,
+            Err(error) => return Ok(Computed::Failed(error.to_string())),
+        };
+        let agrees = proof.mean <= options.mean && proof.max <= options.max;
+        let said = format!(
+            "served and trained log-probs differ by {:.2e} on average and {:.2e} at most; training.proof allows {:.0e} and {:.0e}",
+            proof.mean, proof.max, options.mean, options.max
+        );
+        metrics.proof = Some(proof);
+        if !agrees {
+            return Ok(Computed::Failed(said));
+        }
+        metrics.seconds = started.elapsed().as_secs_f64();
+        let provenance = unfinished.finish(json!({
+            "version": version,
+            "parent": self.current.version,
+            "parent_digest": self.current.digest,
+            "digest": digest,
+            "base_digest": model.digest(),
+            "samples": batch.chosen.iter().map(|c| c.sample.id).collect::<Vec<SampleId>>(),
+            "components": components(&batch.chosen, &self.in_use),
+            "configuration": self.options,
+            "metrics": metrics,
+            "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
+            "created_ms": now_ms(),
+        }))?;
+        Ok(Computed::Adapter {
+            next: Box::new(Current {
+                version,
+                digest,
+                adapter: Arc::new(served),
+                moments: updated.moments,
+                baselines: batch.baselines.clone(),
+            }),
+            provenance,
+        })
+    }
+
+    /// Puts the outcome into the journal's words.
+    pub(crate) fn describe(
+        &self,
+        batch: Batch,
+        mut metrics: Metrics,
+        computed: Computed,
+        started_ms: i64,
+        started: Instant,
+    ) -> Prepared {
+        metrics.seconds = started.elapsed().as_secs_f64();
+        let parent = self.current.version;
+        let Batch {
+            chosen,
+            mut dropped,
+            baselines,
+            ..
+        } = batch;
+        let drop_all = |dropped: &mut Vec<(SampleId, String)>, reason: &str| {
+            dropped.extend(chosen.iter().map(|c| (c.sample.id, reason.to_owned())));
+        };
+        let mut trained = Vec::new();
+        let mut adapter = None;
+        // A failed step leaves the running means as they are: its samples taught nothing.
+        let mut next = None;
+        let (outcome, reason) = match computed {
+            Computed::Adapter {
+                next: made,
+                provenance,
+            } => {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    reason = "the journal keeps advantages in f32"
+                )]
+                trained.extend(chosen.iter().map(|c| (c.sample.id, c.advantage as f32)));
+                adapter = Some(NewAdapter {
+                    version: made.version,
+                    parent,
+                    digest: made.digest.clone(),
+                    path: Checkpoints::relative(made.version),
+                    provenance,
+                });
+                next = Some(*made);
+                (StepOutcome::Published, None)
+            }
+            Computed::NoSignal(reason) => {
+                drop_all(&mut dropped, &format!("no signal: {reason}"));
+                next = Some(Current {
+                    baselines,
+                    ..self.current.clone()
+                });
+                (StepOutcome::NoSignal, Some(reason))
+            }
+            Computed::Failed(reason) => {
+                drop_all(&mut dropped, &format!("step failed: {reason}"));
+                (StepOutcome::Failed, Some(reason))
+            }
+        };
+        let meta = next
+            .iter()
+            .map(|next| (BASELINES.to_owned(), next.baselines.to_json()))
+            .collect();
+        Prepared {
+            step: NewStep {
+                started_ms,
+                ended_ms: now_ms(),
+                outcome,
+                reason,
+                metrics: json!(metrics),
+                trained,
+                dropped,
+                adapter,
+                meta,
+            },
+            next,
+        }
+    }
+}
+
+/// Digests of the components that had a hand in the samples or in the step.
+fn components(chosen: &[Chosen], own: &InUse) -> BTreeSet<String> {
+    let judged = chosen
+        .iter()
+        .filter_map(|c| c.sample.provenance.get("components")?.as_array())
+        .flatten()
+        .filter_map(|digest| digest.as_str().map(str::to_owned));
+    judged.chain(own.digests()).collect()
+}

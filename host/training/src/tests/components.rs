@@ -1,0 +1,374 @@
+//! A step with a component is the step with the native formula, and a component is exchanged between steps only.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
+use clawhost_policy::Adapter;
+use tokio::runtime::Runtime;
+
+use super::sample;
+use super::workshop::{Workshop, options};
+use crate::advantage::{Baselines, Estimator};
+use crate::batch::{Chosen, Rules, draw};
+use crate::component::{ComponentCalls, Components};
+use crate::lineage::Lineage;
+use crate::loss::Aggregation;
+use crate::optimizer::Moments;
+use crate::options::{Method, RatioFrom, TrainingOptions};
+use crate::trainer::Trainer;
+use crate::update::{Task, Updated, update};
+
+const PPO_CLIP: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-ppo-clip.wasm");
+const CISPO: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-cispo.wasm");
+const RLOO: &[u8] = include_bytes!("../../../../plugins/artifacts/advantage-rloo.wasm");
+const DISTILL: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-distill-topk.wasm");
+
+/// How far two numbers may be apart, relative to what they measure.
+const CLOSE: f64 = 1e-6;
+
+fn load(bytes: &[u8]) -> Plugin {
+    let options = HostOptions {
+        threads: 1,
+        instances: 4,
+        ..HostOptions::default()
+    };
+    let host = PluginHost::new(options).unwrap();
+    host.load("mine", bytes, &Grants::default(), Profile::default())
+        .unwrap()
+}
+
+fn calls(settings: &[(&str, &str)]) -> ComponentCalls {
+    let texts: BTreeMap<String, String> = settings
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    ComponentCalls {
+        settings: BTreeMap::from([("mine".to_owned(), texts)]),
+        ..ComponentCalls::default()
+    }
+}
+
+/// Samples that the engine drew, of different lengths, with advantages of both signs and log-probs that are a little
+/// old, so that some ratios are outside of every clip range.
+fn batch(shop: &mut Workshop) -> Vec<Chosen> {
+    (0..7u16)
+        .map(|i| {
+            let reward = if i % 2 == 0 { 1.0 } else { -0.5 } * (1.0 + f32::from(i) * 0.1);
+            let id = shop.sample(reward);
+            let mut sample = shop.found(id);
+            let length = 1 + (usize::from(i) * 3) % sample.token_ids.len();
+            sample.token_ids.truncate(length);
+            sample.logprobs.truncate(length);
+            sample.full_logprobs.truncate(length);
+            for (at, logprob) in (0u16..).zip(&mut sample.full_logprobs) {
+                *logprob += (f32::from((at * 5 + i * 3) % 7) - 3.0) * 0.12;
+            }
+            Chosen {
+                sample,
+                advantage: f64::from(reward),
+                token_advantages: None,
+                staleness: 0,
+            }
+        })
+        .collect()
+}
+
+fn updated(
+    shop: &Workshop,
+    chosen: &[Chosen],
+    options: &TrainingOptions,
+    components: &Components,
+) -> (Adapter, Updated) {
+    let model = shop.engine.model();
+    let adapter = Adapter::init(model.config(), options.lora.clone(), 3);
+    let lengths: Vec<usize> = adapter.tensors().iter().map(|(_, v)| v.len()).collect();
+    let in_use = components.now();
+    let task = Task {
+        model,
+        adapter: &adapter,
+        moments: &Moments::zeros(lengths),
+        chosen,
+        active: 0,
+        options,
+        component: in_use.loss().map(|loss| (loss, 1)),
+        seed: 5,
+        stop: &AtomicBool::new(false),
+    };
+    let updated = update(&task).unwrap();
+    (adapter, updated)
+}
+
+/// The norm of the difference, relative to the norm of the first.
+fn apart<'a>(pairs: impl Iterator<Item = (&'a f32, &'a f32)>) -> f64 {
+    let (mut difference, mut size) = (0.0, 0.0);
+    for (one, other) in pairs {
+        difference += (f64::from(*one) - f64::from(*other)).powi(2);
+        size += f64::from(*one).powi(2);
+    }
+    assert!(size > 0.0);
+    (difference / size).sqrt()
+}
+
+/// Runs the same batch with the native loss and with the component, and compares all that comes of it.
+fn same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOptions) {
+    let runtime = Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let mut shop = Workshop::new();
+    let chosen = batch(&mut shop);
+    let components = runtime
+        .block_on(Components::new(&[load(bytes)], &calls(settings)))
+        .unwrap();
+    let (start, one) = updated(&shop, &chosen, native, &Components::default());
+    // What the component replaces is not asked: other values of it change nothing.
+    let mut other = native.clone();
+    other.loss.method = Method::Ppo;
+    other.loss.clip_low = Some(0.01);
+    other.loss.clip_high = Some(0.01);
+    let (_, two) = updated(&shop, &chosen, &other, &components);
+
+    let updates = (native.epochs * native.minibatches) as u64;
+    assert_eq!((one.report.updates, two.report.updates), (updates, updates));
+    let gradients = one.moments.first.iter().zip(&two.moments.first);
+    let gap = apart(gradients.flat_map(|(one, other)| one.iter().zip(other)));
+    assert!(gap <= CLOSE, "gradients differ by {gap:e}");
+    let changes = |adapter: &Adapter| -> Vec<f32> {
+        let (before, after) = (start.tensors(), adapter.tensors());
+        before
+            .iter()
+            .zip(&after)
+            .flat_map(|((_, before), (_, after))| {
+                before.iter().zip(after.iter()).map(|(b, a)| a - b)
+            })
+            .collect()
+    };
+    let (one_change, two_change) = (changes(&one.adapter), changes(&two.adapter));
+    let size = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
+    assert!(
+        size(&one_change) > 1e-6,
+        "the step changed nothing to speak of"
+    );
+    let whole = |adapter: &Adapter| -> Vec<f32> {
+        let tensors = adapter.tensors();
+        tensors.iter().flat_map(|(_, v)| v.to_vec()).collect()
+    };
+    let gap = apart(whole(&one.adapter).iter().zip(&whole(&two.adapter)));
+    assert!(gap <= CLOSE, "adapters differ by {gap:e}");
+    let gap = apart(one_change.iter().zip(&two_change));
+    assert!(gap <= 1e-5, "what was learned differs by {gap:e}");
+    for (what, one, two) in [
+        ("first loss", one.report.first_loss, two.report.first_loss),
+        ("last loss", one.report.last_loss, two.report.last_loss),
+        ("clip fraction", one.report.clipped, two.report.clipped),
+        ("kl to old", one.report.drift, two.report.drift),
+        (
+            "kl to reference",
+            one.report.divergence,
+            two.report.divergence,
+        ),
+        ("entropy", one.report.entropy, two.report.entropy),
+        (
+            "gradient norm",
+            one.report.gradient_norm,
+            two.report.gradient_norm,
+        ),
+        (
+            "learning rate",
+            one.report.learning_rate,
+            two.report.learning_rate,
+        ),
+    ] {
+        assert!(
+            (one - two).abs() <= CLOSE * (1.0 + one.abs()),
+            "{what}: {one} and {two}"
+        );
+    }
+    assert!(one.report.clipped > 0.0, "no clip range decided anything");
+    assert!(two.report.told.contains_key("clip_fraction"));
+}
+
+fn several(loss: impl FnOnce(&mut TrainingOptions)) -> TrainingOptions {
+    let mut options = options();
+    options.epochs = 3;
+    options.minibatches = 2;
+    options.pass_tokens = 24;
+    loss(&mut options);
+    options
+}
+
+#[test]
+fn ppo_clip_makes_the_native_step() {
+    same_step(PPO_CLIP, &[], &several(|_| ()));
+    for (word, aggregation) in [
+        ("\"token-mean\"", Aggregation::TokenMean),
+        ("\"seq-mean-token-sum\"", Aggregation::SeqMeanTokenSum),
+    ] {
+        let settings = [
+            ("aggregation", word),
+            ("clip_low", "0.1"),
+            ("clip_high", "0.15"),
+            ("dual_clip", "1.2"),
+        ];
+        let native = several(|options| {
+            options.loss.aggregation = aggregation;
+            options.loss.clip_low = Some(0.1);
+            options.loss.clip_high = Some(0.15);
+            options.loss.dual_clip = Some(1.2);
+        });
+        same_step(PPO_CLIP, &settings, &native);
+    }
+}
+
+#[test]
+fn the_ratio_is_measured_from_what_the_options_say() {
+    let mut native = several(|options| options.loss.ratio = RatioFrom::Recomputed);
+    // Weights are the native loss' alone; a component that wants them forms its own.
+    native.loss.importance = crate::options::ImportanceKind::None;
+    native.optimizer.learning_rate = 5e-2;
+    same_step(PPO_CLIP, &[], &native);
+}
+
+#[test]
+fn cispo_makes_the_native_step() {
+    same_step(
+        CISPO,
+        &[],
+        &several(|options| options.loss.method = Method::Cispo),
+    );
+}
+
+#[test]
+fn a_loss_that_needs_a_teacher_is_refused_with_its_need() {
+    let runtime = Runtime::new().unwrap();
+    let refused = runtime
+        .block_on(Components::new(
+            &[load(DISTILL)],
+            &ComponentCalls::default(),
+        ))
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("does not compute"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn rloo_chooses_and_weighs_as_the_native_estimator() {
+    let runtime = Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let components = runtime
+        .block_on(Components::new(&[load(RLOO)], &ComponentCalls::default()))
+        .unwrap();
+    let grouped = |id, reward, group: &str| {
+        let mut sample = sample(id, reward);
+        sample.group = group.to_owned();
+        sample
+    };
+    let queue = vec![
+        grouped(1, 1.0, "a"),
+        grouped(2, 0.25, "b"),
+        grouped(3, -1.0, "a"),
+        grouped(4, 0.5, "alone"),
+        grouped(5, 1.0 / 3.0, "a"),
+        grouped(6, 0.75, "level"),
+        grouped(7, 0.1, "b"),
+        grouped(8, 0.75, "level"),
+    ];
+    let lineage = Lineage::default();
+    let in_use = components.now();
+    let rules = |component| Rules {
+        estimator: Estimator::Rloo,
+        component,
+        batch: 16,
+        max_staleness: 4,
+        max_tokens: 64,
+        vocabulary: 100,
+        active: 0,
+        lineage: &lineage,
+        settled_ms: 1_000,
+    };
+    let drawn = |component| {
+        let baselines = Baselines::new(0.5, 0.0);
+        let batch = draw(queue.clone(), &rules(component), &baselines);
+        let batch = batch.unwrap().unwrap();
+        let mut chosen: Vec<(i64, f64)> = batch
+            .chosen
+            .iter()
+            .map(|c| (c.sample.id.0, c.advantage))
+            .collect();
+        chosen.sort_by_key(|(id, _)| *id);
+        let mut dropped: Vec<i64> = batch.dropped.iter().map(|(id, _)| id.0).collect();
+        dropped.sort_unstable();
+        (chosen, dropped, batch.baselines)
+    };
+    let (native, dropped, means) = drawn(None);
+    let (component, dropped_by_component, means_by_component) =
+        drawn(in_use.advantage().map(|one| (one, 1)));
+    assert_eq!((&dropped, dropped.len()), (&dropped_by_component, 3));
+    assert_eq!((native.len(), means), (5, means_by_component));
+    for ((id, native), (same, component)) in native.iter().zip(&component) {
+        assert_eq!(id, same);
+        assert!(
+            (native - component).abs() <= CLOSE * native.abs(),
+            "{id}: {native} {component}"
+        );
+    }
+    // What a replay asks is the same.
+    let seen: Vec<(&str, usize, f32)> = queue
+        .iter()
+        .map(|s| (s.group.as_str(), s.token_ids.len(), s.reward))
+        .collect();
+    let estimated = components.estimate(&seen).unwrap().unwrap();
+    assert!((estimated[0].value() - native[0].1).abs() <= CLOSE);
+    assert!(Components::default().estimate(&seen).unwrap().is_none());
+}
+
+#[test]
+fn a_loss_is_exchanged_between_steps_and_each_step_names_its_own() {
+    let runtime = Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let mut shop = Workshop::new();
+    let (old, new) = (load(PPO_CLIP), load(CISPO));
+    let components = runtime
+        .block_on(Components::new(
+            std::slice::from_ref(&old),
+            &ComponentCalls::default(),
+        ))
+        .unwrap();
+    let mut trainer = Trainer::open(
+        shop.journal.clone(),
+        shop.engine.clone(),
+        shop.data(),
+        options(),
+        components.clone(),
+    )
+    .unwrap();
+    for reward in [1.0, -1.0, 1.0, -1.0] {
+        shop.sample(reward);
+    }
+    let prepared = trainer.prepare(10).unwrap().unwrap();
+    // Exchanged while the step is on its way to the journal.
+    assert!(runtime.block_on(components.replace(&new)).unwrap());
+    let first = trainer.record(prepared).unwrap();
+    assert_eq!(first.metrics["components"]["loss"]["digest"], old.digest());
+    assert!(first.metrics["loss_component"]["clip_fraction"].is_number());
+    for reward in [1.0, -1.0, 1.0, -1.0] {
+        shop.sample(reward);
+    }
+    let second = trainer.step(11).unwrap().unwrap();
+    assert_eq!(second.metrics["components"]["loss"]["digest"], new.digest());
+    let row = shop.journal.active_adapter().unwrap().unwrap();
+    let took_part = row.provenance["components"].as_array().unwrap();
+    assert!(took_part.contains(&new.digest().into()));
+    assert!(!took_part.contains(&old.digest().into()));
+
+    // What cannot take the place leaves it as it was.
+    runtime
+        .block_on(components.replace(&load(DISTILL)))
+        .unwrap_err();
+    assert!(!runtime.block_on(components.replace(&load(RLOO))).unwrap());
+    assert_eq!(
+        components.now().told()["loss"],
+        trainer.in_use.told()["loss"]
+    );
+}
