@@ -302,12 +302,12 @@ fn a_compiler_that_dies_is_told_by_its_signal_and_its_words() {
         assert_eq!(error, died);
         let told = error.to_string();
         assert!(told.contains(&end.to_string()), "{told}");
-        assert!(told.contains("60 s of CPU time"), "{told}");
+        assert!(told.contains("120 s of CPU time"), "{told}");
     }
     // A signal that is a limit is told as that limit; so is an allocation that failed.
     let cpu = refusal(&scripted("kill -XCPU $$", limits()));
     let limit = |resource, limit| PluginError::CompilerLimit { resource, limit };
-    assert_eq!(cpu, limit(CompileResource::CpuSeconds, 60));
+    assert_eq!(cpu, limit(CompileResource::CpuSeconds, 120));
     assert!(
         cpu.to_string()
             .ends_with("raise plugin_host.compiling.cpu_seconds"),
@@ -316,7 +316,7 @@ fn a_compiler_that_dies_is_told_by_its_signal_and_its_words() {
     let memory = "echo memory allocation of 7 bytes failed >&2; kill -ABRT $$";
     assert_eq!(
         refusal(&scripted(memory, limits())),
-        limit(CompileResource::MemoryBytes, 4 << 30)
+        limit(CompileResource::MemoryBytes, 2 << 30)
     );
 }
 
@@ -391,8 +391,8 @@ fn a_compiler_is_shown_the_order_and_the_component_and_nothing_of_this_process()
     refusal(&scripted(&script, limits()));
     let seen = fs::read(seen).unwrap();
     let expected = [
-        b"/\n{\"profile\":\"deterministic\",\"limits\":{\"cpu_seconds\":60,\"wall_ms\":120000,\
-          \"memory_bytes\":4294967296,\"code_bytes\":536870912}}\n",
+        b"/\n{\"profile\":\"deterministic\",\"limits\":{\"cpu_seconds\":120,\"wall_ms\":240000,\
+          \"memory_bytes\":2147483648,\"code_bytes\":536870912}}\n",
         component(),
     ]
     .concat();

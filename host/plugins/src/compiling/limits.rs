@@ -2,16 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Limits on the process that compiles one component. A Python interpreter of 18 MB, the largest
-/// thing that plugins are made of, needs less than a tenth of the time and half of the memory.
+/// Limits on the process that compiles one component. A judge in Python of 18 MB, interpreter and all,
+/// needs less than a tenth of the time and a third of the memory; nothing that plugins are written in
+/// needs more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileLimits {
-    /// CPU time of all its threads together, in seconds. Default 60.
+    /// CPU time of all its threads together, in seconds. Default 120.
     pub cpu_seconds: u64,
-    /// Time by the clock, in milliseconds. Default 120,000.
+    /// Time by the clock, in milliseconds. It stands back behind serving, which may take most of the
+    /// processor. Default 240,000.
     pub wall_ms: u64,
-    /// Address space, in bytes; some of it is reserved and never used. Default 4 GiB.
+    /// Address space, in bytes; some of it is reserved and never used. Default 2 GiB.
     pub memory_bytes: u64,
     /// Compiled code, in bytes. Default 512 MiB.
     pub code_bytes: u64,
@@ -20,9 +22,9 @@ pub struct CompileLimits {
 impl Default for CompileLimits {
     fn default() -> Self {
         CompileLimits {
-            cpu_seconds: 60,
-            wall_ms: 120_000,
-            memory_bytes: 4 << 30,
+            cpu_seconds: 120,
+            wall_ms: 240_000,
+            memory_bytes: 2 << 30,
             code_bytes: 512 << 20,
         }
     }
