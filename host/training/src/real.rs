@@ -43,6 +43,8 @@ pub trait Real:
     fn exp(self) -> Self;
     /// e to the power of the value, less one, accurate near zero.
     fn exp_m1(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
     /// The larger of two values.
@@ -85,6 +87,9 @@ macro_rules! real {
             }
             fn exp_m1(self) -> Self {
                 <$t>::exp_m1(self)
+            }
+            fn ln(self) -> Self {
+                <$t>::ln(self)
             }
             fn sqrt(self) -> Self {
                 <$t>::sqrt(self)

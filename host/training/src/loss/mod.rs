@@ -5,6 +5,7 @@
 
 mod aggregation;
 mod cispo;
+mod distillation;
 mod dppo;
 mod gspo;
 mod importance;
@@ -13,9 +14,11 @@ mod objective;
 mod ppo;
 mod sapo;
 mod surrogate;
+mod teacher;
 
 pub use aggregation::Aggregation;
 pub use cispo::Cispo;
+pub use distillation::{Direction, Distillation};
 pub use dppo::Dppo;
 pub use gspo::Gspo;
 pub use importance::{Bound, Importance, Mismatch, Span};
@@ -24,3 +27,4 @@ pub use objective::{LossError, Objective, Penalty, SequenceInputs, SequenceLoss}
 pub use ppo::Clip;
 pub use sapo::Sapo;
 pub use surrogate::{Surrogate, Term};
+pub use teacher::Teaching;

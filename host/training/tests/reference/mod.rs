@@ -19,6 +19,8 @@ const NAMES: &[(&str, &str)] = &[
     ("07", include_str!("../goldens/07_dapo.json")),
     ("09", include_str!("../goldens/09_dr_grpo.json")),
     ("10", include_str!("../goldens/10_cispo.json")),
+    ("11", include_str!("../goldens/11_opd.json")),
+    ("12", include_str!("../goldens/12_topk_distillation.json")),
     ("14", include_str!("../goldens/14_dppo_prime_rl.json")),
     ("17", include_str!("../goldens/17_adamw_lora.json")),
     ("18", include_str!("../goldens/18_end_to_end_logits.json")),
