@@ -268,18 +268,17 @@ async fn a_component_that_wants_what_was_not_granted_is_refused_with_the_command
     let path = curious.save(dir.path(), "curious");
     let mut config = configuration();
     config.server.data = dir.path().join("data");
-    config.load = vec![path];
+    config.load = vec![path.clone()];
+    let command = format!(
+        "in place of HOST: clawhost plugin grant {} state http=https://HOST --data {}",
+        path.display(),
+        config.server.data.display()
+    );
     let refused = match Server::start(Settings::from(config)).await {
         Ok(_) => panic!("it must not start"),
         Err(error) => format!("{error:#}"),
     };
-    for part in [
-        "curious",
-        "http",
-        "state",
-        "sha256 ",
-        "clawhost plugin grant curious state http=https://HOST",
-    ] {
+    for part in ["curious", "http", "state", "sha256 ", &command] {
         assert!(refused.contains(part), "{refused} does not say {part}");
     }
 }

@@ -163,7 +163,11 @@ fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
     let refused = clawhost(&run);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(
-        refused.stderr.contains("clawhost plugin grant asks model"),
+        refused.stderr.contains(&format!(
+            ": clawhost plugin grant {} model --data {}",
+            path(&file),
+            path(&data)
+        )),
         "{}",
         refused.stderr
     );
