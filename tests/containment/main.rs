@@ -19,6 +19,7 @@ mod memory;
 mod network;
 mod output;
 mod results;
+mod steering;
 mod time;
 
 use clawhost_tests::guest;

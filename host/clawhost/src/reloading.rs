@@ -230,7 +230,7 @@ impl Reloading {
         let kind = source.plugin.kind();
         ensure!(
             kind == one.kind,
-            "{} is a {kind} now, and a {} is wanted in its place; start the server anew with it",
+            "{} is no {} any more but of the kind {kind}; start the server anew with it",
             one.name,
             one.kind
         );

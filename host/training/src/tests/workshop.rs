@@ -220,6 +220,7 @@ impl Workshop {
             tokens: &tokens,
             start: sample.prompt_ids.len(),
             temperature: sample.temperature,
+            candidates: clawhost_policy::Candidates::None,
         };
         let served = self.engine.active();
         let scored = self
