@@ -1,11 +1,13 @@
 //! Loads components and hands out plugins.
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 
+use crate::account::Account;
 use crate::admission;
 use crate::call::CallContext;
 use crate::calls::Export;
@@ -43,6 +45,8 @@ struct Inner {
     /// Engines are started when the first component needs them.
     deterministic: Mutex<Option<Arc<Machine>>>,
     fast: Mutex<Option<Arc<Machine>>>,
+    /// By name and digest.
+    accounts: Mutex<BTreeMap<(String, String), Arc<Mutex<Account>>>>,
 }
 
 impl PluginHost {
@@ -59,6 +63,7 @@ impl PluginHost {
                 threads,
                 deterministic: Mutex::new(None),
                 fast: Mutex::new(None),
+                accounts: Mutex::new(BTreeMap::new()),
             }),
         })
     }
@@ -139,12 +144,37 @@ impl PluginHost {
             fault_rate: LogRate::of_faults(),
             share: Arc::new(Semaphore::new(share as usize)),
             places: Machine::places_of(&component).min(share),
+            account: self.account(name, &inspection.digest),
         };
         Ok(Plugin {
             loaded: Arc::new(loaded),
             export,
             cached,
         })
+    }
+
+    /// What the calls of every component came to since this host was started, by name and digest.
+    pub fn accounts(&self) -> Vec<(String, String, Account)> {
+        let accounts = self
+            .inner
+            .accounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let one = |((name, digest), account): (&(String, String), &Arc<Mutex<Account>>)| {
+            let account = account.lock().unwrap_or_else(PoisonError::into_inner);
+            (name.clone(), digest.clone(), account.clone())
+        };
+        accounts.iter().map(one).collect()
+    }
+
+    fn account(&self, name: &str, digest: &str) -> Arc<Mutex<Account>> {
+        let mut accounts = self
+            .inner
+            .accounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let key = (name.to_owned(), digest.to_owned());
+        Arc::clone(accounts.entry(key).or_default())
     }
 
     /// Says what a component is without granting or running anything.

@@ -66,22 +66,23 @@ where
     let blank = blank_receipt(&loaded, &call);
     let admitted = match admit(&loaded).await {
         Ok(admitted) => admitted,
-        Err(fault) => return with_fault(blank, fault),
+        Err(fault) => return with_fault(&loaded, blank, fault),
     };
-    let threads = Arc::clone(&loaded.threads);
-    match threads.spawn(run(loaded, admitted, call, work)).await {
+    let running = run(Arc::clone(&loaded), admitted, call, work);
+    match loaded.threads.spawn(running).await {
         Ok(called) => called,
-        Err(error) => with_fault(blank, host_fault(&error.to_string())),
+        Err(error) => with_fault(&loaded, blank, host_fault(&error.to_string())),
     }
 }
 
 /// A call that was never run.
 pub(crate) fn refused<T>(loaded: &Loaded, call: &CallContext, fault: Fault) -> Called<T> {
-    with_fault(blank_receipt(loaded, call), fault)
+    with_fault(loaded, blank_receipt(loaded, call), fault)
 }
 
-pub(crate) fn with_fault<T>(mut receipt: Receipt, fault: Fault) -> Called<T> {
+pub(crate) fn with_fault<T>(loaded: &Loaded, mut receipt: Receipt, fault: Fault) -> Called<T> {
     receipt.outcome = Outcome::of(&fault);
+    loaded.count(&receipt);
     Called {
         outcome: Err(fault),
         receipt,
@@ -102,7 +103,7 @@ where
     let mut receipt = blank_receipt(&loaded, &call);
     let (mut store, _place) = match open(&loaded, admitted, call, &mut receipt).await {
         Ok(opened) => opened,
-        Err(fault) => return with_fault(receipt, fault),
+        Err(fault) => return with_fault(&loaded, receipt, fault),
     };
     let (outcome, receipt) = supervise(&mut store, receipt, work).await;
     Called { outcome, receipt }
@@ -328,6 +329,7 @@ fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T,
         Ok(_) => Outcome::Ok,
         Err(fault) => Outcome::of(fault),
     };
+    state.loaded.count(receipt);
     report(state, receipt, result.as_ref().err());
 }
 

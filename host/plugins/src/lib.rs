@@ -6,6 +6,7 @@
 //! [`Receipt`]. Host capabilities such as models are traits that the binary hands in, so this
 //! crate links no engine of ours.
 
+mod account;
 mod admission;
 mod bindings;
 mod call;
@@ -42,6 +43,7 @@ mod walk;
 mod wasi;
 mod worlds;
 
+pub use account::{Account, Times};
 pub use call::{CallContext, Limits, TICK};
 pub use capability::Answer;
 pub use capability::http::{InboundResponse, Network, NetworkError, OutboundRequest};

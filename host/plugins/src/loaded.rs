@@ -1,9 +1,10 @@
 //! A component that passed every check, with what it was granted.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
+use crate::account::Account;
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
@@ -12,6 +13,7 @@ use crate::engine::Machine;
 use crate::grants::Budgets;
 use crate::kind::Kind;
 use crate::profile::Profile;
+use crate::receipt::Receipt;
 use crate::threads::PluginThreads;
 
 /// What every call of a plugin shares.
@@ -35,6 +37,16 @@ pub(crate) struct Loaded {
     pub(crate) share: Arc<Semaphore>,
     /// Places that one of its instances takes.
     pub(crate) places: u32,
+    /// What its calls came to, over all that were loaded from the same bytes under the same name.
+    pub(crate) account: Arc<Mutex<Account>>,
+}
+
+impl Loaded {
+    /// Adds a call to the account.
+    pub(crate) fn count(&self, receipt: &Receipt) {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        account.add(receipt);
+    }
 }
 
 /// Places that calls of one plugin may hold together. The rest stays for the others: a thousand calls

@@ -127,7 +127,7 @@ impl Plugin {
         let receipt = invoke::blank_receipt(&loaded, &call);
         let admitted = match invoke::admit(&loaded).await {
             Ok(admitted) => admitted,
-            Err(fault) => return invoke::with_fault(receipt, fault),
+            Err(fault) => return invoke::with_fault(&loaded, receipt, fault),
         };
         let started = start(
             Arc::clone(&loaded),
@@ -151,7 +151,10 @@ impl Plugin {
                 }),
                 receipt,
             },
-            Err(error) => invoke::with_fault(receipt, invoke::host_fault(&error.to_string())),
+            Err(error) => {
+                let fault = invoke::host_fault(&error.to_string());
+                invoke::with_fault(&loaded, receipt, fault)
+            }
         }
     }
 }
@@ -169,8 +172,8 @@ async fn start(
     let (mut store, place) = match invoke::open(&loaded, admitted, call, &mut receipt).await {
         Ok(opened) => opened,
         Err(fault) => {
-            receipt.outcome = crate::receipt::Outcome::of(&fault);
-            return (Err(fault), receipt);
+            let called = invoke::with_fault(&loaded, receipt, fault);
+            return (called.outcome, called.receipt);
         }
     };
     let task = guest::Task {
@@ -269,7 +272,7 @@ impl Episode {
     /// The answer of an episode that takes no such command any more.
     fn over<T>(&self) -> Called<T> {
         let receipt = invoke::blank_receipt(&self.loaded, &self.call);
-        invoke::with_fault(receipt, Fault::new(FaultKind::EpisodeOver))
+        invoke::with_fault(&self.loaded, receipt, Fault::new(FaultKind::EpisodeOver))
     }
 
     async fn command<T, F>(&mut self, work: F) -> Called<T>
@@ -284,10 +287,11 @@ impl Episode {
         };
         let receipt = invoke::blank_receipt(&self.loaded, &self.call);
         let blank = receipt.clone();
+        let loaded = Arc::clone(&self.loaded);
         let run = async move {
             if let Err(error) = invoke::refuel(&mut live.store) {
                 let fault = invoke::host_fault(&format!("{error:#}"));
-                return (None, invoke::with_fault(receipt, fault));
+                return (None, invoke::with_fault(&loaded, receipt, fault));
             }
             let (guest, session) = (Arc::clone(&live.guest), live.session);
             let (outcome, receipt) = invoke::supervise(&mut live.store, receipt, move |store| {
@@ -305,7 +309,10 @@ impl Episode {
                 self.live = live;
                 called
             }
-            Err(error) => invoke::with_fault(blank, invoke::host_fault(&error.to_string())),
+            Err(error) => {
+                let fault = invoke::host_fault(&error.to_string());
+                invoke::with_fault(&self.loaded, blank, fault)
+            }
         }
     }
 }
