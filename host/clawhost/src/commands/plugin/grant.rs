@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_journal::now_ms;
-use clawhost_plugins::{GrantBook, GrantedTo, Grants, HostOptions, Manifest, PluginHost};
+use clawhost_plugins::{GrantBook, GrantedTo, Grants, HostOptions, Manifest};
 use serde_json::json;
 
+use crate::compiling;
 use crate::output::{say, say_json};
 use crate::serve::{plugin_name, read_plugin};
 
@@ -50,7 +51,7 @@ pub(crate) struct GrantArgs {
 /// Runs the command.
 pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
     let bytes = read_plugin(&args.file)?;
-    let found = PluginHost::new(HostOptions::default())?
+    let found = compiling::host(HostOptions::default())?
         .inspect(&bytes)
         .with_context(|| format!("{} cannot be used", args.file.display()))?;
     let manifest = Manifest::of(&args.file)?;
