@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use clawhost_plugins::embedded;
-use clawhost_tests::{Command, Ended, become_clawhost};
+use clawhost_tests::{Command, Ended, Running, become_clawhost};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -202,4 +202,62 @@ fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
     assert_eq!(seen["less_than_before"], json!(["model", "model=judge"]));
     let listed = printed(&["plugin", "list", "--data", path(&data), "--json"]);
     assert_eq!(listed["grants"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_calls_cost_is_told_from_the_journal_and_in_the_metrics() {
+    let dir = TempDir::new().unwrap();
+    let file = judge(&dir);
+    let running = Running::with(|config| config.load = vec![file]).await;
+    let mut talk = running.talk();
+    let turns = [talk.say("Hello!").await, talk.say("And then?").await];
+    talk.say("Thanks!").await;
+    for turn in &turns {
+        running.judged(turn.turn()).await;
+    }
+
+    let data = path(running.data.path());
+    let top = printed(&["plugin", "top", "--data", data, "--json"]);
+    let schema = schema("top");
+    fits(&schema, &top, "top");
+    let [only] = top["plugins"].as_array().unwrap().as_slice() else {
+        panic!("{top}");
+    };
+    fits(
+        &schema["properties"]["plugins"]["items"],
+        only,
+        "top.plugins",
+    );
+    assert_eq!(only["plugin"], "judge");
+    let receipts: Vec<Value> = turns
+        .iter()
+        .flat_map(|turn| running.journal().receipts(turn.turn()).unwrap())
+        .collect();
+    assert_eq!((&only["calls"], &only["ok"]), (&json!(2), &json!(2)));
+    let sum: u64 = receipts
+        .iter()
+        .map(|one| one["fuel"].as_u64().unwrap())
+        .sum();
+    assert_eq!(
+        (only["digest"].clone(), only["fuel"].clone()),
+        (receipts[0]["digest"].clone(), json!(sum))
+    );
+    let told = clawhost(&["plugin", "top", "--data", data]);
+    assert!(told.stdout.contains("2 ok"), "{told:?}");
+
+    let metrics = reqwest::get(format!("{}/metrics", running.server.url()));
+    let metrics = metrics.await.unwrap().text().await.unwrap();
+    for line in [
+        "clawhost_plugin_calls_total{plugin=\"judge\",end=\"ok\",kind=\"\"} 2".to_owned(),
+        "clawhost_plugin_call_seconds_count{plugin=\"judge\"} 2".to_owned(),
+        format!("clawhost_plugin_fuel_total{{plugin=\"judge\"}} {sum}"),
+    ] {
+        assert!(
+            metrics.lines().any(|have| have == line),
+            "{line}\n{metrics}"
+        );
+    }
+
+    let none = clawhost(&["plugin", "top", "--data", path(&dir.path().join("none"))]);
+    assert_eq!(none.code, Some(1), "{none:?}");
 }

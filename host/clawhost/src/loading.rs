@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use clawhost_plugins::{GrantBook, Grants, HostOptions, Kind, Plugin, PluginHost};
+use clawhost_plugins::{Account, GrantBook, Grants, HostOptions, Kind, Plugin, PluginHost};
 
 use crate::compiling;
 use crate::config::Config;
@@ -69,6 +69,11 @@ impl Loader {
     /// The file in which grants are written down.
     pub(crate) fn grants_file(&self) -> PathBuf {
         self.config.grants_file()
+    }
+
+    /// What calls came to since the start, by name and digest.
+    pub(crate) fn accounts(&self) -> Vec<(String, String, Account)> {
+        self.host.accounts()
     }
 
     /// What a digest is granted now.

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use clawhost_journal::Journal;
 use clawhost_judging::Seats;
-use clawhost_plugins::{Kind, Plugin};
+use clawhost_plugins::{Account, Kind, Plugin};
 use clawhost_training::Components;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -104,6 +104,11 @@ impl Reloading {
         };
         reloading.write_down();
         reloading
+    }
+
+    /// What the plugins' calls came to since the start, by name and digest.
+    pub(crate) fn accounts(&self) -> Vec<(String, String, Account)> {
+        self.loader.accounts()
     }
 
     /// Looks at the files once a second until `stop` turns true or its sender is gone.

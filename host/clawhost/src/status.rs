@@ -1,5 +1,7 @@
 //! What judging and training are doing, as the gateway shows it in `/healthz` and `/metrics`.
 
+mod plugins;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -109,6 +111,7 @@ impl StatusSource for Loops {
                 "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
             );
         }
+        plugins::write(&mut text, self.plugins.accounts());
         let last = training.last_metrics.as_ref().and_then(Value::as_object);
         let numbers = last
             .into_iter()

@@ -58,8 +58,8 @@ pub use records::{
     AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, HintOutcome,
     HintPlacement, HintRecord, JudgementOutcome, JudgementRecord, JudgingState, NewAdapter,
     NewHint, NewJudgement, NewSample, NewStep, NewTurn, NewVerdict, NextState, PluginEntry,
-    PluginKeys, PluginPut, PluginQuota, PluginScope, SampleRecord, SampleState, SessionRecord,
-    SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState,
-    VerdictOutcome, VerdictRecord,
+    PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt, SampleRecord, SampleState,
+    SessionRecord, SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen,
+    TurnState, VerdictOutcome, VerdictRecord,
 };
 pub use words::UnknownWord;

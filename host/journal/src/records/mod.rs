@@ -13,7 +13,7 @@ pub use judgement::{
     Feedback, JudgementOutcome, JudgementRecord, JudgingState, NewJudgement, NewSample, NewVerdict,
     SampleRecord, SampleState, TurnSeen, VerdictOutcome, VerdictRecord,
 };
-pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope};
+pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt};
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
 pub use turn::{
     Arrival, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,

@@ -1,4 +1,6 @@
-//! What plugins keep for themselves.
+//! What plugins keep for themselves, and what is kept of their calls.
+
+use serde_json::Value;
 
 /// Whose state it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -7,6 +9,17 @@ pub struct PluginScope {
     pub plugin: String,
     /// The run.
     pub run: String,
+}
+
+/// The account of one call, as it was recorded with what it judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedReceipt {
+    /// Number of the receipt, from 1 up; larger ones are later.
+    pub id: i64,
+    /// When it was recorded, unix milliseconds.
+    pub ms: i64,
+    /// The receipt.
+    pub receipt: Value,
 }
 
 /// What a scope may hold.

@@ -44,6 +44,13 @@ fn a_judgement_is_recorded_whole() {
         (&json!([1, 1, null]), None)
     );
     assert_eq!(journal.receipts(turn).unwrap(), receipts);
+    let page = |after| journal.receipts_after(after, 1).unwrap();
+    let (first, second) = (page(0), page(page(0)[0].id));
+    assert_eq!(
+        [&first[0].receipt, &second[0].receipt],
+        [&receipts[0], &receipts[1]]
+    );
+    assert!(first.len() == 1 && page(second[0].id).is_empty());
     let record = journal.record(turn);
     assert_eq!(
         (record.judging, record.next_judged),

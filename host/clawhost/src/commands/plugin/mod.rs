@@ -6,6 +6,7 @@ mod grant;
 mod inspect;
 mod list;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ enum PluginCommand {
     Grant(grant::GrantArgs),
     /// What has been granted to which build, and what ships with the program
     List(list::ListArgs),
+    /// What the calls of each plugin cost and how they ended, from the receipts in the journal
+    Top(top::TopArgs),
 }
 
 /// Runs the command.
@@ -53,5 +56,6 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<ExitCode> {
         PluginCommand::Bench(args) => bench::bench(args),
         PluginCommand::Grant(args) => grant::grant(args),
         PluginCommand::List(args) => list::list(args),
+        PluginCommand::Top(args) => top::top(args),
     }
 }
