@@ -124,7 +124,9 @@ impl Cache {
             let sum = Sum::of(&mut &*code)?;
             self.write(&self.sum(key), sum.to_string().as_bytes())
         });
-        if let Err(error) = kept.and_then(|()| self.make_room()) {
+        // Also after a failure, which may have been a full disk.
+        let room = self.make_room();
+        if let Err(error) = kept.and(room) {
             tracing::warn!("compiled code is not kept: {error}");
         }
     }
@@ -150,10 +152,12 @@ impl Cache {
     /// A file gets its name when it is whole.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        // Processes in two containers may have the same number; the time tells them apart.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let unfinished = self
-            .path
-            .join(format!("{}-{count}.new", std::process::id()));
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let at = since.unwrap_or_default().as_nanos();
+        let name = format!("{}-{at}-{count}.new", std::process::id());
+        let unfinished = self.path.join(name);
         let written = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -257,5 +261,66 @@ impl Sum {
 impl std::fmt::Display for Sum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes with checksum {:08x}", self.bytes, self.crc)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    #[test]
+    fn a_refused_directory_is_told_with_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| Cache::open(path, 1).unwrap_err().to_string();
+        let open = root.path().join("open");
+        DirBuilder::new().mode(0o750).create(&open).unwrap();
+        let told = refused(&open);
+        assert!(told.contains("its mode is 750"), "{told}");
+        assert!(told.contains("chmod 700"), "{told}");
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(root.path(), &link).unwrap();
+        assert!(refused(&link).contains("is a link"));
+        assert!(Cache::open(&root.path().join("own"), 1).is_ok());
+    }
+
+    #[test]
+    fn what_a_process_that_is_gone_left_unfinished_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("compiled");
+        let cache = Cache::open(&dir, 1 << 20).unwrap();
+        for (name, age) in [("gone.new", 2 * ABANDONED), ("going.new", ABANDONED / 2)] {
+            let file = File::create(dir.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        }
+        cache.make_room().unwrap();
+        assert!(!dir.join("gone.new").exists());
+        assert!(dir.join("going.new").exists());
+    }
+
+    #[test]
+    fn a_file_is_trusted_by_its_length_and_sum_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&root.path().join("compiled"), 1 << 20).unwrap();
+        let key = Key::of(&Engine::default(), Profile::Fast, "a");
+        let write = |bytes: &[u8]| cache.write(&cache.code(&key), bytes).unwrap();
+        let code = vec![7; 3 * CHUNK + 1];
+        let sum = Sum::of(&mut code.as_slice()).unwrap().to_string();
+        write(&code);
+        assert!(cache.checked(&key, &sum).is_ok());
+        for place in [0, CHUNK, code.len() - 1] {
+            let mut changed = code.clone();
+            changed[place] ^= 1;
+            write(&changed);
+            assert!(cache.checked(&key, &sum).is_err(), "{place}");
+            write(&code[..place]);
+            assert!(cache.checked(&key, &sum).is_err(), "{place}");
+        }
+        write(&code);
+        assert!(cache.checked(&key, &format!("{sum} ")).is_err());
+        // Whole, and still no code: the engine says so, and it is removed.
+        cache.write(&cache.sum(&key), sum.as_bytes()).unwrap();
+        assert!(cache.load(&key, &Engine::default()).is_none());
+        assert!(!cache.code(&key).exists() && !cache.sum(&key).exists());
     }
 }

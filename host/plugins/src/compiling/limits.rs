@@ -15,7 +15,7 @@ pub struct CompileLimits {
     pub wall_ms: u64,
     /// Address space, in bytes; some of it is reserved and never used. Default 2 GiB.
     pub memory_bytes: u64,
-    /// Compiled code, in bytes. Default 512 MiB.
+    /// Compiled code, in bytes. Default 256 MiB.
     pub code_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for CompileLimits {
             cpu_seconds: 120,
             wall_ms: 240_000,
             memory_bytes: 2 << 30,
-            code_bytes: 512 << 20,
+            code_bytes: 256 << 20,
         }
     }
 }
