@@ -2,8 +2,10 @@
 
 use clawhost_plugins::{FaultKind, Limits, PluginError};
 
-use super::guest::Guest;
-use super::hosting::{fault, host, judge, refusal, steady, still_serves};
+use tokio::task::JoinSet;
+
+use super::guest::{Guest, verdict};
+use super::hosting::{fast, fault, host, judge, refusal, steady, still_serves};
 
 fn mebibytes(count: usize) -> Limits {
     Limits {
@@ -41,6 +43,30 @@ async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
         refusal(&host, &many.wasm(), &[]),
         PluginError::Invalid(_)
     ));
+    // More memories than are set aside for one place: it takes several places, and its calls wait for each
+    // other instead of failing. The loop lasts for several ticks, so that calls give way to each other.
+    let wide = Guest::judge(&format!(
+        "(local $i i32) {}",
+        verdict(
+            "0.5",
+            "(loop $work
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $work (i32.lt_u (local.get $i) (i32.const 30000000))))",
+        )
+    ))
+    .memory(&format!(
+        "(memory (export \"memory\") 1) {}",
+        "(memory 1)".repeat(8)
+    ));
+    let wide = fast(&host, &wide);
+    let mut calls = JoinSet::new();
+    for _ in 0..16 {
+        let wide = wide.clone();
+        calls.spawn(async move { judge(&wide, Limits::default()).await.outcome });
+    }
+    for outcome in calls.join_all().await {
+        assert_eq!(outcome.map(|verdict| verdict.reward), Ok(0.5));
+    }
     still_serves(&host).await;
 }
 

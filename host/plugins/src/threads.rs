@@ -50,11 +50,12 @@ impl Drop for PluginThreads {
     }
 }
 
-/// Lowers the priority of this thread, where threads have one of their own. At 10, of 0 to 19, the system
-/// gives it about a tenth of a core that both want: judging goes on under any load.
+/// Lowers the priority of this thread, where threads have one of their own. At 15, of 0 to 19, the system
+/// gives it about a thirtieth of a core that both want, so that judging goes on under any load, and a thread
+/// that serves hardly ever waits for the end of a guest's slice.
 fn stand_back() {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, 10) {
+    if let Err(error) = rustix::process::setpriority_process(None, 15) {
         tracing::debug!(%error, "plugins compete with serving on equal terms");
     }
 }
