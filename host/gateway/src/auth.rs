@@ -9,6 +9,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use axum::http::{HeaderMap, header};
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::{DecodePaddingMode, Engine as _};
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
@@ -267,26 +270,12 @@ fn presented_secret(headers: &HeaderMap, basic: bool) -> Option<String> {
 
 /// Standard base64 with or without padding; `None` for anything else.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    let mut bits = 0_u32;
-    let mut held = 0_u32;
-    for byte in text.trim_end_matches('=').bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6) | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push(((bits >> held) & 0xff) as u8);
-        }
-    }
-    Some(out)
+    let lenient = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&alphabet::STANDARD, lenient)
+        .decode(text)
+        .ok()
 }
 
 #[cfg(test)]
