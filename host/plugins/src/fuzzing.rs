@@ -12,7 +12,7 @@ use crate::bindings::{advantage, loss};
 use crate::call::{CallContext, Limits};
 use crate::capability::http::policy;
 use crate::conversation::Trajectory;
-use crate::grants::{GrantBook, Grants};
+use crate::grants::{GrantBook, Grants, Manifest};
 use crate::host::{HostOptions, PluginHost};
 use crate::profile::Profile;
 use crate::verdict::{Metric, Verdict, VerdictRules, Vote};
@@ -171,6 +171,53 @@ pub fn grants_file(bytes: &[u8]) {
     assert_eq!(again.ok().as_ref(), Some(&entries), "{text:?}");
 }
 
+/// Any manifest: it is refused in one line, or it takes away and never gives.
+pub fn manifest(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let manifest = match Manifest::parse(text) {
+        Ok(manifest) => manifest,
+        Err(reason) => {
+            assert!(!reason.is_empty());
+            return;
+        }
+    };
+    let limits = Limits::default();
+    let narrowed = manifest.budgets().narrow(limits.clone());
+    assert!(narrowed.fuel <= limits.fuel && narrowed.cpu_ticks <= limits.cpu_ticks);
+    assert!(narrowed.wall_ms <= limits.wall_ms && narrowed.wall_ms > 0);
+    assert!(narrowed.memory_bytes <= limits.memory_bytes);
+    assert!(narrowed.host_calls <= limits.host_calls && narrowed.http_calls <= limits.http_calls);
+    assert!(narrowed.model_calls <= limits.model_calls);
+    assert!(narrowed.model_tokens <= limits.model_tokens);
+    for arguments in [
+        &["model"][..],
+        &["model=judge", "http=https://api.example"],
+        &[
+            "state",
+            "http=http://127.0.0.1:9000",
+            "http=https://api.example",
+        ],
+        &["secret=KEY:API_KEY@https://api.example"],
+        &[],
+    ] {
+        let mut grants = Grants::default();
+        for argument in arguments {
+            // These are written above, and are right.
+            let _ = grants.add(argument);
+        }
+        let left = manifest.narrow(&grants);
+        assert!(left.beyond(&grants).is_empty(), "{text:?} gives {left:?}");
+        assert!(left.secrets.len() <= grants.secrets.len());
+        assert_eq!(manifest.narrow(&left), left, "{text:?}");
+        assert!(
+            manifest.unwanted(&left).is_empty(),
+            "{text:?} leaves {left:?}"
+        );
+    }
+}
+
 fn assert_sound(verdict: &Verdict) {
     let rules = VerdictRules::default();
     let in_range = |value: f32| value.is_finite() && (rules.min..=rules.max).contains(&value);
@@ -315,8 +362,38 @@ mod tests {
         prop::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n").into_bytes())
     }
 
+    /// Lines that manifests are made of, in any order.
+    fn manifests() -> impl Strategy<Value = Vec<u8>> {
+        let line = prop::sample::select(vec![
+            "[plugin]",
+            "[wants]",
+            "[limits]",
+            "[other]",
+            "name = \"j\"",
+            "component = \"../j.wasm\"",
+            "http = [\"https://api.example\", \"https://API.example:443/\"]",
+            "http = [\"http://2130706433:9000\"]",
+            "http = [\"https://user@api.example\"]",
+            "http = []",
+            "models = [\"judge\"]",
+            "models = [\"\"]",
+            "wall_ms = 1",
+            "wall_ms = 0",
+            "fuel = 99999999999999",
+            "model_calls = -1",
+            "memory_bytes = 1",
+            "\u{0}",
+        ]);
+        prop::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n").into_bytes())
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn any_manifest_is_refused_or_takes_away(bytes in manifests()) {
+            manifest(&bytes);
+        }
 
         #[test]
         fn any_result_is_refused_or_sound(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
