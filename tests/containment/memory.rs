@@ -56,7 +56,7 @@ async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
     ))
     .memory(&format!(
         "(memory (export \"memory\") 1) {}",
-        "(memory 1)".repeat(8)
+        "(memory 1)".repeat(3)
     ));
     let wide = fast(&host, &wide);
     let mut calls = JoinSet::new();
