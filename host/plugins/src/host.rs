@@ -24,7 +24,7 @@ use crate::inspect::{self, Inspection};
 use crate::invoke;
 use crate::kind::Kind;
 use crate::linking;
-use crate::loaded::{self, Loaded};
+use crate::loaded::{self, Loaded, SharedAccount};
 pub use crate::options::HostOptions;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
@@ -46,7 +46,7 @@ struct Inner {
     deterministic: Mutex<Option<Arc<Machine>>>,
     fast: Mutex<Option<Arc<Machine>>>,
     /// By name and digest.
-    accounts: Mutex<BTreeMap<(String, String), Arc<Mutex<Account>>>>,
+    accounts: Mutex<BTreeMap<(String, String), SharedAccount>>,
 }
 
 impl PluginHost {
@@ -160,14 +160,14 @@ impl PluginHost {
             .accounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let one = |((name, digest), account): (&(String, String), &Arc<Mutex<Account>>)| {
+        let one = |((name, digest), account): (&(String, String), &SharedAccount)| {
             let account = account.lock().unwrap_or_else(PoisonError::into_inner);
             (name.clone(), digest.clone(), account.clone())
         };
         accounts.iter().map(one).collect()
     }
 
-    fn account(&self, name: &str, digest: &str) -> Arc<Mutex<Account>> {
+    fn account(&self, name: &str, digest: &str) -> SharedAccount {
         let mut accounts = self
             .inner
             .accounts

@@ -16,6 +16,9 @@ use crate::profile::Profile;
 use crate::receipt::Receipt;
 use crate::threads::PluginThreads;
 
+/// The account of a component, shared by all that were loaded from it.
+pub(crate) type SharedAccount = Arc<Mutex<Account>>;
+
 /// What every call of a plugin shares.
 pub(crate) struct Loaded {
     pub(crate) name: String,
@@ -38,7 +41,7 @@ pub(crate) struct Loaded {
     /// Places that one of its instances takes.
     pub(crate) places: u32,
     /// What its calls came to, over all that were loaded from the same bytes under the same name.
-    pub(crate) account: Arc<Mutex<Account>>,
+    pub(crate) account: SharedAccount,
 }
 
 impl Loaded {
