@@ -198,6 +198,7 @@ async fn a_judge_whose_grant_is_taken_back_gives_no_verdict_until_it_has_it_agai
         Script::reply('.', &["score: 1"]),
     ];
     let model = files.path().join("model");
+    std::fs::create_dir(&model).unwrap();
     Script::save(&scripts, &model);
     let (load, asked) = (
         vec![path.clone()],

@@ -39,7 +39,9 @@ impl Bench {
             // What a judge asks ends with a full stop.
             Script::reply('.', &["ranking: ", "A > B > C"]),
         ];
-        Script::save(&scripts, &dir.path().join("model"));
+        let model = dir.path().join("model");
+        std::fs::create_dir(&model).unwrap();
+        Script::save(&scripts, &model);
         for (name, bytes) in [
             ("group-judge-rank", RANK),
             ("hint-next-state", HINT),
@@ -52,7 +54,7 @@ impl Bench {
             "[{digest}]\nplugin = \"group-judge-rank\"\nat_ms = 0\n[{digest}.grants]\nallow = [\"model\"]\nmodels = [\"judge\"]\n"
         );
         std::fs::write(dir.path().join("grants.toml"), grants).unwrap();
-        let model = dir.path().join("model").display().to_string();
+        let model = model.display().to_string();
         let grants = dir.path().join("grants.toml").display().to_string();
         let config = format!("grants = {grants:?}\n[model]\ndir = {model:?}\n");
         std::fs::write(dir.path().join("clawhost.toml"), config).unwrap();

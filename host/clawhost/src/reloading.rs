@@ -164,7 +164,11 @@ impl Reloading {
         (one.file, one.grants) = (file, grants);
         let mut changed = false;
         if granted || always {
-            changed |= self.regrant(one, &path);
+            match self.regrant(one, &path) {
+                Ok(regranted) => changed |= regranted,
+                // Who cannot read what is granted changes nothing, and says so.
+                Err(error) => return one.refuse(None, &error),
+            }
         }
         // A build that was refused for want of a grant is looked at again once grants were written.
         if written || always || (granted && one.refused.is_some()) {
@@ -173,18 +177,17 @@ impl Reloading {
         changed
     }
 
-    /// Compares what the component in use is granted with what it was loaded with.
-    fn regrant(&self, one: &mut Watched, path: &Path) -> bool {
+    /// Compares what the component in use is granted with what it was loaded with. Tells whether that has changed.
+    ///
+    /// # Errors
+    /// When the grants cannot be read.
+    fn regrant(&self, one: &mut Watched, path: &Path) -> Result<bool> {
         let Some(bytes) = one.bytes.clone() else {
-            return false;
+            return Ok(false);
         };
-        let granted = match self.loader.granted(&one.digest) {
-            Ok(granted) => granted,
-            // Who cannot read what is granted changes nothing, and says so.
-            Err(error) => return one.refuse(None, &error),
-        };
+        let granted = self.loader.granted(&one.digest)?;
         if granted == one.granted {
-            return false;
+            return Ok(false);
         }
         let loaded = self
             .loader
@@ -207,7 +210,7 @@ impl Reloading {
                 one.revoked = Some(said);
             }
         }
-        true
+        Ok(true)
     }
 
     /// Loads what is in the file now, if it is another build. `again` looks once more at one that was refused.
