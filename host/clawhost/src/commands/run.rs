@@ -25,7 +25,8 @@ pub(crate) struct RunArgs {
     /// PEFT adapter to begin with, when the data directory has none yet
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
-    /// Plugin component; may be given several times [default: the embedded judge-next-state]
+    /// Plugin component (judge, group judge, hint extractor, loss or advantage: its exports say which); may be given
+    /// several times [default: the embedded judge-next-state, also where no judge is given]
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
     /// Configuration file
