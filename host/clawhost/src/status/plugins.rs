@@ -9,6 +9,9 @@ use clawhost_plugins::{Account, Times};
 /// Quantiles that are told.
 const QUANTILES: [f64; 2] = [0.5, 0.99];
 
+/// Name, help and value of a sum.
+type Counter = (&'static str, &'static str, fn(&Account) -> u64);
+
 /// Writes the accounts (name, digest, account) in the text format of Prometheus.
 pub(super) fn write(text: &mut String, accounts: Vec<(String, String, Account)>) {
     let mut plugins: BTreeMap<String, Account> = BTreeMap::new();
@@ -45,7 +48,7 @@ pub(super) fn write(text: &mut String, accounts: Vec<(String, String, Account)>)
         "Largest sum of linear memory of a call.",
         |account| account.peak_memory_bytes as f64,
     );
-    let counters: [(&str, &str, fn(&Account) -> u64); 7] = [
+    let counters: [Counter; 7] = [
         ("ticks", "CPU ticks of 10 ms.", |a| a.ticks),
         ("fuel", "Units of fuel.", |a| a.fuel),
         ("host_calls", "Calls into the host.", |a| a.host_calls),

@@ -79,8 +79,16 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
         let Some(seconds) = args.every else {
             return Ok(ExitCode::SUCCESS);
         };
-        std::thread::sleep(Duration::from_secs(seconds.into()));
+        pause(Duration::from_secs(seconds.into()));
     }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the time between two looks is all that is waited for"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 impl Reading {
