@@ -32,7 +32,7 @@ impl Cispo {
             ratio,
             loss: -(weight * advantage * logprob),
             d_logprob: -(weight * advantage),
-            clipped: weight < ratio || weight > ratio,
+            clipped: weight != ratio,
         }
     }
 }
