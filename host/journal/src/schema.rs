@@ -223,6 +223,34 @@ mod tests {
     }
 
     #[test]
+    fn choices_from_before_they_could_be_judged_together_are_left_to_the_judges() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, here(), &MIGRATIONS[..3]).unwrap();
+        let turn = |id: i64, request: i64| {
+            format!(
+                "INSERT INTO turns VALUES ({id}, 's', {id}, {request}, 'r', 0, 'g', 'main', NULL, 1, NULL, 1.0, 0, '',
+                    'm', 'complete', 'waiting', 0, NULL, '{{}}', '{{}}');"
+            )
+        };
+        conn.execute_batch(&format!(
+            "INSERT INTO sessions (id, origin, started_ms, last_ms) VALUES ('s', 'new', 1, 2);
+             INSERT INTO requests VALUES (1, 's', 'd', '[]', '[]', x''), (2, 's', 'd', '[]', '[]', x'');
+             {}{}{}",
+            turn(1, 1),
+            turn(2, 1),
+            turn(3, 2),
+        ))
+        .unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        let found: (i64, String) = conn
+            .query_row("SELECT request, judged FROM choices", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!(found, (1, "apart".to_owned()));
+    }
+
+    #[test]
     fn a_newer_shape_is_refused_in_one_sentence() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), MIGRATIONS).unwrap();
