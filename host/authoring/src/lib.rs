@@ -4,7 +4,7 @@
 //! [`scaffold`] writes a folder that builds anywhere with nothing but public registries: the contract
 //! and the SDK are in it. [`build`] looks for the tools that a language needs before it starts, and
 //! says of each that is missing how to get it. [`goldens`] and [`check`] run a component on the
-//! transcripts beside it.
+//! transcripts beside it, and see that the partials of a loss are its slopes.
 //!
 //! This crate installs nothing and downloads nothing: tools come from their registries by the
 //! author's own hand. It refuses to overwrite files.
@@ -23,7 +23,7 @@ mod tools;
 pub use build::{Built, build};
 pub use error::AuthoringError;
 pub use golden::check::{Checked, check};
-pub use golden::read::{Golden, GoldenBatch, GoldenSequence, GoldenTurn, goldens};
+pub use golden::read::{Golden, GoldenTurn, goldens};
 pub use language::{Language, kind_from_name};
 pub use manifest::{MANIFEST, Manifest};
 pub use scaffold::{Scaffolded, scaffold};

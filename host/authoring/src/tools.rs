@@ -15,6 +15,8 @@ pub(crate) const COMPONENTIZE_PY: &str = "0.25.1";
 pub(crate) const COMPONENTIZE_QJS: &str = "0.4.5";
 /// The target of Rust guests: no WASI, the smallest surface.
 pub(crate) const RUST_TARGET: &str = "wasm32-unknown-unknown";
+/// Where cargo looks for flags of rustc for that target.
+const RUST_FLAGS: &str = "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS";
 
 /// A tool, found or missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -84,7 +86,10 @@ fn cargo() -> Tool {
 
 fn rust_target() -> Tool {
     let get = format!("run `rustup target add {RUST_TARGET}`");
-    let arguments = ["--print", "target-libdir", "--target", RUST_TARGET];
+    // Flags that cargo will hand to rustc for this target may name another sysroot.
+    let flags = env::var(RUST_FLAGS).unwrap_or_default();
+    let mut arguments: Vec<&str> = flags.split_whitespace().collect();
+    arguments.extend(["--print", "target-libdir", "--target", RUST_TARGET]);
     let folder = on_path("rustc")
         .and_then(|rustc| says(&rustc, &arguments))
         .map(PathBuf::from)

@@ -15,8 +15,10 @@
 //!
 //! What it refuses: tensors of another length than the mask.
 
-use clawhost_sdk::loss::{Aggregation, Batch, Gradient, Inputs, References, Requirements};
-use clawhost_sdk::{Loss, Metric, PluginError, Settings};
+use clawhost_sdk::loss::{
+    Aggregation, Batch, Gradient, Inputs, References, Requirements, Token, ratio, within,
+};
+use clawhost_sdk::{Loss, PluginError, Settings};
 
 /// The loss.
 pub struct Cispo;
@@ -37,9 +39,6 @@ impl Loss for Cispo {
 }
 
 clawhost_sdk::export_loss!(Cispo);
-
-/// Bounds on the log-ratio before it is exponentiated: a guard for the arithmetic.
-const LOG_RATIO_BOUND: f64 = 20.0;
 
 /// Range of the weights. Default: 0 to 1.28.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,20 +73,9 @@ impl Weight {
 
     /// The weight of a token, and whether the range decided.
     pub fn token(&self, logprob: f64, old: f64) -> (f64, bool) {
-        let ratio = within(logprob - old, -LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp();
+        let ratio = ratio(logprob, old);
         let weight = within(ratio, self.low, self.high);
         (weight, weight != ratio)
-    }
-}
-
-/// A NaN stays a NaN, so that the host finds it.
-fn within(value: f64, low: f64, high: f64) -> f64 {
-    if value < low {
-        low
-    } else if value > high {
-        high
-    } else {
-        value
     }
 }
 
@@ -100,41 +88,14 @@ pub fn evaluate(
     range: &Weight,
     aggregation: Aggregation,
 ) -> Result<Gradient, PluginError> {
-    batch.check_length("logprob", &batch.logprob, 1)?;
-    batch.check_length("old-logprob", &batch.old_logprob, 1)?;
-    batch.check_length("advantages", &batch.advantages, 1)?;
-    let coefficients = aggregation.coefficients(batch)?;
-    let mut loss = 0.0;
-    let (mut trained, mut clipped) = (0u32, 0u32);
-    let mut d_logprob = Vec::with_capacity(batch.mask.len());
-    let tokens = batch
-        .logprob
-        .iter()
-        .zip(&batch.old_logprob)
-        .zip(&batch.advantages)
-        .zip(&coefficients);
-    for (((logprob, old), advantage), coefficient) in tokens {
-        if *coefficient == 0.0 {
-            d_logprob.push(0.0);
-            continue;
+    Gradient::of_tokens(batch, aggregation, |logprob, old, advantage| {
+        let (weight, clipped) = range.token(logprob, old);
+        let d_logprob = -(weight * advantage);
+        Token {
+            loss: d_logprob * logprob,
+            d_logprob,
+            clipped,
         }
-        let logprob = f64::from(*logprob);
-        let (weight, decided) = range.token(logprob, f64::from(*old));
-        let slope = -(weight * f64::from(*advantage)) * coefficient;
-        loss += slope * logprob;
-        d_logprob.push(slope as f32);
-        trained += 1;
-        clipped += u32::from(decided);
-    }
-    Ok(Gradient {
-        loss,
-        d_logprob,
-        d_topk: Vec::new(),
-        d_entropy: Vec::new(),
-        metrics: vec![Metric {
-            name: "clip_fraction".to_owned(),
-            value: f64::from(clipped) / f64::from(trained.max(1)),
-        }],
     })
 }
 

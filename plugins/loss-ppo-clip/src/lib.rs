@@ -16,8 +16,11 @@
 //! What it refuses: tensors of another length than the mask. It adds no penalty and no entropy bonus;
 //! those are other losses.
 
-use clawhost_sdk::loss::{Aggregation, Batch, Gradient, Inputs, References, Requirements};
-use clawhost_sdk::{Loss, Metric, PluginError, Settings};
+use clawhost_sdk::loss::{
+    Aggregation, Batch, Gradient, Inputs, LOG_RATIO_BOUND, References, Requirements, Token, ratio,
+    within,
+};
+use clawhost_sdk::{Loss, PluginError, Settings};
 
 /// The loss.
 pub struct PpoClip;
@@ -39,10 +42,6 @@ impl Loss for PpoClip {
 
 clawhost_sdk::export_loss!(PpoClip);
 
-/// Bounds on the log-ratio before it is exponentiated: a guard for the arithmetic, far outside of
-/// any clip. The loss is constant beyond it.
-const LOG_RATIO_BOUND: f64 = 20.0;
-
 /// Clip range of the ratio. Default: 0.2 below, 0.28 above, no dual clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
@@ -62,17 +61,6 @@ impl Default for Clip {
             dual: None,
         }
     }
-}
-
-/// One token's loss.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Token {
-    /// To be minimised.
-    pub loss: f64,
-    /// Derivative with respect to the log-prob.
-    pub d_logprob: f64,
-    /// Whether the range decided (the dual clip is not counted).
-    pub clipped: bool,
 }
 
 impl Clip {
@@ -97,14 +85,12 @@ impl Clip {
 
     /// The loss of one token: its log-prob now, its log-prob under the old policy, its advantage.
     pub fn token(&self, logprob: f64, old: f64, advantage: f64) -> Token {
-        let difference = logprob - old;
-        let guarded = within(difference, -LOG_RATIO_BOUND, LOG_RATIO_BOUND);
-        let ratio = guarded.exp();
+        let ratio = ratio(logprob, old);
         let plain = -(ratio * advantage);
         let limited = -(within(ratio, 1.0 - self.low, 1.0 + self.high) * advantage);
         let clipped = limited > plain;
         let mut loss = if clipped { limited } else { plain };
-        let mut d_logprob = if clipped || difference.abs() > LOG_RATIO_BOUND {
+        let mut d_logprob = if clipped || (logprob - old).abs() > LOG_RATIO_BOUND {
             0.0
         } else {
             plain
@@ -124,17 +110,6 @@ impl Clip {
     }
 }
 
-/// A NaN stays a NaN, so that the host finds it.
-fn within(value: f64, low: f64, high: f64) -> f64 {
-    if value < low {
-        low
-    } else if value > high {
-        high
-    } else {
-        value
-    }
-}
-
 /// Loss and partials of a microbatch.
 ///
 /// # Errors
@@ -144,39 +119,8 @@ pub fn evaluate(
     clip: &Clip,
     aggregation: Aggregation,
 ) -> Result<Gradient, PluginError> {
-    batch.check_length("logprob", &batch.logprob, 1)?;
-    batch.check_length("old-logprob", &batch.old_logprob, 1)?;
-    batch.check_length("advantages", &batch.advantages, 1)?;
-    let coefficients = aggregation.coefficients(batch)?;
-    let mut loss = 0.0;
-    let (mut trained, mut clipped) = (0u32, 0u32);
-    let mut d_logprob = Vec::with_capacity(batch.mask.len());
-    let tokens = batch
-        .logprob
-        .iter()
-        .zip(&batch.old_logprob)
-        .zip(&batch.advantages)
-        .zip(&coefficients);
-    for (((logprob, old), advantage), coefficient) in tokens {
-        if *coefficient == 0.0 {
-            d_logprob.push(0.0);
-            continue;
-        }
-        let token = clip.token(f64::from(*logprob), f64::from(*old), f64::from(*advantage));
-        loss += token.loss * coefficient;
-        d_logprob.push((token.d_logprob * coefficient) as f32);
-        trained += 1;
-        clipped += u32::from(token.clipped);
-    }
-    Ok(Gradient {
-        loss,
-        d_logprob,
-        d_topk: Vec::new(),
-        d_entropy: Vec::new(),
-        metrics: vec![Metric {
-            name: "clip_fraction".to_owned(),
-            value: f64::from(clipped) / f64::from(trained.max(1)),
-        }],
+    Gradient::of_tokens(batch, aggregation, |logprob, old, advantage| {
+        clip.token(logprob, old, advantage)
     })
 }
 

@@ -44,6 +44,7 @@ mod judge;
 pub mod log;
 pub mod loss;
 pub mod settings;
+mod tokens;
 mod verdict;
 
 pub use advantage::Advantage;

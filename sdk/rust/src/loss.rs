@@ -5,6 +5,7 @@ pub use crate::aggregation::Aggregation;
 pub use crate::bindings::loss::exports::clawhost::plugin::loss::{
     Batch, Gradient, Inputs, References, Requirements,
 };
+pub use crate::tokens::{LOG_RATIO_BOUND, Token, ratio, within};
 
 /// A training objective over tokens.
 ///

@@ -1,12 +1,13 @@
 //! Runs a plugin on golden transcripts and compares.
 
 use clawhost_plugins::{
-    Advantages, BadMessage, CallContext, Called, Episode, FaultKind, Kind, LossBatch, Message,
-    Observation, Plugin, RewardedSequence, Role, Trajectory,
+    Advantages, BadMessage, CallContext, Called, Episode, FaultKind, Kind, Message, Observation,
+    Plugin, Role, Trajectory,
 };
 use serde_json::{Value, json};
 
 use super::read::{Golden, GoldenTurn};
+use super::slopes;
 
 /// How far a number may be from the expected one, relative to it and at least to 1: languages compute
 /// in double precision what travels in single.
@@ -19,6 +20,8 @@ pub struct Checked {
     pub name: String,
     /// Nothing when the answer is as expected, or what differs.
     pub outcome: Result<(), String>,
+    /// What was found about the gradient; of losses alone.
+    pub gradient: Option<String>,
 }
 
 /// Runs the plugin on each transcript, each in a fresh instance.
@@ -30,18 +33,42 @@ pub async fn check(plugin: &Plugin, goldens: &[Golden]) -> Vec<Checked> {
         } else {
             golden.name.clone()
         };
-        let outcome = match answer(plugin, golden).await {
-            Ok(answer) => agrees("the answer", &golden.expect, &answer),
-            Err(Unanswered::Told(error)) => agrees("the answer", &golden.expect, &error),
-            Err(Unanswered::Broken(reason)) => Err(reason),
+        let (outcome, gradient) = match run(plugin, golden).await {
+            Ok(gradient) => (Ok(()), gradient),
+            Err(reason) => (Err(reason), None),
         };
-        checked.push(Checked { name, outcome });
+        checked.push(Checked {
+            name,
+            outcome,
+            gradient,
+        });
     }
     checked
 }
 
+/// Compares the answer, and of a loss the gradient as well; says what was found about that.
+async fn run(plugin: &Plugin, golden: &Golden) -> Result<Option<String>, String> {
+    let answer = match answer(plugin, golden).await {
+        Ok(answer) => answer,
+        Err(Unanswered::Told(error)) => {
+            return agrees("the answer", &golden.expect, &error).map(|()| None);
+        }
+        Err(Unanswered::Broken(reason)) => return Err(reason),
+    };
+    agrees("the answer", &golden.expect, &answer)?;
+    match (plugin.kind(), &golden.batch) {
+        (Kind::Loss, _) if golden.stop_gradient => Ok(Some(
+            "partials not compared with slopes: the transcript says stop_gradient".to_owned(),
+        )),
+        (Kind::Loss, Some(batch)) => slopes::compare(plugin, context(golden), batch)
+            .await
+            .map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// Why a call has no result.
-enum Unanswered {
+pub(super) enum Unanswered {
     /// The plugin says so: its error, as `expect` writes it.
     Told(Value),
     /// A fault, or a transcript that does not fit.
@@ -54,7 +81,7 @@ impl From<BadMessage> for Unanswered {
     }
 }
 
-fn result<T>(called: Called<T>) -> Result<T, Unanswered> {
+pub(super) fn result<T>(called: Called<T>) -> Result<T, Unanswered> {
     called.outcome.map_err(|fault| match fault.kind {
         FaultKind::PluginError { kind, message } => {
             Unanswered::Told(json!({"error": kind, "message": message}))
@@ -67,8 +94,9 @@ fn result<T>(called: Called<T>) -> Result<T, Unanswered> {
     })
 }
 
-async fn answer(plugin: &Plugin, golden: &Golden) -> Result<Value, Unanswered> {
-    let call = CallContext {
+/// A call with the transcript's settings.
+fn context(golden: &Golden) -> CallContext {
+    CallContext {
         run_id: "test".to_owned(),
         sample_id: golden.name.clone(),
         settings: golden
@@ -77,7 +105,11 @@ async fn answer(plugin: &Plugin, golden: &Golden) -> Result<Value, Unanswered> {
             .map(|(key, value)| (key.clone(), value.to_string()))
             .collect(),
         ..CallContext::default()
-    };
+    }
+}
+
+async fn answer(plugin: &Plugin, golden: &Golden) -> Result<Value, Unanswered> {
+    let call = context(golden);
     match plugin.kind() {
         Kind::Judge => {
             let (all, last) = trajectory(golden)?;
@@ -97,8 +129,7 @@ async fn answer(plugin: &Plugin, golden: &Golden) -> Result<Value, Unanswered> {
         Kind::Loss => {
             let batch = golden.batch.as_ref().ok_or_else(|| lacks("batch"))?;
             let needs = result(plugin.describe_loss(call.clone()).await)?;
-            let batch = LossBatch::from(batch);
-            let found = result(plugin.evaluate_loss(call, needs, batch).await)?;
+            let found = result(plugin.evaluate_loss(call, needs, batch.clone()).await)?;
             Ok(json!({
                 "loss": found.loss,
                 "d_logprob": found.d_logprob,
@@ -109,9 +140,7 @@ async fn answer(plugin: &Plugin, golden: &Golden) -> Result<Value, Unanswered> {
             }))
         }
         Kind::Advantage => {
-            let rows = golden.sequences.iter().map(RewardedSequence::from);
-            let rows: Vec<RewardedSequence> = rows.collect();
-            let found = result(plugin.compute_advantages(call, &rows).await)?;
+            let found = result(plugin.compute_advantages(call, &golden.sequences).await)?;
             let (values, per_token) = match found.advantages {
                 Advantages::PerSequence(values) => (values, false),
                 Advantages::PerToken(values) => (values, true),

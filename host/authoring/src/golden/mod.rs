@@ -1,7 +1,9 @@
 //! Golden transcripts: what a plugin is shown, and what it has to answer.
 //!
 //! A file of the folder `tests` is one transcript or a list of them, in JSON. An answer is compared
-//! with `expect` as far as `expect` goes: what is not mentioned may be anything.
+//! with `expect` as far as `expect` goes: what is not mentioned may be anything. A loss that answers as
+//! expected is asked again with its inputs moved a little, to see that its partials are its slopes.
 
 pub(crate) mod check;
 pub(crate) mod read;
+mod slopes;

@@ -33,11 +33,15 @@ pub struct Golden {
     /// The samples of one prompt, each of one turn.
     #[serde(default)]
     pub group: Vec<GoldenTurn>,
-    /// A microbatch.
-    pub batch: Option<GoldenBatch>,
+    /// A microbatch; tensors that are not there are empty.
+    pub batch: Option<LossBatch>,
+    /// The loss holds a part of itself constant, so its partials are not the slopes of its value and are
+    /// not compared with them. Default false.
+    #[serde(default)]
+    pub stop_gradient: bool,
     /// The sequences of a rollout batch.
     #[serde(default)]
-    pub sequences: Vec<GoldenSequence>,
+    pub sequences: Vec<RewardedSequence>,
     /// What the policy is to do.
     pub task: Option<EpisodeTask>,
     /// Seed of the episode. Default 0.
@@ -65,81 +69,6 @@ pub struct GoldenTurn {
     /// The reply was cut at the token limit. Default false.
     #[serde(default)]
     pub truncated: bool,
-}
-
-/// A microbatch; tensors that are not there are empty.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs, reason = "the fields are those of the contract")]
-pub struct GoldenBatch {
-    pub offsets: Vec<u32>,
-    pub groups: Vec<u32>,
-    pub rewards: Vec<f32>,
-    pub tokens: Vec<u32>,
-    pub mask: Vec<u8>,
-    pub advantages: Vec<f32>,
-    pub logprob: Vec<f32>,
-    pub old_logprob: Vec<f32>,
-    pub ref_logprob: Vec<f32>,
-    pub teacher_logprob: Vec<f32>,
-    pub entropy: Vec<f32>,
-    pub topk_ids: Vec<u32>,
-    pub topk_logprob: Vec<f32>,
-    pub teacher_topk_logprob: Vec<f32>,
-    pub step_tokens: u64,
-    pub step_sequences: u64,
-    pub step: u64,
-}
-
-/// A sequence with its reward.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GoldenSequence {
-    /// Its group.
-    pub group: u32,
-    /// Its tokens.
-    pub length: u32,
-    /// Its reward.
-    pub reward: f32,
-    /// Rewards of single tokens, as pairs of position and reward. Default none.
-    #[serde(default)]
-    pub token_rewards: Vec<(u32, f32)>,
-}
-
-impl From<&GoldenBatch> for LossBatch {
-    fn from(batch: &GoldenBatch) -> LossBatch {
-        let batch = batch.clone();
-        LossBatch {
-            offsets: batch.offsets,
-            groups: batch.groups,
-            rewards: batch.rewards,
-            tokens: batch.tokens,
-            mask: batch.mask,
-            advantages: batch.advantages,
-            logprob: batch.logprob,
-            old_logprob: batch.old_logprob,
-            ref_logprob: batch.ref_logprob,
-            teacher_logprob: batch.teacher_logprob,
-            entropy: batch.entropy,
-            topk_ids: batch.topk_ids,
-            topk_logprob: batch.topk_logprob,
-            teacher_topk_logprob: batch.teacher_topk_logprob,
-            step_tokens: batch.step_tokens,
-            step_sequences: batch.step_sequences,
-            step: batch.step,
-        }
-    }
-}
-
-impl From<&GoldenSequence> for RewardedSequence {
-    fn from(sequence: &GoldenSequence) -> RewardedSequence {
-        RewardedSequence {
-            group: sequence.group,
-            length: sequence.length,
-            reward: sequence.reward,
-            token_rewards: sequence.token_rewards.clone(),
-        }
-    }
 }
 
 /// The transcripts of a plugin's folder: every `.json` of its folder `tests`, by name. None when

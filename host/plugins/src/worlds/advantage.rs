@@ -1,5 +1,7 @@
 //! `advantage-plugin`: rewards of a whole batch into advantages.
 
+use serde::Deserialize;
+
 use crate::bindings::advantage as guest;
 use crate::call::CallContext;
 use crate::calls::Export;
@@ -13,7 +15,8 @@ use crate::verdict::{Metric, VerdictRules};
 const MAX_ADVANTAGE: f32 = 1e4;
 
 /// One sample, as an advantage plugin sees it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RewardedSequence {
     /// Samples of one prompt share a group.
     pub group: u32,
@@ -21,7 +24,8 @@ pub struct RewardedSequence {
     pub length: u32,
     /// The reward.
     pub reward: f32,
-    /// Sparse rewards of single tokens: position and value.
+    /// Sparse rewards of single tokens: position and value. Default none.
+    #[serde(default)]
     pub token_rewards: Vec<(u32, f32)>,
 }
 

@@ -3,7 +3,7 @@
 //! The host back-propagates exactly the partials that are returned here, so nothing gets past this
 //! module that is not finite, of the right length and zero where no token trains.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bindings::loss as guest;
 use crate::call::CallContext;
@@ -41,7 +41,8 @@ pub struct Requirements {
 }
 
 /// A microbatch: flat tensors, sequence after sequence. Absent tensors are empty.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LossBatch {
     /// `sequences + 1` positions: sequence `i` is `offsets[i]..offsets[i + 1]`.
     pub offsets: Vec<u32>,

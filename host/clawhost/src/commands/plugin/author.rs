@@ -1,13 +1,14 @@
 //! `clawhost plugin new|build|test`: from an empty folder to a component that passes its transcripts.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_authoring::{
-    Checked, Language, MANIFEST, Manifest, build as build_in, check, goldens, kind_from_name,
-    scaffold,
+    AuthoringError, Language, MANIFEST, Manifest, build as build_in, check, goldens,
+    kind_from_name, scaffold,
 };
 use serde_json::{Value, json};
 
@@ -77,7 +78,14 @@ pub(crate) struct BuildArgs {
 
 /// Runs `plugin build`.
 pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
-    let built = build_in(&folder(args.dir.as_deref())?)?;
+    let built = match build_in(&folder(args.dir.as_deref())?) {
+        // A compiler's words are lines, and an error of ours is one.
+        Err(failed @ AuthoringError::Failed { .. }) => {
+            let _ = writeln!(std::io::stderr(), "clawhost: {failed}");
+            return Ok(ExitCode::FAILURE);
+        }
+        built => built?,
+    };
     if args.json {
         say_json(&built)?;
     } else {
@@ -94,7 +102,10 @@ pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost plugin test my-judge\n  clawhost plugin test my-judge --component other.wasm --json\n\n\
-    Runs the component on each transcript in the folder `tests` beside it and compares. Exit code 1 when one differs."
+    Runs the component on each transcript in the folder `tests` beside it and compares. Exit code 1 when one differs.\n\n\
+    The partials of a loss have to be the slopes of its value: each input that it is differentiated by is moved a little,\n\
+    and the loss is asked again. A loss that holds a part of itself constant, as CISPO does its weights, says\n\
+    \"stop_gradient\": true in the transcript."
 )]
 pub(crate) struct TestArgs {
     /// The plugin's folder; by default this one, or the only one in it that is a plugin's
@@ -135,17 +146,21 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
     if args.json {
         let results: Vec<Value> = checked
             .iter()
-            .map(|one| json!({"name": one.name, "ok": one.outcome.is_ok(), "error": one.outcome.as_ref().err()}))
+            .map(|one| json!({"name": one.name, "ok": one.outcome.is_ok(), "error": one.outcome.as_ref().err(), "gradient": one.gradient}))
             .collect();
         say_json(
             &json!({"passed": checked.len() - failed, "failed": failed, "transcripts": results}),
         )?;
     } else {
         let mut text = String::new();
-        for Checked { name, outcome } in &checked {
-            match outcome {
+        for one in &checked {
+            let name = &one.name;
+            match &one.outcome {
                 Ok(()) => text.push_str(&format!("ok      {name}\n")),
                 Err(reason) => text.push_str(&format!("FAILED  {name}\n        {reason}\n")),
+            }
+            if let Some(found) = &one.gradient {
+                text.push_str(&format!("        {found}\n"));
             }
         }
         text.push_str(&format!(

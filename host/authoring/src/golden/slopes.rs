@@ -1,0 +1,317 @@
+//! Whether the partials of a loss are the slopes of its value.
+//!
+//! The host back-propagates the partials that a loss returns and never looks at its value, so a wrong
+//! partial trains the wrong thing in silence. Here each input that the loss is differentiated by is moved
+//! a little up and a little down, one at a time, and the loss is asked again.
+//!
+//! Inputs travel as `f32`: the distance is what is left of the step after rounding, so nothing is lost by
+//! it. A loss that is itself computed in `f32` is noisy; it is told by its values, and gets longer steps and
+//! the tolerance that its rounding needs. At a kink, such as the edge of a clip, every slope between those
+//! of the two sides is right.
+
+use clawhost_plugins::{CallContext, LossBatch, Plugin, Requirements};
+
+use super::check::{Unanswered, result};
+
+/// How far a partial may be from the slope, relative to the larger of them.
+const TOLERANCE: f64 = 1e-3;
+/// Step of a loss computed in `f64`, relative to the input and at least to 1.
+const STEP: f32 = 1.0 / 4096.0;
+/// Step of a loss computed in `f32`.
+const COARSE_STEP: f32 = 1.0 / 128.0;
+/// Most partials that are compared; of more, some all over the batch.
+const MOST: usize = 256;
+
+/// An input that a loss is differentiated by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    Logprob,
+    Topk,
+    Entropy,
+}
+
+impl Input {
+    fn name(self) -> &'static str {
+        match self {
+            Input::Logprob => "logprob",
+            Input::Topk => "topk-logprob",
+            Input::Entropy => "entropy",
+        }
+    }
+
+    fn values(self, batch: &mut LossBatch) -> &mut Vec<f32> {
+        match self {
+            Input::Logprob => &mut batch.logprob,
+            Input::Topk => &mut batch.topk_logprob,
+            Input::Entropy => &mut batch.entropy,
+        }
+    }
+
+    /// The values that it can have.
+    fn holds(self, value: f32) -> bool {
+        match self {
+            Input::Logprob | Input::Topk => value <= 0.0,
+            Input::Entropy => value >= 0.0,
+        }
+    }
+}
+
+/// One number of an input.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    input: Input,
+    /// In the input's tensor.
+    at: usize,
+    /// Numbers that the tensor has for each token.
+    width: usize,
+    /// The partial that the loss gave.
+    partial: f32,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of token {}", self.input.name(), self.at / self.width)?;
+        if self.input == Input::Topk {
+            write!(f, ", entry {}", self.at % self.width)?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares partials with slopes; says how many there were, or which one is wrong.
+pub(super) async fn compare(
+    plugin: &Plugin,
+    call: CallContext,
+    batch: &LossBatch,
+) -> Result<String, String> {
+    let needs = result(plugin.describe_loss(call.clone()).await).map_err(told)?;
+    let mut asked = Asked {
+        plugin,
+        call,
+        needs,
+        batch: batch.clone(),
+    };
+    let given = result(
+        plugin
+            .evaluate_loss(asked.call.clone(), needs, batch.clone())
+            .await,
+    )
+    .map_err(told)?;
+    let places: Vec<Place> = [
+        (Input::Logprob, 1, given.d_logprob),
+        (Input::Topk, needs.k as usize, given.d_topk),
+        (Input::Entropy, 1, given.d_entropy),
+    ]
+    .into_iter()
+    .flat_map(|(input, width, partials)| {
+        let place = move |(at, partial)| Place {
+            input,
+            at,
+            width: width.max(1),
+            partial,
+        };
+        partials.into_iter().enumerate().map(place)
+    })
+    .collect();
+    let skip = places.len().div_ceil(MOST).max(1);
+    let chosen: Vec<Place> = places.iter().copied().step_by(skip).collect();
+    let mut step = STEP;
+    for place in &chosen {
+        let mut slope = asked.slope(*place, given.loss, step).await?;
+        if step == STEP && slope.is_coarse {
+            step = COARSE_STEP;
+            slope = asked.slope(*place, given.loss, step).await?;
+        }
+        if !slope.allows(f64::from(place.partial)) {
+            return Err(format!(
+                "the gradient is wrong: the partial by {place} is {}, but the slope of the loss there is {}; a loss that \
+                 holds a part of itself constant says \"stop_gradient\": true in its transcript",
+                place.partial,
+                slope.shown()
+            ));
+        }
+    }
+    Ok(if chosen.len() == places.len() {
+        format!("{} partials are the slopes of the loss", places.len())
+    } else {
+        format!(
+            "{} of {} partials are the slopes of the loss",
+            chosen.len(),
+            places.len()
+        )
+    })
+}
+
+fn told(unanswered: Unanswered) -> String {
+    match unanswered {
+        Unanswered::Told(error) => error.to_string(),
+        Unanswered::Broken(reason) => reason,
+    }
+}
+
+/// A loss and the batch that it is asked about.
+struct Asked<'a> {
+    plugin: &'a Plugin,
+    call: CallContext,
+    needs: Requirements,
+    batch: LossBatch,
+}
+
+impl Asked<'_> {
+    /// The slopes on both sides of a place, where the input can go there.
+    async fn slope(&mut self, place: Place, here: f64, step: f32) -> Result<Slope, String> {
+        let x = self.value(place)?;
+        let mut slope = Slope {
+            sides: Vec::new(),
+            noise: 0.0,
+            is_coarse: is_f32(here),
+        };
+        let step = step * x.abs().max(1.0);
+        for signed in [-step, step] {
+            // What is at the edge of its range goes one way only. An input that is out of range
+            // already goes both ways.
+            if place.input.holds(x) && !place.input.holds(x + signed) {
+                continue;
+            }
+            let near = self.difference(place, x, here, signed / 2.0).await?;
+            let far = self.difference(place, x, here, signed).await?;
+            slope.is_coarse &= near.is_coarse && far.is_coarse;
+            // Two steps tell how the slope itself changes, and so what it is at the place.
+            slope.sides.push(2.0 * near.slope - far.slope);
+        }
+        let rounding = if slope.is_coarse {
+            f64::from(f32::EPSILON)
+        } else {
+            f64::EPSILON
+        };
+        slope.noise = 16.0 * rounding * here.abs() / f64::from(step);
+        Ok(slope)
+    }
+
+    /// How the loss differs when the input does.
+    async fn difference(
+        &mut self,
+        place: Place,
+        x: f32,
+        here: f64,
+        step: f32,
+    ) -> Result<Difference, String> {
+        let moved = x + step;
+        let there = self.loss_with(place, moved).await?;
+        Ok(Difference {
+            slope: (there - here) / (f64::from(moved) - f64::from(x)),
+            is_coarse: is_f32(there),
+        })
+    }
+
+    async fn loss_with(&mut self, place: Place, value: f32) -> Result<f64, String> {
+        let mut batch = self.batch.clone();
+        if let Some(moved) = place.input.values(&mut batch).get_mut(place.at) {
+            *moved = value;
+        }
+        let call = self.call.clone();
+        let found = self.plugin.evaluate_loss(call, self.needs, batch).await;
+        match result(found) {
+            Ok(found) => Ok(found.loss),
+            Err(unanswered) => Err(format!(
+                "the gradient cannot be checked: with {value} as {place}: {}",
+                told(unanswered)
+            )),
+        }
+    }
+
+    fn value(&mut self, place: Place) -> Result<f32, String> {
+        let values = place.input.values(&mut self.batch);
+        values.get(place.at).copied().ok_or_else(|| {
+            format!(
+                "the batch has no {}, which the loss is differentiated by",
+                place.input.name()
+            )
+        })
+    }
+}
+
+struct Difference {
+    slope: f64,
+    is_coarse: bool,
+}
+
+/// Slopes of the loss by one number.
+#[derive(Debug, Clone, PartialEq)]
+struct Slope {
+    /// Below and above, or the one that there is.
+    sides: Vec<f64>,
+    /// What rounding of the loss may add to a slope.
+    noise: f64,
+    /// Each loss was an `f32`.
+    is_coarse: bool,
+}
+
+impl Slope {
+    fn least(&self) -> f64 {
+        self.sides.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn most(&self) -> f64 {
+        self.sides.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// Whether a partial is the slope, or between the slopes of a kink.
+    fn allows(&self, partial: f64) -> bool {
+        let (least, most) = (self.least(), self.most());
+        let scale = least.abs().max(most.abs()).max(partial.abs());
+        let tolerance = TOLERANCE * scale + self.noise;
+        (least - tolerance..=most + tolerance).contains(&partial)
+    }
+
+    fn shown(&self) -> String {
+        let (least, most) = (self.least(), self.most());
+        if most - least <= TOLERANCE * least.abs().max(most.abs()) + self.noise {
+            format!("{:.6}", (least + most) / 2.0)
+        } else {
+            format!("{least:.6} to {most:.6}")
+        }
+    }
+}
+
+fn is_f32(value: f64) -> bool {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "whether something is lost is the question"
+    )]
+    let short = value as f32;
+    f64::from(short).to_bits() == value.to_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slope(sides: &[f64]) -> Slope {
+        Slope {
+            sides: sides.to_vec(),
+            noise: 1e-9,
+            is_coarse: false,
+        }
+    }
+
+    #[test]
+    fn a_partial_is_the_slope_or_between_those_of_a_kink() {
+        assert!(slope(&[-0.25, -0.25]).allows(-0.250_1));
+        assert!(!slope(&[-0.25, -0.25]).allows(-0.251));
+        assert!(!slope(&[-0.25, -0.25]).allows(0.25));
+        assert!(slope(&[0.0, 0.5]).allows(0.3));
+        assert!(!slope(&[0.0, 0.5]).allows(0.51));
+        assert!(slope(&[0.0, 0.0]).allows(0.0));
+        assert!(!slope(&[0.0, 0.0]).allows(1e-6));
+        assert!(!slope(&[1e-6, 1e-6]).allows(0.0));
+        assert_eq!(slope(&[-0.25, -0.25]).shown(), "-0.250000");
+        assert_eq!(slope(&[0.0, 0.5]).shown(), "0.000000 to 0.500000");
+    }
+
+    #[test]
+    fn what_was_computed_in_f32_is_told() {
+        assert!(is_f32(-0.25) && is_f32(f64::from(0.1_f32)));
+        assert!(!is_f32(0.1));
+    }
+}
