@@ -10,6 +10,7 @@ use crate::error::{Fault, JournalError};
 use crate::hinting::insert_hint;
 use crate::ids::{SampleId, TurnId};
 use crate::journal::Journal;
+use crate::receipts::insert_receipts;
 use crate::records::{
     Evidence, JudgementOutcome, JudgingState, NewJudgement, NewSample, NewVerdict, TurnRecord,
     TurnSeen, TurnState, VerdictOutcome,
@@ -111,10 +112,7 @@ pub(crate) fn record(
     for hint in new.hints {
         insert_hint(tx, turn, judgement, hint)?;
     }
-    for receipt in new.receipts {
-        tx.prepare_cached("INSERT INTO receipts (turn, body, ms) VALUES (?1, ?2, ?3)")?
-            .execute((turn.0, encode_json(receipt)?, now_ms()))?;
-    }
+    insert_receipts(tx, Some(turn), new.receipts)?;
     let (judging, reason) = match new.outcome {
         JudgementOutcome::Sample(sample) if sample.turn != turn => {
             return Err(Fault::invalid(format!(

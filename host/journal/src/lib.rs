@@ -36,6 +36,7 @@ mod lock;
 pub mod measure;
 mod plugin_state;
 mod questions;
+mod receipts;
 mod records;
 mod rows;
 mod schema;

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use rusqlite::Connection;
 use rusqlite::types::FromSql;
-use serde_json::Value;
 
-use crate::codec::{Json, Natural};
+use crate::codec::Natural;
 use crate::error::{Fault, JournalError};
 use crate::ids::{SessionId, StepId, TurnId};
 use crate::journal::Journal;
 use crate::records::{
-    Counts, JudgementRecord, RecordedReceipt, SampleRecord, SessionRecord, StepRecord, TurnHit,
-    TurnRecord, VerdictRecord,
+    Counts, JudgementRecord, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
+    VerdictRecord,
 };
 use crate::rows;
 
@@ -197,40 +196,6 @@ impl Journal {
             let mut ids: Vec<TurnId> = ids.collect::<Result<_, _>>()?;
             ids.reverse();
             Ok(ids)
-        })
-    }
-
-    /// The receipts of the calls that judged a turn, oldest first.
-    pub fn receipts(&self, turn: TurnId) -> Result<Vec<Value>, JournalError> {
-        self.read(|conn| {
-            let mut statement =
-                conn.prepare_cached("SELECT body FROM receipts WHERE turn = ?1 ORDER BY id")?;
-            let bodies = statement.query_map([turn.0], |row| row.get::<_, Json>(0))?;
-            let bodies: Vec<Json> = bodies.collect::<Result<_, _>>()?;
-            Ok(bodies.into_iter().map(|Json(body)| body).collect())
-        })
-    }
-
-    /// The first `limit` receipts that were recorded after the one of this number (0 for all), oldest first: a
-    /// reader of all of them asks again and again, and holds no more than it asked for.
-    pub fn receipts_after(
-        &self,
-        after: i64,
-        limit: u32,
-    ) -> Result<Vec<RecordedReceipt>, JournalError> {
-        self.read(|conn| {
-            let mut statement = conn.prepare_cached(
-                "SELECT id, ms, body FROM receipts WHERE id > ?1 ORDER BY id LIMIT ?2",
-            )?;
-            let receipts = statement.query_map((after, limit), |row| {
-                let Json(receipt) = row.get(2)?;
-                Ok(RecordedReceipt {
-                    id: row.get(0)?,
-                    ms: row.get(1)?,
-                    receipt,
-                })
-            })?;
-            Ok(receipts.collect::<Result<_, _>>()?)
         })
     }
 

@@ -7,14 +7,14 @@ use clawhost_journal::{SampleId, SampleRecord};
 use clawhost_plugins::Fault as ComponentFault;
 
 use crate::advantage::{Baselines, Estimator, Relative, Rewarded};
-use crate::component::{AdvantageComponent, Estimated};
+use crate::component::{AdvantageComponent, Asked, Estimated};
 use crate::lineage::Lineage;
 
 /// What a sample must be like to train, and how many a step takes.
 pub(crate) struct Rules<'a> {
     pub(crate) estimator: Estimator,
-    /// Asked instead of the estimator, and the number of the step for it.
-    pub(crate) component: Option<(&'a AdvantageComponent, u64)>,
+    /// Asked instead of the estimator.
+    pub(crate) component: Option<Asked<'a, AdvantageComponent>>,
     pub(crate) batch: usize,
     pub(crate) max_staleness: u64,
     pub(crate) max_tokens: usize,
@@ -61,7 +61,7 @@ impl Rules<'_> {
         samples: &[SampleRecord],
         baselines: &Baselines,
     ) -> Result<Vec<Estimated>, ComponentFault> {
-        if let Some((component, step)) = self.component {
+        if let Some(asked) = &self.component {
             if samples.is_empty() {
                 return Ok(Vec::new());
             }
@@ -69,7 +69,7 @@ impl Rules<'_> {
                 .iter()
                 .map(|s| (s.group.as_str(), s.token_ids.len(), s.reward))
                 .collect();
-            return component.estimate(&seen, step);
+            return asked.component.estimate(&seen, asked.step, asked.receipts);
         }
         let rewarded: Vec<Rewarded<'_>> = samples
             .iter()

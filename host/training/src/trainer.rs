@@ -160,9 +160,32 @@ impl Trainer {
 
     /// Everything up to, but not including, the commit.
     pub(crate) fn prepare(&mut self, started_ms: i64) -> Result<Option<Prepared>, TrainingError> {
-        let started = Instant::now();
         // What is exchanged meanwhile takes part in the next step.
         self.in_use = self.components.now();
+        let prepared = self.prepare_with_components(started_ms);
+        self.keep_receipts();
+        prepared
+    }
+
+    /// Puts down what the calls of components cost, whatever became of the step.
+    fn keep_receipts(&self) {
+        let receipts: Vec<Value> = self
+            .in_use
+            .receipts()
+            .take()
+            .iter()
+            .filter_map(|receipt| serde_json::to_value(receipt).ok())
+            .collect();
+        if let Err(error) = self.journal.keep_receipts(&receipts) {
+            tracing::warn!(%error, "what the components of a step cost was not recorded");
+        }
+    }
+
+    fn prepare_with_components(
+        &mut self,
+        started_ms: i64,
+    ) -> Result<Option<Prepared>, TrainingError> {
+        let started = Instant::now();
         self.follow()?;
         let adapters = self.journal.adapters()?;
         let Some(batch) = self.draw(started_ms, &adapters)? else {
@@ -259,10 +282,7 @@ impl Trainer {
         let group_wait = i64::try_from(self.options.group_wait().as_millis()).unwrap_or(i64::MAX);
         let rules = Rules {
             estimator: self.options.estimator,
-            component: self
-                .in_use
-                .advantage()
-                .map(|one| (one, next_version(adapters))),
+            component: self.in_use.advantage(next_version(adapters)),
             batch: self.options.batch,
             max_staleness: self.options.max_staleness,
             max_tokens: match self.options.max_sample_tokens {
@@ -301,7 +321,7 @@ impl Trainer {
             chosen: &batch.chosen,
             active: self.current.version,
             options: &self.options,
-            component: self.in_use.loss().map(|one| (one, version)),
+            component: self.in_use.loss(version),
             seed: self.options.seed ^ version.rotate_left(32),
             stop: &self.stop,
         };

@@ -13,7 +13,7 @@ use clawhost_policy::{
 };
 
 use crate::batch::Chosen;
-use crate::component::{LossComponent, Member};
+use crate::component::{Asked, LossComponent, Member};
 use crate::loss::{Divergence, LossError, SequenceInputs, SequenceLoss};
 use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
 use crate::options::TrainingOptions;
@@ -29,8 +29,8 @@ pub(crate) struct Task<'a> {
     /// Version of the adapter that the update starts from.
     pub(crate) active: u64,
     pub(crate) options: &'a TrainingOptions,
-    /// Asked instead of the native loss, and the number of the step for it.
-    pub(crate) component: Option<(&'a LossComponent, u64)>,
+    /// Asked instead of the native loss.
+    pub(crate) component: Option<Asked<'a, LossComponent>>,
     /// Decides the order of samples when there are several minibatches.
     pub(crate) seed: u64,
     /// Set when the server is going down.
@@ -265,10 +265,15 @@ impl Run<'_> {
                 })
             })
             .collect();
-        if let Some((component, step)) = self.task.component {
+        if let Some(asked) = &self.task.component {
             let old = self.task.options.loss.ratio;
-            let made =
-                component.evaluate(&members, old, lengths.iter().sum(), lengths.len(), step)?;
+            let made = asked.component.evaluate(
+                &members,
+                old,
+                lengths.iter().sum(),
+                lengths.len(),
+                (asked.step, asked.receipts),
+            )?;
             totals.tell(
                 made.metrics,
                 made.losses.iter().map(|loss| loss.tokens).sum(),

@@ -284,3 +284,25 @@ fn each_judgement_is_told_with_what_it_was_based_on() {
     journal.forget_session(&"s".into()).unwrap();
     assert_eq!(journal.judgements(turn).unwrap(), []);
 }
+
+#[test]
+fn receipts_of_training_stand_beside_those_of_judging() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let first = json!({ "plugin": "loss", "call": "training/step 1/0" });
+    let second = json!({ "plugin": "loss", "call": "training/step 1/1" });
+    journal
+        .keep_receipts(&[first.clone(), second.clone()])
+        .unwrap();
+    journal.keep_receipts(&[]).unwrap();
+    assert_eq!(
+        journal.receipts(turn).unwrap(),
+        Vec::<serde_json::Value>::new()
+    );
+    let all = journal.receipts_after(0, 10).unwrap();
+    assert_eq!(
+        all.iter().map(|kept| &kept.receipt).collect::<Vec<_>>(),
+        [&first, &second]
+    );
+    assert_eq!(journal.receipts_after(all[0].id, 10).unwrap().len(), 1);
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawhost_plugins::{Advantages, Fault, Plugin, RewardedSequence};
 
 use crate::advantage::Relative;
-use crate::component::{ComponentCalls, wait};
+use crate::component::{ComponentCalls, Receipts};
 
 #[derive(Debug, Clone)]
 pub(crate) struct AdvantageComponent {
@@ -39,6 +39,7 @@ impl AdvantageComponent {
         &self,
         samples: &[(&str, usize, f32)],
         step: u64,
+        receipts: &Receipts,
     ) -> Result<Vec<Estimated>, Fault> {
         let mut groups = BTreeMap::new();
         let sequences: Vec<RewardedSequence> = samples
@@ -54,7 +55,7 @@ impl AdvantageComponent {
             })
             .collect();
         let context = self.calls.context(&self.plugin, format!("step {step}"));
-        let answer = wait(self.plugin.compute_advantages(context, &sequences))?;
+        let answer = receipts.wait(self.plugin.compute_advantages(context, &sequences))?;
         let signal = |value: f64| match value {
             0.0 => Relative::Level,
             value => Relative::Value(value),

@@ -6,7 +6,7 @@ use clawhost_plugins::{Fault, LossBatch, Metric, Plugin, Requirements};
 use clawhost_policy::Scored;
 
 use crate::batch::Chosen;
-use crate::component::{ComponentCalls, wait};
+use crate::component::{ComponentCalls, Receipts};
 use crate::error::TrainingError;
 use crate::loss::SequenceLoss;
 use crate::options::RatioFrom;
@@ -91,7 +91,7 @@ impl LossComponent {
         ratio: RatioFrom,
         tokens: usize,
         sequences: usize,
-        step: u64,
+        (step, receipts): (u64, &Receipts),
     ) -> Result<Evaluated, Fault> {
         let mut batch = LossBatch {
             offsets: vec![0],
@@ -127,7 +127,7 @@ impl LossComponent {
         }
         let batch_tokens = batch.tokens.len();
         let context = self.calls.context(&self.plugin, format!("step {step}"));
-        let answer = wait(self.plugin.evaluate_loss(context, self.needs, batch))?;
+        let answer = receipts.wait(self.plugin.evaluate_loss(context, self.needs, batch))?;
         let mut d_logprob = answer.d_logprob.into_iter();
         let mut d_entropy = answer.d_entropy.into_iter();
         let mut loss = answer.loss;

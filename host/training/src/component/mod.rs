@@ -8,9 +8,9 @@ mod advantage;
 mod loss;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use clawhost_plugins::{CallContext, Called, Fault, Kind, Limits, Plugin};
+use clawhost_plugins::{CallContext, Called, Fault, Kind, Limits, Plugin, Receipt};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
@@ -32,6 +32,20 @@ pub struct Components {
 pub(crate) struct InUse {
     loss: Option<LossComponent>,
     advantage: Option<AdvantageComponent>,
+    receipts: Receipts,
+}
+
+/// What the calls of one step cost. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Receipts(Arc<Mutex<Vec<Receipt>>>);
+
+/// A component as a step asks it.
+#[derive(Debug)]
+pub(crate) struct Asked<'a, C> {
+    pub(crate) component: &'a C,
+    /// The number of the step, for the component.
+    pub(crate) step: u64,
+    pub(crate) receipts: &'a Receipts,
 }
 
 /// Name and digest of a component, as a step's record tells them.
@@ -117,7 +131,7 @@ impl Components {
         let Some(component) = self.now().advantage else {
             return Ok(None);
         };
-        let estimates = component.estimate(samples, 0)?;
+        let estimates = component.estimate(samples, 0, &Receipts::default())?;
         Ok(Some(
             estimates.into_iter().map(|one| one.relative).collect(),
         ))
@@ -128,12 +142,13 @@ impl Components {
         Some(self.now().advantage?.plugin().name().to_owned())
     }
 
-    /// Those of the next step.
+    /// Those of the next step, with an account of its own.
     pub(crate) fn now(&self) -> InUse {
-        self.seats
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        InUse {
+            receipts: Receipts::default(),
+            ..seats.clone()
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut InUse)) {
@@ -142,12 +157,29 @@ impl Components {
 }
 
 impl InUse {
-    pub(crate) fn loss(&self) -> Option<&LossComponent> {
-        self.loss.as_ref()
+    /// The loss, for this step.
+    pub(crate) fn loss(&self, step: u64) -> Option<Asked<'_, LossComponent>> {
+        let receipts = &self.receipts;
+        self.loss.as_ref().map(|component| Asked {
+            component,
+            step,
+            receipts,
+        })
     }
 
-    pub(crate) fn advantage(&self) -> Option<&AdvantageComponent> {
-        self.advantage.as_ref()
+    /// The estimator, for this step.
+    pub(crate) fn advantage(&self, step: u64) -> Option<Asked<'_, AdvantageComponent>> {
+        let receipts = &self.receipts;
+        self.advantage.as_ref().map(|component| Asked {
+            component,
+            step,
+            receipts,
+        })
+    }
+
+    /// Where the calls of this step are put down.
+    pub(crate) fn receipts(&self) -> &Receipts {
+        &self.receipts
     }
 
     /// By what they are for: name and digest of each.
@@ -156,9 +188,10 @@ impl InUse {
             name: plugin.name().to_owned(),
             digest: plugin.digest().to_owned(),
         };
-        let loss = self.loss().map(|one| ("loss", told(one.plugin())));
+        let loss = self.loss.as_ref().map(|one| ("loss", told(one.plugin())));
         let advantage = self
-            .advantage()
+            .advantage
+            .as_ref()
             .map(|one| ("advantage", told(one.plugin())));
         loss.into_iter().chain(advantage).collect()
     }
@@ -186,7 +219,19 @@ impl ComponentCalls {
     }
 }
 
-/// Waits for a component from the trainer's own thread.
-fn wait<T>(called: impl Future<Output = Called<T>>) -> Result<T, Fault> {
-    Handle::current().block_on(called).outcome
+impl Receipts {
+    /// Takes what has been put down since the last time.
+    pub(crate) fn take(&self) -> Vec<Receipt> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits for a component from the trainer's own thread, and puts down what the call cost.
+    fn wait<T>(&self, called: impl Future<Output = Called<T>>) -> Result<T, Fault> {
+        let called = Handle::current().block_on(called);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(called.receipt);
+        called.outcome
+    }
 }

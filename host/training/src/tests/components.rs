@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
+use clawhost_plugins::{Grants, HostOptions, Outcome, Plugin, PluginHost, Profile};
 use clawhost_policy::Adapter;
 use tokio::runtime::Runtime;
 
@@ -109,11 +109,16 @@ impl Start {
             chosen,
             active: 0,
             options,
-            component: in_use.loss().map(|loss| (loss, 1)),
+            component: in_use.loss(1),
             seed: 5,
             stop: &AtomicBool::new(false),
         };
-        update(&task).unwrap()
+        let updated = update(&task).unwrap();
+        // Every call of the component is accounted for, and nothing else.
+        let receipts = in_use.receipts().take();
+        assert_eq!(receipts.is_empty(), in_use.loss(1).is_none());
+        assert!(receipts.iter().all(|r| r.outcome == Outcome::Ok));
+        updated
     }
 }
 
@@ -337,8 +342,7 @@ fn rloo_chooses_and_weighs_as_the_native_estimator() {
         (chosen, dropped, batch.baselines)
     };
     let (native, dropped, means) = drawn(None);
-    let (component, dropped_by_component, means_by_component) =
-        drawn(in_use.advantage().map(|one| (one, 1)));
+    let (component, dropped_by_component, means_by_component) = drawn(in_use.advantage(1));
     assert_eq!((&dropped, dropped.len()), (&dropped_by_component, 3));
     assert_eq!((native.len(), means), (5, means_by_component));
     for ((id, native), (same, component)) in native.iter().zip(&component) {
@@ -396,6 +400,14 @@ fn a_loss_is_exchanged_between_steps_and_each_step_names_its_own() {
     let took_part = row.provenance["components"].as_array().unwrap();
     assert!(took_part.contains(&new.digest().into()));
     assert!(!took_part.contains(&old.digest().into()));
+    // Each call left a receipt that belongs to no turn.
+    let receipts = shop.journal.receipts_after(0, 100).unwrap();
+    let of = |plugin: &Plugin| {
+        let digests = receipts.iter().map(|kept| &kept.receipt["digest"]);
+        digests.filter(|digest| **digest == plugin.digest()).count()
+    };
+    assert!(of(&old) > 0 && of(&new) > 0);
+    assert_eq!(of(&old) + of(&new), receipts.len());
 
     // What cannot take the place leaves it as it was.
     runtime

@@ -30,9 +30,9 @@ const NAME: usize = 24;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost plugin top\n  clawhost plugin top --data ./clawhost-data --every 2\n  clawhost plugin top --json\n\n\
-    Reads the receipts of all calls that judged turns; works while a server runs on the same data directory. Those that\n\
-    use the most CPU time come first: ticks of 10 ms, or fuel at a thousand units a microsecond where that is more. Medians\n\
-    and 99th percentiles are within a thirty-second. What losses and advantages cost since the start is in `/metrics`."
+    Reads the receipts of all calls that judged turns or trained; works while a server runs on the same data directory.\n\
+    Those that use the most CPU time come first: ticks of 10 ms, or fuel at a thousand units a microsecond where that is\n\
+    more. Medians and 99th percentiles are within a thirty-second."
 )]
 pub(crate) struct TopArgs {
     /// Data directory of the server
