@@ -31,8 +31,9 @@ const LOSS: &str = "loss-ppo-clip";
 const LOSS_CALLS: usize = 50;
 /// Calls at a time in the second measurement of each pair.
 const MANY: usize = 256;
-/// Failing calls between two looks at the clock, as a share of all.
-const SLICES: usize = 100;
+/// Looks at the memory while calls fail; to each belong ten at the clock.
+const LOOKS: usize = 10;
+const SLICES: usize = 10 * LOOKS;
 
 /// Flags of `clawhost bench plugins`.
 #[derive(Debug, Clone, Args)]
@@ -79,13 +80,13 @@ struct Report {
     looping: Option<Looping>,
 }
 
-/// Resident memory around many failing calls, in bytes.
+/// Resident memory under many failing calls.
 #[derive(Serialize)]
 struct Failing {
     calls: u32,
-    resident_before: Option<u64>,
-    resident_after: Option<u64>,
     per_second: f64,
+    /// Bytes, before the calls and after each tenth of them; empty where the system does not tell.
+    resident_bytes: Vec<u64>,
 }
 
 /// Runs the command.
@@ -176,13 +177,17 @@ async fn fail(calls: u32, progress: &mut Progress) -> Result<Failing> {
     progress.stage(&what);
     let calls = calls as usize;
     failing_calls(&judge, MANY, calls.div_ceil(10)).await?;
-    let resident_before = resident_bytes();
+    let mut resident = Vec::from_iter(resident_bytes());
     let begun = std::time::Instant::now();
-    let mut left = calls;
-    while left > 0 {
-        let slice = calls.div_ceil(SLICES).min(left);
+    let (mut made, mut slices) = (0, 0);
+    while made < calls {
+        let slice = calls.div_ceil(SLICES).min(calls - made);
         failing_calls(&judge, MANY, slice).await?;
-        left -= slice;
+        made += slice;
+        slices += 1;
+        if slices % (SLICES / LOOKS) == 0 {
+            resident.extend(resident_bytes());
+        }
         progress.done(slice as f64 / 15_000.0);
         progress.stage(&what);
     }
@@ -190,9 +195,8 @@ async fn fail(calls: u32, progress: &mut Progress) -> Result<Failing> {
     ensure!(took > 0.0, "the clock stands still");
     Ok(Failing {
         calls: u32::try_from(calls).unwrap_or(u32::MAX),
-        resident_before,
-        resident_after: resident_bytes(),
         per_second: calls as f64 / took,
+        resident_bytes: resident,
     })
 }
 

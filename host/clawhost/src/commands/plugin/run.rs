@@ -6,15 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_authoring::goldens;
-use clawhost_plugins::{
-    CallContext, Called, Fault, GrantBook, Kind, Plugin, Receipt, Trajectory,
-};
+use clawhost_plugins::{CallContext, Called, Fault, GrantBook, Kind, Plugin, Receipt, Trajectory};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::author::{built, folder};
-use crate::compiling;
 use crate::capabilities::{Internet, Models};
+use crate::compiling;
 use crate::config::Config;
 use crate::granting;
 use crate::output::{say, say_json};

@@ -75,24 +75,12 @@ pub(super) fn text(report: &Report) -> String {
         text.push_str(&format!("not measured: {}\n", absent.reason));
     }
     if let Some(failing) = &report.failing {
-        let told = |bytes: Option<u64>| {
-            bytes.map_or_else(
-                || "unknown".to_owned(),
-                |bytes| format!("{} MB", number(bytes as f64 / 1e6)),
-            )
-        };
         text.push_str(&format!(
-            "\n{} failing calls, {}/s: resident memory {} before, {} after",
+            "\n{} failing calls, {}/s: resident memory {}\n",
             failing.calls,
             number(failing.per_second),
-            told(failing.resident_before),
-            told(failing.resident_after)
+            resident(&failing.resident_bytes)
         ));
-        if let (Some(before), Some(after)) = (failing.resident_before, failing.resident_after) {
-            let change = 100.0 * (after as f64 - before as f64) / (before as f64).max(1.0);
-            text.push_str(&format!(" ({change:+.1} %)"));
-        }
-        text.push('\n');
     }
     if let Some(looping) = &report.looping {
         text.push_str(&format!(
@@ -104,6 +92,20 @@ pub(super) fn text(report: &Report) -> String {
         ));
     }
     text
+}
+
+/// The looks at memory in a row, and how far they are from their middle.
+fn resident(looks: &[u64]) -> String {
+    let (Some(low), Some(high)) = (looks.iter().min(), looks.iter().max()) else {
+        return "unknown".to_owned();
+    };
+    let megabytes: Vec<String> = looks.iter().map(|b| number(*b as f64 / 1e6)).collect();
+    let middle = (low + high) as f64 / 2.0;
+    format!(
+        "{} MB, before them and after each tenth: ±{:.1} %",
+        megabytes.join(" "),
+        100.0 * (*high as f64 - middle) / middle.max(1.0)
+    )
 }
 
 fn head(what: &str) -> String {
@@ -129,4 +131,18 @@ fn line(name: &str, calls: &Calls) -> String {
         },
         calls.failed
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_look_by_look_with_its_spread() {
+        assert_eq!(
+            resident(&[19_000_000, 21_000_000, 20_500_000]),
+            "19.0 21.0 20.5 MB, before them and after each tenth: ±5.0 %"
+        );
+        assert_eq!(resident(&[]), "unknown");
+    }
 }
