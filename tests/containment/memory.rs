@@ -88,6 +88,11 @@ async fn case_05_what_can_never_start_is_refused_at_load() {
             "{error}"
         );
     }
+    let modest = Guest::reward("0").memory("(memory (export \"memory\") 17)");
+    assert_eq!(
+        host.inspect(&modest.wasm()).unwrap().initial_memory_bytes,
+        Some(17 * 65_536)
+    );
     // More than the call gets, less than the engine can give.
     let large = Guest::reward("0").memory("(memory (export \"memory\") 2048)");
     assert_eq!(

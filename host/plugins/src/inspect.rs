@@ -141,11 +141,15 @@ pub(crate) fn inspect(
     inspection.kind = kind;
     inspection.contract = contract;
     if let Some(needs) = component.resources_required() {
-        inspection.initial_memory_bytes = Some(needs.max_initial_memory_size.unwrap_or(0));
+        let pages = needs.max_initial_memory_size.unwrap_or(0);
+        inspection.initial_memory_bytes = Some(pages.saturating_mul(PAGE));
         inspection.initial_table_elements = Some(needs.max_initial_table_size.unwrap_or(0));
     }
     Ok(inspection)
 }
+
+/// Bytes of a page of linear memory; other sizes are not switched on.
+const PAGE: u64 = 64 << 10;
 
 /// A name from a component. Some forms (`url=<…>`) may hold any character, and these names are shown
 /// on terminals.
