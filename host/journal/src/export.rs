@@ -5,6 +5,7 @@
 
 use std::io::Write;
 
+use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -66,30 +67,12 @@ impl Journal {
                 |turn| lines.write(&conversation(&turn, decode)),
             ),
             Export::Turns => rows::each_turn(conn, "ORDER BY t.id", [], |turn| lines.write(&turn)),
-            Export::Verdicts => {
-                let mut statement = conn.prepare_cached(
-                    "SELECT v.*, t.session, t.seq FROM verdicts v JOIN turns t ON t.id = v.turn
-                     ORDER BY v.id",
-                )?;
-                let mut rows = statement.query([])?;
-                while let Some(row) = rows.next()? {
-                    let (session, seq) = (row.get("session")?, row.get("seq")?);
-                    lines.write(&judged(&rows::verdict(row)?, session, seq))?;
-                }
-                Ok(())
-            }
-            Export::Hints => {
-                let mut statement = conn.prepare_cached(
-                    "SELECT h.*, t.session, t.seq FROM hints h JOIN turns t ON t.id = h.turn
-                     ORDER BY h.id",
-                )?;
-                let mut rows = statement.query([])?;
-                while let Some(row) = rows.next()? {
-                    let (session, seq) = (row.get("session")?, row.get("seq")?);
-                    lines.write(&hinted(&hinting::hint(row)?, session, seq))?;
-                }
-                Ok(())
-            }
+            Export::Verdicts => each_of_turn(conn, "verdicts", |row, session, seq| {
+                lines.write(&judged(&rows::verdict(row)?, session, seq))
+            }),
+            Export::Hints => each_of_turn(conn, "hints", |row, session, seq| {
+                lines.write(&hinted(&hinting::hint(row)?, session, seq))
+            }),
             Export::Samples => {
                 rows::each_sample(conn, "ORDER BY s.id", |sample| lines.write(&sample))
             }
@@ -114,6 +97,22 @@ impl Lines<'_> {
         self.written += 1;
         Ok(())
     }
+}
+
+/// Shows every row of a table of things about turns, oldest first, with session and place of its turn.
+fn each_of_turn(
+    conn: &Connection,
+    table: &str,
+    mut show: impl FnMut(&Row<'_>, String, u32) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT x.*, t.session, t.seq FROM {table} x JOIN turns t ON t.id = x.turn ORDER BY x.id"
+    ))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        show(row, row.get("session")?, row.get("seq")?)?;
+    }
+    Ok(())
 }
 
 /// A line of the record file. Turns count from 1 there; `next_state` is one message there, the last.

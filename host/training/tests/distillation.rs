@@ -10,14 +10,13 @@
 
 use clawhost_training::Real;
 use clawhost_training::loss::{
-    Aggregation, Clip, Direction, Distillation, Divergence, Objective, Penalty, SequenceInputs,
-    Surrogate, Teaching,
+    Aggregation, Clip, Direction, Distillation, SequenceInputs, Surrogate, Teaching,
 };
 use serde_json::Value;
 
 mod reference;
 
-use reference::{all_close, case, cases, close, counts, masks, numbers, rows};
+use reference::{all_close, case, cases, close, counts, masks, numbers, objective, rows};
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
@@ -72,15 +71,7 @@ fn taught<R: Real>(id: &str, aggregation: Aggregation) {
     let (new, old, teacher) = (read("lp_new"), read("lp_old"), read("lp_teacher"));
     let mask = masks(&inputs["mask"]);
     let coefficients = aggregation.coefficients(&counts(&mask));
-    let objective = Objective {
-        surrogate: Surrogate::Ppo(Clip::default()),
-        penalty: Penalty {
-            divergence: Divergence::K3,
-            coefficient: 0.0,
-            weighted: false,
-        },
-        entropy_bonus: 0.0,
-    };
+    let objective = objective(Surrogate::Ppo(Clip::default()));
     let mut loss = 0.0;
     for i in 0..new.len() {
         // Rows without a hint have no teacher; those without a verdict no reward.

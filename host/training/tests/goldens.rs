@@ -25,7 +25,7 @@ use serde_json::Value;
 
 mod reference;
 
-use reference::{all_close, case, cases, close, counts, masks, numbers, rows};
+use reference::{all_close, case, cases, close, counts, masks, numbers, objective, rows};
 
 fn groups(case: &Value) -> Vec<u64> {
     case["inputs"]["group"]
@@ -150,15 +150,7 @@ fn ppo<R: Real>() {
         let advantages: Vec<R> = numbers(&case["inputs"]["A"]);
         let mask = masks(&case["inputs"]["mask"]);
         let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
-        let objective = Objective {
-            surrogate: Surrogate::Ppo(clip),
-            penalty: Penalty {
-                divergence: Divergence::K3,
-                coefficient: 0.0,
-                weighted: false,
-            },
-            entropy_bonus: 0.0,
-        };
+        let objective = objective(Surrogate::Ppo(clip));
         let (mut loss, mut clipped, mut tokens) = (0.0, 0, 0);
         for (i, row) in new.iter().enumerate() {
             for (t, &logprob) in row.iter().enumerate() {
@@ -425,15 +417,7 @@ fn importance<R: Real>() {
             other => panic!("a case without a test: {other}"),
         };
         let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
-        let objective = Objective {
-            surrogate: Surrogate::Ppo(clip_of(inputs)),
-            penalty: Penalty {
-                divergence: Divergence::K3,
-                coefficient: 0.0,
-                weighted: false,
-            },
-            entropy_bonus: 0.0,
-        };
+        let objective = objective(Surrogate::Ppo(clip_of(inputs)));
         let mut loss = 0.0;
         for i in 0..new.len() {
             let weights = importance.weights(&recomputed[i], &recorded[i]);

@@ -19,25 +19,13 @@ use serde_json::Value;
 
 mod reference;
 
-use reference::{all_close, case, cases, close, counts, masks, numbers, rows};
+use reference::{all_close, case, cases, close, counts, masks, numbers, objective, rows};
 
 /// What one case gives: the loss, and the gradient of each row.
 struct Found<R> {
     loss: f64,
     gradient: Vec<Vec<R>>,
     clipped: Vec<usize>,
-}
-
-fn objective(surrogate: Surrogate) -> Objective {
-    Objective {
-        surrogate,
-        penalty: Penalty {
-            divergence: Divergence::K3,
-            coefficient: 0.0,
-            weighted: false,
-        },
-        entropy_bonus: 0.0,
-    }
 }
 
 /// Evaluates the rows of a case; `old` names the log-probs that the ratio is measured from.

@@ -6,6 +6,7 @@
 )]
 
 use clawhost_training::Real;
+use clawhost_training::loss::{Divergence, Objective, Penalty, Surrogate};
 use serde_json::Value;
 
 const NAMES: &[(&str, &str)] = &[
@@ -81,5 +82,18 @@ pub(crate) fn all_close<R: Real>(what: &str, got: &[R], expected: &Value) {
     assert_eq!(got.len(), expected.len(), "{what}");
     for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
         close::<R>(&format!("{what}[{i}]"), g.wide(), *e);
+    }
+}
+
+/// The policy-gradient term alone: no penalty, no bonus.
+pub(crate) fn objective(surrogate: Surrogate) -> Objective {
+    Objective {
+        surrogate,
+        penalty: Penalty {
+            divergence: Divergence::K3,
+            coefficient: 0.0,
+            weighted: false,
+        },
+        entropy_bonus: 0.0,
     }
 }
