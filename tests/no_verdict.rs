@@ -165,7 +165,7 @@ async fn a_judge_that_fails_on_a_turn_leaves_it_out_and_goes_on_with_the_next() 
 
         // The same component judges the next turn, and its advantage is measured from an untouched mean.
         let sample = running.trained(turns[1]).await;
-        assert_eq!(sample.reward, 1.0, "{fault}");
+        assert_eq!(sample.reward, Some(1.0), "{fault}");
         assert_eq!(sample.advantage, Some(0.5), "{fault}");
         let counts = running.journal().counts().unwrap();
         assert_eq!(counts.no_verdict[reason], 1, "{fault}");
@@ -223,7 +223,7 @@ async fn beside_a_judge_that_fails_another_one_still_counts() {
     assert_eq!(sources, ["plugin:bad", "plugin:good"]);
     let samples = running.journal().samples_of(turn).unwrap();
     assert_eq!(samples.len(), 1);
-    assert_eq!(samples[0].reward, -1.0, "not the mean with a zero");
+    assert_eq!(samples[0].reward, Some(-1.0), "not the mean with a zero");
 }
 
 #[tokio::test]
@@ -294,6 +294,6 @@ async fn a_turn_without_a_verdict_can_still_be_taught_by_a_person() {
     let answer = running.client.post("/v1/feedback", &feedback).await;
     answer.ok();
     let sample = running.trained(turn).await;
-    assert_eq!(sample.reward, -1.0);
+    assert_eq!(sample.reward, Some(-1.0));
     assert_eq!(sample.state, SampleState::Trained);
 }

@@ -46,7 +46,7 @@ async fn recorded() -> (Running, Vec<TurnId>) {
     running
         .until("the feedback is judged", || {
             let samples = running.journal().samples_of(turns[0]).unwrap();
-            samples.iter().find(|s| s.reward == -0.5).map(|_| ())
+            samples.iter().find(|s| s.reward == Some(-0.5)).map(|_| ())
         })
         .await;
     (running, turns)

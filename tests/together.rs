@@ -110,7 +110,7 @@ async fn judged(running: &Running, turns: &[TurnId]) -> Vec<f32> {
         let samples = running.journal().samples_of(*turn).unwrap();
         assert_eq!(samples.len(), 1);
         assert_eq!(samples[0].state, SampleState::Queued);
-        rewards.push(samples[0].reward);
+        rewards.push(samples[0].reward.unwrap());
     }
     rewards
 }

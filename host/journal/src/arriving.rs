@@ -125,22 +125,35 @@ fn same_request(a: &NewTurn, b: &NewTurn) -> bool {
         && a.prompt_ids == b.prompt_ids
         && a.messages == b.messages
         && a.tools == b.tools
+        && a.template == b.template
 }
 
 fn insert_request(tx: &Transaction<'_>, session: &SessionId, turn: &NewTurn) -> Result<i64, Fault> {
     let id = tx
         .prepare_cached(
-            "INSERT INTO requests (session, digest, messages, tools, prompt_ids)
-             VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO requests (session, digest, messages, tools, template, prompt_ids)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
         .insert((
             session.as_str(),
             &turn.request_digest,
             encode_json(&turn.messages)?,
             encode_json(&turn.tools)?,
+            encode_template(&turn.template)?,
             encode_u32s(&turn.prompt_ids),
         ))?;
     Ok(id)
+}
+
+/// The variables of the chat template are named, or there are none.
+fn encode_template(template: &Value) -> Result<String, Fault> {
+    match template {
+        Value::Null => Ok("{}".to_owned()),
+        Value::Object(_) => encode_json(template),
+        other => Err(Fault::invalid(format!(
+            "the variables of the chat template are {other}: give an object"
+        ))),
+    }
 }
 
 fn insert_turn(

@@ -74,7 +74,7 @@ impl Journal {
                 lines.write(&hinted(&hinting::hint(row)?, session, seq))
             }),
             Export::Samples => {
-                rows::each_sample(conn, "ORDER BY s.id", |sample| lines.write(&sample))
+                rows::each_sample(conn, "ORDER BY s.id", [], |sample| lines.write(&sample))
             }
             Export::Steps => rows::each_step(conn, "ORDER BY id", [], |step| lines.write(&step)),
         })?;

@@ -1,12 +1,12 @@
 //! Keeping what extractors gave, beside the judgement in which they were asked.
 
-use rusqlite::{Row, Transaction};
+use rusqlite::{Connection, Row, Transaction};
 
 use crate::codec::{Json, Single, encode_json, finite};
 use crate::error::{Fault, JournalError};
 use crate::ids::TurnId;
 use crate::journal::Journal;
-use crate::records::{HintOutcome, HintRecord, NewHint};
+use crate::records::{HintOutcome, HintRecord, NewHint, SampleHint};
 
 impl Journal {
     /// What extractors gave for a turn, oldest first: its hints, and why there was none.
@@ -61,6 +61,36 @@ pub(crate) fn insert_hint(
         hint.ms,
     ))?;
     Ok(())
+}
+
+/// The hints of a turn that a sample of it comes with, oldest first: only what is a hint. What an extractor gave in a
+/// later judgement, which saw all that the earlier one saw, takes the place of what it gave before.
+pub(crate) fn of_sample(conn: &Connection, turn: TurnId) -> Result<Vec<SampleHint>, Fault> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, text, placement, confidence, source, digest FROM hints h
+         WHERE turn = ?1 AND text IS NOT NULL AND judgement IS
+            (SELECT MAX(l.judgement) FROM hints l
+             WHERE l.turn = ?1 AND l.source = h.source AND l.text IS NOT NULL)
+         ORDER BY id",
+    )?;
+    let hints = statement.query_map([turn.0], |row| {
+        Ok(SampleHint {
+            id: row.get("id")?,
+            text: row.get("text")?,
+            placement: row.get("placement")?,
+            confidence: row.get::<_, Single>("confidence")?.0,
+            source: row.get("source")?,
+            digest: row.get("digest")?,
+        })
+    })?;
+    Ok(hints.collect::<Result<_, _>>()?)
+}
+
+/// Whether a turn has a hint.
+pub(crate) fn is_hinted(conn: &Connection, turn: TurnId) -> Result<bool, Fault> {
+    let mut statement =
+        conn.prepare_cached("SELECT 1 FROM hints WHERE turn = ?1 AND text IS NOT NULL")?;
+    Ok(statement.exists([turn.0])?)
 }
 
 /// A row of `hints`.

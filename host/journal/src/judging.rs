@@ -7,7 +7,7 @@ use crate::clock::now_ms;
 use crate::codec::{encode_json, finite};
 use crate::collecting::{refresh, require_turn};
 use crate::error::{Fault, JournalError};
-use crate::hinting::insert_hint;
+use crate::hinting::{insert_hint, is_hinted};
 use crate::ids::{SampleId, TurnId};
 use crate::journal::Journal;
 use crate::receipts::insert_receipts;
@@ -81,7 +81,8 @@ impl Journal {
     /// # Errors
     /// [`JournalError::AlreadyJudged`] when an earlier judgement saw all the evidence,
     /// [`JournalError::NotReady`] when there is none, [`JournalError::UnknownTurn`], and
-    /// [`JournalError::Invalid`] for numbers that are not finite or a sample of another turn.
+    /// [`JournalError::Invalid`] for numbers that are not finite, a sample of another turn, or one that has
+    /// neither a reward nor a hint.
     pub fn commit(&self, judgement: &NewJudgement<'_>) -> Result<Option<SampleId>, JournalError> {
         let TurnSeen { turn, evidence } = judgement.turn;
         self.write(|tx| {
@@ -245,6 +246,16 @@ fn insert_verdict(
 }
 
 pub(crate) fn insert_sample(tx: &Transaction<'_>, sample: &NewSample) -> Result<SampleId, Fault> {
+    let reward = match sample.reward {
+        Some(reward) => Some(finite(reward, "the reward")?),
+        None if is_hinted(tx, sample.turn)? => None,
+        None => {
+            return Err(Fault::invalid(format!(
+                "turn {} has neither a reward nor a hint: there is nothing that a sample of it could teach",
+                sample.turn
+            )));
+        }
+    };
     let id = tx
         .prepare_cached(
             "INSERT INTO samples (turn, reward, baseline_key, state, created_ms, provenance)
@@ -252,7 +263,7 @@ pub(crate) fn insert_sample(tx: &Transaction<'_>, sample: &NewSample) -> Result<
         )?
         .insert((
             sample.turn.0,
-            finite(sample.reward, "the reward")?,
+            reward,
             &sample.baseline_key,
             now_ms(),
             encode_json(&sample.provenance)?,

@@ -56,11 +56,11 @@ pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judging::REPLACED;
 pub use records::{
-    AdapterRow, Arrival, Completion, Counts, Feedback, Finish, Forgotten, HintOutcome,
+    AdapterRow, Arrival, Asked, Completion, Counts, Feedback, Finish, Forgotten, HintOutcome,
     HintPlacement, HintRecord, JudgementOutcome, JudgementRecord, JudgingState, NewAdapter,
     NewHint, NewJudgement, NewSample, NewStep, NewTurn, NewVerdict, NextState, PluginEntry,
-    PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt, SampleRecord, SampleState,
-    SessionRecord, SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen,
-    TurnState, VerdictOutcome, VerdictRecord,
+    PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt, SampleHint, SampleRecord,
+    SampleState, SessionRecord, SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind,
+    TurnRecord, TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
 };
 pub use words::UnknownWord;

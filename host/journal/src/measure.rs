@@ -89,6 +89,7 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
             request_digest: format!("{number:064x}"),
             messages: json!(messages),
             tools: json!([]),
+            template: json!({}),
             prompt_ids: (0..tokens).collect(),
             sampling: json!({ "temperature": 1.0, "top_p": 1.0, "max_tokens": 100 }),
             temperature: 1.0,

@@ -10,7 +10,7 @@ use crate::error::{Fault, JournalError};
 use crate::ids::{SessionId, StepId, TurnId};
 use crate::journal::Journal;
 use crate::records::{
-    Counts, JudgementRecord, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
+    Asked, Counts, JudgementRecord, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
     VerdictRecord,
 };
 use crate::rows;
@@ -24,6 +24,11 @@ impl Journal {
                 .into_iter()
                 .next())
         })
+    }
+
+    /// What a turn was asked: all that its prompt was rendered from. None when it was forgotten or never was.
+    pub fn asked(&self, turn: TurnId) -> Result<Option<Asked>, JournalError> {
+        self.read(|conn| rows::asked(conn, turn))
     }
 
     /// The turn at a position (from 0) of a session.
@@ -233,6 +238,7 @@ impl Journal {
                 )?,
                 feedback: total(conn, "SELECT COUNT(*) FROM feedback")?,
                 samples: tally(conn, "SELECT state, COUNT(*) FROM samples GROUP BY state")?,
+                samples_by_hint: total(conn, "SELECT COUNT(*) FROM samples WHERE reward IS NULL")?,
                 dropped: tally(
                     conn,
                     "SELECT COALESCE(reason, ''), COUNT(*) FROM samples INDEXED BY samples_dropped

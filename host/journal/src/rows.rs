@@ -1,18 +1,19 @@
 //! From rows to records. The only place that knows which column is which field.
 
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, Params, Row};
+use rusqlite::{Connection, OptionalExtension, Params, Row};
 use serde_json::Value;
 
 use crate::codec::{Floats, Ids, Json, Natural, Single};
 use crate::error::Fault;
+use crate::hinting;
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
 use crate::records::{
-    AdapterRow, Completion, Feedback, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
-    VerdictOutcome, VerdictRecord,
+    AdapterRow, Asked, Completion, Feedback, SampleRecord, SessionRecord, StepRecord, TurnHit,
+    TurnRecord, VerdictOutcome, VerdictRecord,
 };
 
-const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.prompt_ids,
+const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.prompt_ids,
         p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs,
         n.messages AS next_messages, n.ms AS next_ms
     FROM turns t JOIN requests r ON r.id = t.request
@@ -83,21 +84,46 @@ pub(crate) fn samples(
     clause: &str,
     params: impl Params,
 ) -> Result<Vec<SampleRecord>, Fault> {
-    collect(conn, &format!("{SAMPLE} {clause}"), params, sample)
+    let mut found = Vec::new();
+    each_sample(conn, clause, params, |sample| {
+        found.push(sample);
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// The same, one after the other.
 pub(crate) fn each_sample(
     conn: &Connection,
     clause: &str,
+    params: impl Params,
     mut visit: impl FnMut(SampleRecord) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut statement = conn.prepare_cached(&format!("{SAMPLE} {clause}"))?;
-    let mut rows = statement.query([])?;
+    let mut rows = statement.query(params)?;
     while let Some(row) = rows.next()? {
-        visit(sample(row)?)?;
+        let mut sample = sample(row)?;
+        sample.hints = hinting::of_sample(conn, sample.turn)?;
+        visit(sample)?;
     }
     Ok(())
+}
+
+/// What a turn was asked.
+pub(crate) fn asked(conn: &Connection, turn: TurnId) -> Result<Option<Asked>, Fault> {
+    let mut statement = conn.prepare_cached(
+        "SELECT r.messages, r.tools, r.template, t.received_ms
+         FROM turns t JOIN requests r ON r.id = t.request WHERE t.id = ?1",
+    )?;
+    let asked = statement.query_row([turn.0], |row| {
+        Ok(Asked {
+            messages: json(row, "messages")?,
+            tools: json(row, "tools")?,
+            template: json(row, "template")?,
+            received_ms: row.get("received_ms")?,
+        })
+    });
+    Ok(asked.optional()?)
 }
 
 /// Verdicts by a clause.
@@ -178,6 +204,13 @@ fn floats(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<f32>> {
     through(row, column, |Floats(words)| words)
 }
 
+/// A number that may be missing.
+fn single(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<f32>> {
+    Ok(row
+        .get::<_, Option<Single>>(column)?
+        .map(|Single(number)| number))
+}
+
 fn ids(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<u32>> {
     through(row, column, |Ids(words)| words)
 }
@@ -198,6 +231,7 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         request_digest: row.get("digest")?,
         messages: json(row, "messages")?,
         tools: json(row, "tools")?,
+        template: json(row, "template")?,
         prompt_ids: ids(row, "prompt_ids")?,
         sampling: json(row, "sampling")?,
         temperature: through(row, "temperature", |Single(number)| number)?,
@@ -239,9 +273,7 @@ fn add_feedback(conn: &Connection, turn: &mut TurnRecord) -> Result<(), Fault> {
     while let Some(row) = rows.next()? {
         turn.feedback.push(Feedback {
             turn: turn.id,
-            score: row
-                .get::<_, Option<Single>>("score")?
-                .map(|Single(number)| number),
+            score: single(row, "score")?,
             text: row.get("text")?,
             ms: row.get("ms")?,
         });
@@ -276,15 +308,14 @@ fn sample(row: &Row<'_>) -> rusqlite::Result<SampleRecord> {
         turn: TurnId(row.get("turn")?),
         session: SessionId(row.get("session")?),
         group: row.get("grp")?,
-        reward: through(row, "reward", |Single(number)| number)?,
+        reward: single(row, "reward")?,
+        hints: Vec::new(),
         baseline_key: row.get("baseline_key")?,
         provenance: json(row, "provenance")?,
         state: row.get("state")?,
         reason: row.get("reason")?,
         step: row.get::<_, Option<i64>>("step")?.map(StepId),
-        advantage: row
-            .get::<_, Option<Single>>("advantage")?
-            .map(|Single(number)| number),
+        advantage: single(row, "advantage")?,
         created_ms: row.get("created_ms")?,
         prompt_ids: ids(row, "prompt_ids")?,
         token_ids: ids(row, "token_ids")?,

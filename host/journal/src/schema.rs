@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0003.sql"),
     include_str!("schema/0004.sql"),
     include_str!("schema/0005.sql"),
+    include_str!("schema/0006.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.
@@ -249,6 +250,75 @@ mod tests {
             })
             .unwrap();
         assert_eq!(found, (1, "apart".to_owned()));
+    }
+
+    #[test]
+    fn samples_keep_their_rows_rules_and_numbers_when_the_reward_may_be_missing() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.pragma_update(None, "foreign_keys", true).unwrap();
+        migrate(&mut conn, here(), &MIGRATIONS[..5]).unwrap();
+        let turn = |id: i64| {
+            format!(
+                "INSERT INTO turns VALUES ({id}, 's', {id}, 1, 'r', 0, 'g', 'main', NULL, 1, NULL, 1.0, 0, '', 'm',
+                    'complete', 'done', 1, NULL, '{{}}', '{{}}');"
+            )
+        };
+        conn.execute_batch(&format!(
+            "INSERT INTO sessions (id, origin, started_ms, last_ms) VALUES ('s', 'new', 1, 2);
+             INSERT INTO requests VALUES (1, 's', 'd', '[]', '[]', x'');
+             {}{}
+             INSERT INTO steps VALUES (7, 1, 2, 'published', NULL, '{{}}', 1, 0);
+             INSERT INTO samples VALUES
+                (1, 1, 0.5, 'k', 'trained', NULL, 7, 0.25, 10, '{{\"a\": 1}}'),
+                (2, 2, -1.0, 'k', 'dropped', 'stale', NULL, NULL, 11, '{{}}'),
+                (3, 2, 1.0, 'k', 'queued', NULL, NULL, NULL, 12, '{{}}'),
+                (9, 1, 1.0, 'k', 'dropped', 'x', NULL, NULL, 13, '{{}}');
+             DELETE FROM samples WHERE id = 9;",
+            turn(1),
+            turn(2),
+        ))
+        .unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        let rows: Vec<String> = conn
+            .prepare(
+                "SELECT id || ' ' || turn || ' ' || reward || ' ' || baseline_key || ' ' || state || ' '
+                    || COALESCE(reason, '-') || ' ' || COALESCE(step, '-') || ' ' || COALESCE(advantage, '-') || ' '
+                    || created_ms || ' ' || provenance FROM samples ORDER BY id",
+            )
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "1 1 0.5 k trained - 7 0.25 10 {\"a\": 1}",
+                "2 2 -1.0 k dropped stale - - 11 {}",
+                "3 2 1.0 k queued - - - 12 {}"
+            ]
+        );
+        let insert = |turn: i64, state: &str| {
+            conn.execute(
+                "INSERT INTO samples (turn, reward, baseline_key, state, created_ms, provenance)
+                 VALUES (?1, NULL, 'k', ?2, 14, '{}')",
+                (turn, state),
+            )
+        };
+        insert(2, "queued").unwrap_err();
+        insert(3, "queued").unwrap_err();
+        insert(1, "lost").unwrap_err();
+        insert(1, "queued").unwrap();
+        assert_eq!(
+            conn.last_insert_rowid(),
+            10,
+            "a number that was given out is not given again"
+        );
+        conn.execute("DELETE FROM sessions", []).unwrap();
+        let left: i64 = conn
+            .query_row("SELECT COUNT(*) FROM samples", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(left, 0, "samples go with their turns");
     }
 
     #[test]

@@ -77,8 +77,8 @@ impl Journal {
     /// without this one.
     ///
     /// # Errors
-    /// [`JournalError::UnknownSession`], and [`JournalError::Invalid`] for a sample of another session or a
-    /// reward that is not finite.
+    /// [`JournalError::UnknownSession`], and [`JournalError::Invalid`] for a sample of another session, a
+    /// reward that is not finite, or no reward where there is no hint either.
     pub fn settle_session(
         &self,
         session: &SessionId,

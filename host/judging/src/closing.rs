@@ -68,7 +68,7 @@ fn contribution(journal: &Journal, session: &SessionId) -> Result<Option<NewSamp
     }
     Ok(Some(NewSample {
         turn: chosen,
-        reward: 0.0,
+        reward: Some(0.0),
         baseline_key: baseline_key(turn.key.as_deref(), session.user.as_deref()),
         provenance,
     }))

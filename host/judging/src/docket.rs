@@ -1,7 +1,7 @@
 //! What the journal says about a turn that is to be judged.
 
 use clawhost_journal::{
-    Journal, JournalError, JudgementRecord, SampleRecord, TurnRecord, VerdictOutcome,
+    HintRecord, Journal, JournalError, JudgementRecord, SampleRecord, TurnRecord, VerdictOutcome,
 };
 
 use crate::judgement::USER;
@@ -15,6 +15,8 @@ pub(crate) struct Docket {
     pub(crate) user: Option<String>,
     /// Samples that earlier judgements of the turn made.
     pub(crate) samples: Vec<SampleRecord>,
+    /// What extractors gave in earlier judgements of it.
+    pub(crate) hints: Vec<HintRecord>,
     /// What group judges gave when it was judged together with the other choices of its request, if it was.
     pub(crate) together: Option<Vec<VerdictOutcome>>,
 }
@@ -43,6 +45,7 @@ impl Docket {
                 .session(&turn.session)?
                 .and_then(|session| session.user),
             samples: journal.samples_of(turn.id)?,
+            hints: journal.hints(turn.id)?,
             together: together(&journal.judgements(turn.id)?),
             turn,
         })

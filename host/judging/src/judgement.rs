@@ -123,10 +123,26 @@ impl Bench {
                 no_verdict = last_reason(outcomes).unwrap_or(no_verdict);
             }
         }
-        match reward(docket, completion, given, &no_verdict, &self.options) {
+        let options = &self.options;
+        match reward(
+            docket,
+            completion,
+            given,
+            &no_verdict,
+            &judgement.hints,
+            options,
+        ) {
             Err(why) => judgement.skipped = Some(why),
-            Ok(_) if judgement.as_before => {}
-            Ok(reward) => judgement.sample = Some(sample(docket, reward, &judgement.verdicts)),
+            Ok(Some(_)) if judgement.as_before => {}
+            // What came of it before stays; where nothing did, what extractors make of what followed may teach.
+            Ok(None) if judgement.as_before && !docket.samples.is_empty() => {}
+            Ok(reward) => {
+                judgement.as_before = false;
+                let Judgement {
+                    verdicts, hints, ..
+                } = &judgement;
+                judgement.sample = Some(sample(docket, reward, verdicts, hints, options));
+            }
         }
         Ok(judgement)
     }

@@ -77,8 +77,12 @@ pub struct JudgingOptions {
     /// What a neutral verdict does. Default `skip`.
     pub neutral: Neutral,
     /// Whether an ended session in which every judged turn was neutral contributes its most informative
-    /// turn (the lowest mean log-prob) with reward 0. Teaches where the running mean is not 0. Default true.
+    /// turn (the lowest mean log-prob) with reward 0. Teaches where the running mean is not 0. One that gave a sample
+    /// by a hint alone has contributed already. Default true.
     pub at_least_one: bool,
+    /// Whether a turn that has a hint and no reward (a neutral verdict, or none) gives a sample without a reward, which
+    /// its hint alone teaches. Of use only where training distils from hints. Default false.
+    pub hinted_samples: bool,
     /// Whether replies that were cut at the token limit train. Default false.
     pub train_truncated: bool,
     /// Whether side turns (titles, summaries) train when feedback speaks of them. Default false.
@@ -109,6 +113,7 @@ impl Default for JudgingOptions {
             message_bytes: 16 << 10,
             neutral: Neutral::default(),
             at_least_one: true,
+            hinted_samples: false,
             train_truncated: false,
             train_side: false,
             on_fault: FaultPolicy::default(),

@@ -6,7 +6,8 @@
 //! part of the answer.
 
 use clawhost_journal::{
-    Journal, JournalError, JudgementRecord, NewVerdict, TurnId, TurnRecord, VerdictOutcome,
+    Journal, JournalError, JudgementRecord, NewSample, NewVerdict, TurnId, TurnRecord,
+    VerdictOutcome,
 };
 use clawhost_plugins::Plugin;
 
@@ -36,8 +37,9 @@ pub struct Rejudged {
     pub opinion: Option<Opinion>,
     /// What each judge gives now.
     pub verdicts: Vec<NewVerdict>,
-    /// The reward that the turn would train with after all its judgements, or why it would not.
-    pub sample: Result<f32, String>,
+    /// The reward that the turn would train with after all its judgements (none where its recorded hints alone would
+    /// teach), or why it would not.
+    pub sample: Result<Option<f32>, String>,
 }
 
 /// The record cannot be judged anew.
@@ -116,7 +118,7 @@ impl Rejudging {
         if let Some(seen) = story.last {
             let docket = Docket::of(journal, seen, history)?;
             let judged = self.bench.judge(&docket).await?;
-            told.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
+            told.sample = sample(judged.sample, judged.skipped);
         }
         Ok(Some(told))
     }
@@ -168,7 +170,7 @@ impl Rejudging {
                 let mut docket = Docket::of(journal, seen, history)?;
                 docket.together = Some(outcomes);
                 let judged = self.bench.judge(&docket).await?;
-                told.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
+                told.sample = sample(judged.sample, judged.skipped);
             }
             all.push(told);
         }
@@ -226,7 +228,7 @@ impl Rejudged {
         self.opinion = judged.opinion;
         self.verdicts = judged.verdicts;
         self.verdicts.retain(|verdict| verdict.source != USER);
-        self.sample = sample(judged.sample.map(|s| s.reward), judged.skipped);
+        self.sample = sample(judged.sample, judged.skipped);
     }
 }
 
@@ -286,6 +288,9 @@ fn opinion(combine: Combine, verdicts: &[NewVerdict]) -> Opinion {
     combine.opinion(&outcomes)
 }
 
-fn sample(reward: Option<f32>, skipped: Option<String>) -> Result<f32, String> {
-    reward.ok_or_else(|| skipped.unwrap_or_else(|| "nothing to train".to_owned()))
+fn sample(sample: Option<NewSample>, skipped: Option<String>) -> Result<Option<f32>, String> {
+    match sample {
+        Some(sample) => Ok(sample.reward),
+        None => Err(skipped.unwrap_or_else(|| "nothing to train".to_owned())),
+    }
 }

@@ -25,6 +25,8 @@ pub struct JudgingSnapshot {
     pub together: u64,
     /// Samples that were made.
     pub samples: u64,
+    /// Those of them that have no reward: their hints alone teach.
+    pub samples_by_hint: u64,
     /// Judges that gave no verdict, by reason.
     pub no_verdict: BTreeMap<String, u64>,
     /// Hints that were extracted.

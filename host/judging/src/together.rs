@@ -123,9 +123,22 @@ impl Bench {
                 None => Given::Together(opinion),
             };
             let no_verdict = last_reason(outcomes).unwrap_or_else(|| "no judge".to_owned());
-            match reward(docket, completion, given, &no_verdict, &self.options) {
+            let options = &self.options;
+            match reward(
+                docket,
+                completion,
+                given,
+                &no_verdict,
+                &judgement.hints,
+                options,
+            ) {
                 Err(why) => judgement.skipped = Some(why),
-                Ok(reward) => judgement.sample = Some(sample(docket, reward, &judgement.verdicts)),
+                Ok(reward) => {
+                    let Judgement {
+                        verdicts, hints, ..
+                    } = &*judgement;
+                    judgement.sample = Some(sample(docket, reward, verdicts, hints, options));
+                }
             }
         }
         Ok(judgements)

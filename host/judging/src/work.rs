@@ -124,7 +124,10 @@ fn tell(bench: &Bench, judgements: &[Judgement]) {
         s.last_error = None;
         for judgement in judgements {
             s.judged += 1;
-            s.samples += u64::from(judgement.sample.is_some());
+            if let Some(sample) = &judgement.sample {
+                s.samples += 1;
+                s.samples_by_hint += u64::from(sample.reward.is_none());
+            }
             if let Some(reason) = judgement.skipped.as_ref().filter(|_| !judgement.as_before) {
                 *s.skipped.entry(reason.clone()).or_default() += 1;
             }

@@ -42,7 +42,7 @@ async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
     task.await.unwrap();
     for (turn, (text, reward)) in turns.iter().zip(said) {
         let sample = journal.samples_of(*turn).unwrap().pop();
-        assert_eq!(sample.as_ref().map(|s| s.reward), reward, "{text}");
+        assert_eq!(sample.as_ref().and_then(|s| s.reward), reward, "{text}");
         let verdict = journal.verdicts(*turn).unwrap().remove(0);
         assert_eq!(verdict.source, "plugin:judge-next-state");
         assert_eq!(verdict.digest.as_ref(), Some(&digest));
@@ -81,6 +81,7 @@ fn talk(journal: &Journal, next: &str) -> TurnId {
             request_digest: String::new(),
             messages: json!([{"role": "user", "content": "Tom has 3 apples and gets 4 more. How many now?"}]),
             tools: Value::Null,
+            template: Value::Null,
             prompt_ids: vec![1],
             sampling: json!({}),
             temperature: 1.0,

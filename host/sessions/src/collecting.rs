@@ -52,7 +52,7 @@ impl Sessions {
         let named = named(&incoming)?;
         // A panic elsewhere cannot leave anything half done behind this lock: it guards no data.
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
-        let ms = now_ms();
+        let ms = incoming.received_ms.unwrap_or_else(now_ms);
         let lookup = Lookup::new(&self.journal);
         let decision = Case::new(lookup, &self.options, &incoming, named, ms).decide()?;
         let session = match &decision.session {
@@ -209,6 +209,7 @@ fn arrival(incoming: Incoming, decision: Decision, session: SessionId, ms: i64) 
         .unwrap_or_else(|| format!("{session}/{}", incoming.response_id));
     let messages = Value::Array(incoming.messages);
     let tools = Value::Array(incoming.tools);
+    let template = Value::Object(incoming.template);
     let turn = |choice| NewTurn {
         response_id: incoming.response_id.clone(),
         choice,
@@ -220,6 +221,7 @@ fn arrival(incoming: Incoming, decision: Decision, session: SessionId, ms: i64) 
         request_digest: decision.digest.clone(),
         messages: messages.clone(),
         tools: tools.clone(),
+        template: template.clone(),
         prompt_ids: incoming.prompt_ids.clone(),
         sampling: incoming.sampling.clone(),
         temperature: incoming.temperature,

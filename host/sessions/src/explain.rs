@@ -160,10 +160,13 @@ impl Story<'_> {
             .step
             .map_or_else(|| "a step".to_owned(), |step| format!("step {step}"));
         match sample.state {
-            SampleState::Queued => format!(
-                "It waits for the next training step with reward {}.",
-                sample.reward
-            ),
+            SampleState::Queued => match sample.reward {
+                Some(reward) => {
+                    format!("It waits for the next training step with reward {reward}.")
+                }
+                None => "It waits for the next training step without a reward: its hint alone can teach."
+                    .to_owned(),
+            },
             SampleState::Dropped => {
                 format!(
                     "Its sample was dropped: {}.",
@@ -171,9 +174,11 @@ impl Story<'_> {
                 )
             }
             SampleState::Trained => {
-                let advantage = sample.advantage.map_or_else(String::new, |advantage| {
-                    format!(" with advantage {advantage:.3}")
-                });
+                let advantage = match (sample.reward, sample.advantage) {
+                    (None, _) => " by its hint alone".to_owned(),
+                    (Some(_), Some(advantage)) => format!(" with advantage {advantage:.3}"),
+                    (Some(_), None) => String::new(),
+                };
                 match self.learned {
                     Some(version) => format!(
                         "It trained in {step}{advantage}; adapter version {version} came of it."
@@ -351,6 +356,8 @@ fn shown_sample(sample: &SampleRecord) -> Value {
         "sample": sample.id,
         "state": sample.state,
         "reward": sample.reward,
+        "hints": sample.hints.iter().map(|hint| hint.id).collect::<Vec<_>>(),
+        "by_hint_alone": sample.reward.is_none(),
         "advantage": sample.advantage,
         "baseline_key": sample.baseline_key,
         "reason": sample.reason,

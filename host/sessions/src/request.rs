@@ -1,7 +1,7 @@
 //! What crosses the border of this crate: a request as the gateway read it, a reply as the engine made it.
 
 use clawhost_journal::{Finish, SessionId, TurnId};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// One chat request, as it arrived and before anything was generated.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,11 @@ pub struct Incoming {
     pub messages: Vec<Value>,
     /// Tool declarations in OpenAI shape, as sent.
     pub tools: Vec<Value>,
+    /// What the chat template was rendered with beside messages and tools.
+    pub template: Map<String, Value>,
+    /// The time at which the template was rendered, unix milliseconds; recorded as the time at which the request came.
+    /// None means now.
+    pub received_ms: Option<i64>,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
     /// Sampling parameters in force, as JSON.

@@ -22,7 +22,7 @@ use crate::loading::Loader;
 use crate::output::{say, say_json};
 use crate::serve::component_calls;
 
-use advantages::{Judged, next_batch};
+use advantages::{HINT_ALONE, Judged, next_batch};
 use models::Lazily;
 use report::{Named, Report};
 
@@ -117,11 +117,15 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode> {
 /// What a turn would train with under either side; the record itself is the old side unless there is another.
 fn training(new: Rejudged, old: Option<Rejudged>) -> Judged {
     let neutral = |told: &Rejudged| told.opinion.is_some_and(|o| o.reward == Some(0.0));
+    let rewarded = |told: Rejudged| {
+        told.sample
+            .and_then(|reward| reward.ok_or_else(|| HINT_ALONE.to_owned()))
+    };
     Judged {
         neutral: neutral(&new),
         old_neutral: old.as_ref().is_some_and(neutral),
-        new: new.sample,
-        old: old.map(|old| old.sample),
+        new: rewarded(new),
+        old: old.map(rewarded),
     }
 }
 

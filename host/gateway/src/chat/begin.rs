@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use clawhost_journal::now_ms;
 use clawhost_policy::{Engine, GenerateRequest, Generation, Priority, Refused, Served};
 use clawhost_sessions::Incoming;
 
@@ -51,7 +52,8 @@ impl Asked {
         let (served, model) = shared
             .versions
             .resolve(engine, options, chat.model.as_deref())?;
-        let prompt = Prompt::render(engine, &chat)?;
+        let received_ms = now_ms();
+        let prompt = Prompt::render(engine, &chat, received_ms)?;
         if shared.stopping() {
             return Err(stopping());
         }
@@ -72,6 +74,8 @@ impl Asked {
                 trace: self.trace,
                 messages: chat.messages.clone(),
                 tools: chat.tools.definitions.clone(),
+                template: chat.template.clone(),
+                received_ms: Some(received_ms),
                 prompt_ids: prompt.ids.clone(),
                 sampling: chat.sampling_json(generations.iter().map(Generation::seed)),
                 // The one that the recorded log-probs belong to; `sampling` above keeps what was asked.

@@ -13,16 +13,22 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// Renders the chat template and tokenises the result.
-    pub(super) fn render(engine: &Engine, chat: &ChatRequest) -> Result<Self, ApiError> {
+    /// Renders the chat template as of `received_ms` (unix milliseconds) and tokenises the result. A template may tell
+    /// the time; this one is recorded with the request, so that the same prompt can be rendered again.
+    pub(super) fn render(
+        engine: &Engine,
+        chat: &ChatRequest,
+        received_ms: i64,
+    ) -> Result<Self, ApiError> {
+        let input = ChatInput {
+            messages: &chat.messages,
+            tools: &chat.tools.definitions,
+            add_generation_prompt: true,
+            extra: Some(&chat.template),
+        };
         let text = engine
             .template()
-            .render(&ChatInput {
-                messages: &chat.messages,
-                tools: &chat.tools.definitions,
-                add_generation_prompt: true,
-                extra: Some(&chat.template),
-            })
+            .render_at(&input, received_ms.div_euclid(1000))
             .map_err(|error| template_refusal(&error))?;
         let ids = engine.tokenizer().encode(&text).map_err(|error| {
             ApiError::bad_request(error.to_string())

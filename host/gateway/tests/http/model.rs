@@ -113,8 +113,9 @@ pub(crate) fn engine(options: EngineOptions) -> Engine {
     )
 }
 
-/// Ends with the last character of the last message, or of the variable `ending`.
-const TEMPLATE: &str = "{% for tool in tools or [] %}tool {{ tool.function.name }}\n{% endfor %}\
+/// Ends with the last character of the last message, or of the variable `ending`. Tells the time when `clock` is set.
+const TEMPLATE: &str = "{% if clock %}{{ strftime_now('%Y-%m-%d %H:%M:%S') }}\n{% endif %}\
+    {% for tool in tools or [] %}tool {{ tool.function.name }}\n{% endfor %}\
     {% for message in messages %}{{ message.role }}: {{ message.content }}\
     {% if message.content == 'refuse me' %}{{ raise_exception('no refusing') }}{% endif %}\
     {{ '' if loop.last else '\n' }}{% endfor %}{{ ending or '' }}";

@@ -1,7 +1,8 @@
-//! What cannot be recorded is not served.
+//! What cannot be recorded is not served, and what is recorded is all that a prompt was rendered from.
 
-use clawhost_journal::Journal;
-use clawhost_policy::EngineOptions;
+use clawhost_journal::{Journal, TurnId};
+use clawhost_policy::{ChatInput, EngineOptions};
+use serde_json::json;
 
 use crate::server::{Server, until};
 
@@ -23,4 +24,38 @@ async fn a_journal_that_cannot_be_written_refuses_requests_until_it_can() {
     .await;
     intruder.execute_batch("ROLLBACK").unwrap();
     server.chat("A").await.ok();
+}
+
+#[tokio::test]
+async fn a_prompt_that_tells_the_time_can_be_rendered_again_from_the_record() {
+    let server = Server::start().await;
+    let extra = json!({"chat_template_kwargs": {"clock": true, "ending": "B"}, "n": 2});
+    let answer = server.chat_with("x", extra).await;
+    answer.ok();
+    let first = answer.header("x-clawhost-turn").split(',').next().unwrap();
+    let turn = TurnId(first.parse().unwrap());
+    let asked = server.journal.asked(turn).unwrap().unwrap();
+    assert_eq!(asked.template, json!({"clock": true, "ending": "B"}));
+    let record = server.turn(turn.0);
+    assert_eq!(asked.received_ms, record.received_ms);
+    let input = ChatInput {
+        messages: asked.messages.as_array().unwrap(),
+        tools: asked.tools.as_array().unwrap(),
+        add_generation_prompt: true,
+        extra: asked.template.as_object(),
+    };
+    let template = server.engine.template();
+    let text = template
+        .render_at(&input, asked.received_ms.div_euclid(1000))
+        .unwrap();
+    assert!(
+        text.starts_with("20") && text.ends_with("user: xB"),
+        "{text}"
+    );
+    let ids = server.engine.tokenizer().encode(&text).unwrap();
+    assert_eq!(ids, record.prompt_ids);
+    let later = template
+        .render_at(&input, asked.received_ms.div_euclid(1000) + 1)
+        .unwrap();
+    assert_ne!(later, text, "the second is told");
 }

@@ -53,6 +53,23 @@ pub struct NewHint {
     pub ms: i64,
 }
 
+/// A hint that whoever trains on a sample may use: one that there is, never a reason for none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampleHint {
+    /// Number of the hint, from 1 up; see [`HintRecord`].
+    pub id: i64,
+    /// The advice; not empty.
+    pub text: String,
+    /// Where it goes.
+    pub placement: HintPlacement,
+    /// From 0 to 1, as the extractor sees it.
+    pub confidence: f32,
+    /// `plugin:<name>`.
+    pub source: String,
+    /// sha256 of the component that gave it, in hex.
+    pub digest: String,
+}
+
 /// A hint as recorded. All hints of a turn are candidates for whoever distils from them; which one is taken is not
 /// decided here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{NewHint, TurnRecord};
+use super::{NewHint, SampleHint, TurnRecord};
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
 use crate::words::words;
 
@@ -152,8 +152,8 @@ pub enum JudgementOutcome<'a> {
 pub struct NewSample {
     /// Which turn.
     pub turn: TurnId,
-    /// Finite.
-    pub reward: f32,
+    /// Finite. None where nobody gave one: then the turn must have a hint, and that alone teaches. Never a zero.
+    pub reward: Option<f32>,
     /// Which running mean it is measured against.
     pub baseline_key: String,
     /// What it was made from.
@@ -171,8 +171,12 @@ pub struct SampleRecord {
     pub session: SessionId,
     /// The group of that turn.
     pub group: String,
-    /// Its reward.
-    pub reward: f32,
+    /// Its reward. None where nobody gave one: only what its hints say can teach. Never a zero.
+    pub reward: Option<f32>,
+    /// The hints of its turn that there are now, oldest first. Of an extractor that gave some in several judgements,
+    /// those of the newest one.
+    #[serde(default)]
+    pub hints: Vec<SampleHint>,
     /// Which running mean it is measured against.
     pub baseline_key: String,
     /// What it was made from.

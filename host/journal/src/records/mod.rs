@@ -8,7 +8,7 @@ mod plugin;
 mod training;
 mod turn;
 
-pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint};
+pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint, SampleHint};
 pub use judgement::{
     Feedback, JudgementOutcome, JudgementRecord, JudgingState, NewJudgement, NewSample, NewVerdict,
     SampleRecord, SampleState, TurnSeen, VerdictOutcome, VerdictRecord,
@@ -16,7 +16,7 @@ pub use judgement::{
 pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt};
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
 pub use turn::{
-    Arrival, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,
+    Arrival, Asked, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,
     SessionUpsert, TurnHit, TurnKind, TurnRecord, TurnState,
 };
 

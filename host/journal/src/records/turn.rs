@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Feedback, JudgingState, SampleState, StepOutcome};
 use crate::ids::{SampleId, SessionId, TurnId};
@@ -109,6 +109,10 @@ pub struct NewTurn {
     pub messages: Value,
     /// Tools of the request.
     pub tools: Value,
+    /// What the chat template was rendered with beside messages and tools, such as `enable_thinking`: a JSON
+    /// object. Default empty.
+    #[serde(default = "no_variables")]
+    pub template: Value,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
     /// Sampling parameters as used.
@@ -177,6 +181,9 @@ pub struct TurnRecord {
     pub messages: Value,
     /// Tools of the request.
     pub tools: Value,
+    /// What the chat template was rendered with beside messages and tools, a JSON object.
+    #[serde(default = "no_variables")]
+    pub template: Value,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
     /// Sampling parameters as used.
@@ -246,6 +253,23 @@ pub struct TurnHit {
     pub matched: Value,
 }
 
+/// What a turn was asked: all that its prompt was rendered from, so that it can be rendered again, with a hint in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Messages of the request, a JSON array in the form of OpenAI's API.
+    pub messages: Value,
+    /// Tool definitions of the request, a JSON array in the form of OpenAI's API.
+    pub tools: Value,
+    /// Further variables of the chat template, a JSON object.
+    pub template: Value,
+    /// When the request came, unix milliseconds. The template was rendered at this second.
+    pub received_ms: i64,
+}
+
+fn no_variables() -> Value {
+    Value::Object(Map::new())
+}
+
 /// A session and how busy it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
@@ -310,6 +334,9 @@ pub struct Counts {
     pub feedback: u64,
     /// Samples by state.
     pub samples: BTreeMap<SampleState, u64>,
+    /// Samples, of any state, that have no reward: their hints alone can teach.
+    #[serde(default)]
+    pub samples_by_hint: u64,
     /// Why samples were dropped.
     pub dropped: BTreeMap<String, u64>,
     /// Steps by outcome.

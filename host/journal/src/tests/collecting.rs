@@ -336,3 +336,29 @@ fn every_commit_moves_the_watch_and_a_refusal_does_not() {
     journal.counts().unwrap();
     assert!(!watch.has_changed().unwrap());
 }
+
+#[test]
+fn what_a_turn_was_asked_is_kept_as_it_was_rendered() {
+    let journal = Journal::in_memory().unwrap();
+    let mut asking = arrival("s", None);
+    asking.turns[0].received_ms = 1_234_567;
+    asking.turns[0].tools = json!([{ "type": "function" }]);
+    asking.turns[0].template = json!({ "enable_thinking": false });
+    let mut plain = asking.turns[0].clone();
+    plain.choice = 1;
+    plain.template = json!({});
+    asking.turns.push(plain);
+    let turns = journal.arrive(&asking).unwrap();
+    let asked = journal.asked(turns[0]).unwrap().unwrap();
+    assert_eq!(asked.messages, asking.turns[0].messages);
+    assert_eq!(asked.tools, asking.turns[0].tools);
+    assert_eq!(asked.template, json!({ "enable_thinking": false }));
+    assert_eq!(asked.received_ms, 1_234_567);
+    let other = journal.asked(turns[1]).unwrap().unwrap();
+    assert_eq!(other.template, json!({}), "it is not the same request");
+    assert_eq!(journal.record(turns[0]).template, asking.turns[0].template);
+    assert_eq!(journal.asked(TurnId(99)).unwrap(), None);
+    asking.turns[0].template = json!(["enable_thinking"]);
+    let refused = journal.arrive(&asking).unwrap_err().to_string();
+    assert!(refused.contains("give an object"), "{refused}");
+}

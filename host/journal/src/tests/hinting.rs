@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::verdict;
+use super::{feedback, sample_of, verdict};
 use crate::*;
 
 fn hint(outcome: HintOutcome) -> NewHint {
@@ -70,4 +70,102 @@ fn a_hint_that_cannot_be_is_refused_with_the_whole_judgement() {
         commit(&journal, turn, &[hint(bad)]).unwrap_err();
         assert!(journal.verdicts(turn).unwrap().is_empty());
     }
+}
+
+/// Judges a turn that has something new to be judged by, and gives what comes of it.
+fn judged(
+    journal: &Journal,
+    turn: TurnId,
+    hints: &[NewHint],
+    outcome: JudgementOutcome<'_>,
+) -> Result<Option<SampleId>, JournalError> {
+    journal.commit(&NewJudgement {
+        turn: turn.into(),
+        verdicts: &[],
+        hints,
+        receipts: &[],
+        outcome,
+    })
+}
+
+fn without_reward(turn: TurnId) -> NewSample {
+    NewSample {
+        reward: None,
+        ..sample_of(turn, 0.0)
+    }
+}
+
+#[test]
+fn a_sample_without_a_reward_needs_a_hint_and_comes_with_it() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let sample = without_reward(turn);
+    let none = hint(HintOutcome::None {
+        reason: "nothing to advise".to_owned(),
+    });
+    let refused = judged(
+        &journal,
+        turn,
+        std::slice::from_ref(&none),
+        JudgementOutcome::Sample(&sample),
+    );
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("neither a reward nor a hint"), "{said}");
+    assert!(journal.hints(turn).unwrap().is_empty(), "all or nothing");
+
+    let hints = [none, hint(advice("write plain prose", 0.5))];
+    let id = judged(&journal, turn, &hints, JudgementOutcome::Sample(&sample))
+        .unwrap()
+        .unwrap();
+    let queued = journal.queued_samples(9).unwrap();
+    assert_eq!(
+        (queued.len(), queued[0].id, queued[0].reward),
+        (1, id, None)
+    );
+    let texts: Vec<&str> = queued[0].hints.iter().map(|h| h.text.as_str()).collect();
+    assert_eq!(texts, ["write plain prose"], "a reason for none is no hint");
+    assert_eq!(queued[0].hints[0].placement, HintPlacement::LastUser);
+    assert_eq!(queued[0].hints[0].source, "plugin:hint-next-state");
+    let counts = journal.counts().unwrap();
+    assert_eq!(
+        (counts.samples_by_hint, counts.samples[&SampleState::Queued]),
+        (1, 1)
+    );
+    let mut out = Vec::new();
+    journal.export(&mut out, Export::Samples).unwrap();
+    let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(line["reward"], json!(null));
+    assert_eq!(line["hints"][0]["text"], json!("write plain prose"));
+}
+
+#[test]
+fn of_an_extractor_that_was_asked_again_the_newest_hints_count() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.ready_turn_in("s");
+    let of = |source: &str, text: &str| NewHint {
+        source: format!("plugin:{source}"),
+        ..hint(advice(text, 0.5))
+    };
+    let first = [of("a", "a first"), of("b", "b first"), of("a", "a second")];
+    judged(&journal, turn, &first, JudgementOutcome::Nothing).unwrap();
+    let texts = |journal: &Journal| -> Vec<String> {
+        let sample = journal.samples_of(turn).unwrap().pop().unwrap();
+        sample.hints.into_iter().map(|hint| hint.text).collect()
+    };
+    let sample = without_reward(turn);
+    journal.add_feedback(&feedback(turn, 0.0)).unwrap();
+    judged(&journal, turn, &[], JudgementOutcome::Sample(&sample)).unwrap();
+    assert_eq!(texts(&journal), ["a first", "b first", "a second"]);
+
+    // Asked again, one has something else to say and the other nothing: what that one said before still holds.
+    journal.add_feedback(&feedback(turn, 0.0)).unwrap();
+    let nothing = NewHint {
+        source: "plugin:b".to_owned(),
+        ..hint(HintOutcome::None {
+            reason: "nothing to advise".to_owned(),
+        })
+    };
+    let again = [of("a", "a anew"), nothing];
+    judged(&journal, turn, &again, JudgementOutcome::AsBefore(None)).unwrap();
+    assert_eq!(texts(&journal), ["b first", "a anew"]);
 }

@@ -51,6 +51,7 @@ pub(super) fn new_turn(parent: Option<TurnId>) -> NewTurn {
         request_digest: "d1".to_owned(),
         messages: json!([{ "role": "user", "content": "what is 7 × 8?" }]),
         tools: json!([]),
+        template: json!({}),
         prompt_ids: vec![1, 2, u32::MAX],
         sampling: json!({ "temperature": 0.7 }),
         temperature: 0.7,
@@ -92,7 +93,7 @@ pub(super) fn verdict(reward: f32) -> NewVerdict {
 pub(super) fn sample_of(turn: TurnId, reward: f32) -> NewSample {
     NewSample {
         turn,
-        reward,
+        reward: Some(reward),
         baseline_key: "home".to_owned(),
         provenance: json!({ "judge": "ff" }),
     }

@@ -36,7 +36,7 @@ fn a_neutral_session_gives_one_sample_once() {
     let samples = journal.samples_of(turn).unwrap();
     assert_eq!(
         (samples.len(), samples[0].id, samples[0].reward),
-        (1, id, 0.0)
+        (1, id, Some(0.0))
     );
     let record = journal.record(turn);
     assert_eq!((record.judging, record.reason), (JudgingState::Done, None));

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::stand_in::{Desk, StandIn, seated, verdict};
 use crate::judging::Judging;
 use crate::options::{JudgingOptions, Neutral};
+use crate::seats::Seated;
 use crate::status::JudgingSnapshot;
 
 /// 0 for "hm", +1 for thanks, -1 for anything else.
@@ -29,7 +30,16 @@ fn judge() -> Arc<StandIn> {
 
 /// Runs judging until nothing is ready and every ended session is settled.
 async fn run(desk: &Desk, options: JudgingOptions) -> JudgingSnapshot {
-    let judging = Judging::with(desk.journal.clone(), seated(judge()), options);
+    run_with(desk, seated(judge()), options).await
+}
+
+/// The same, with anybody in the seats.
+pub(super) async fn run_with(
+    desk: &Desk,
+    seated: Seated,
+    options: JudgingOptions,
+) -> JudgingSnapshot {
+    let judging = Judging::with(desk.journal.clone(), seated, options);
     let state = judging.state();
     let (stop, stopped) = watch::channel(false);
     let mut changes = desk.journal.watch();
@@ -58,7 +68,10 @@ fn end(desk: &Desk) {
 
 fn rewards(desk: &Desk, turn: TurnId) -> Vec<f32> {
     let samples = desk.journal.samples_of(turn).unwrap();
-    samples.iter().map(|sample| sample.reward).collect()
+    samples
+        .iter()
+        .map(|sample| sample.reward.unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -80,7 +93,7 @@ async fn a_neutral_session_contributes_its_least_sure_turn_once() {
     let sample = desk.journal.samples_of(unsure).unwrap().remove(0);
     assert_eq!(
         (sample.reward, sample.baseline_key.as_str()),
-        (0.0, "laptop/ann")
+        (Some(0.0), "laptop/ann")
     );
     assert_eq!(
         sample.provenance["chosen"],
@@ -160,6 +173,9 @@ async fn late_feedback_takes_the_place_of_the_neutral_sample() {
         .collect();
     assert_eq!(
         states,
-        [(0.0, "dropped".to_owned()), (1.0, "queued".to_owned())]
+        [
+            (Some(0.0), "dropped".to_owned()),
+            (Some(1.0), "queued".to_owned())
+        ]
     );
 }

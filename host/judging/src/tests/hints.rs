@@ -58,7 +58,7 @@ async fn a_judged_turn_is_shown_and_its_hint_is_kept() {
     assert_eq!(worlds, ["judge-plugin", "hint-plugin"]);
     assert_eq!((state.hints, state.no_hint["nothing to advise"]), (1, 1));
     // It decides nothing about the reward.
-    assert_eq!(desk.journal.samples_of(bad).unwrap()[0].reward, -1.0);
+    assert_eq!(desk.journal.samples_of(bad).unwrap()[0].reward, Some(-1.0));
 
     // Words that come with a score are for the extractor alone, and nothing is shown twice.
     desk.feedback(good, Some(-1.0), Some("too long"));
@@ -84,7 +84,7 @@ async fn a_fault_is_no_hint_with_its_reason_and_leaves_the_verdict() {
     assert_eq!(outcomes(&desk, turn), [none("stack")]);
     let hint = desk.journal.hints(turn).unwrap().remove(0);
     assert!(hint.said.contains("call stack"), "{}", hint.said);
-    assert_eq!(desk.journal.samples_of(turn).unwrap()[0].reward, 1.0);
+    assert_eq!(desk.journal.samples_of(turn).unwrap()[0].reward, Some(1.0));
     assert_eq!(state.quarantined, ["advising"]);
     assert_eq!(state.no_hint["stack"], 1);
 }

@@ -74,7 +74,7 @@ async fn what_followed_becomes_a_verdict_and_a_sample() {
     for (turn, reward) in [(good, 1.0), (bad, -1.0)] {
         let samples = samples(&desk, turn);
         assert_eq!(samples.len(), 1);
-        assert_eq!(samples[0].reward, reward);
+        assert_eq!(samples[0].reward, Some(reward));
         assert_eq!(samples[0].baseline_key, "laptop/ann");
         assert_eq!(samples[0].provenance["components"], json!(["00ff"]));
         let verdicts = desk.journal.verdicts(turn).unwrap();
@@ -162,7 +162,10 @@ async fn several_attempts_go_by_majority_and_missing_votes_do_not_count() {
         let desk = Desk::new();
         let turn = desk.turn("thanks");
         settle(&desk, votes(given), options.clone()).await;
-        let rewards: Vec<f32> = samples(&desk, turn).iter().map(|s| s.reward).collect();
+        let rewards: Vec<f32> = samples(&desk, turn)
+            .iter()
+            .filter_map(|s| s.reward)
+            .collect();
         assert_eq!(
             rewards,
             expected.into_iter().collect::<Vec<f32>>(),
@@ -216,7 +219,7 @@ async fn the_users_word_wins() {
     desk.feedback(turn, Some(-0.5), Some("in truth it was wrong"));
     settle(&desk, StandIn::thanks(), JudgingOptions::default()).await;
     let sample = &samples(&desk, turn)[0];
-    assert_eq!(sample.reward, -0.5);
+    assert_eq!(sample.reward, Some(-0.5));
     let sources: Vec<String> = desk
         .journal
         .verdicts(turn)
@@ -234,7 +237,7 @@ async fn feedback_alone_is_enough_and_needs_no_judge() {
     desk.feedback(turn, Some(1.0), None);
     let judge = StandIn::thanks();
     settle(&desk, judge.clone(), JudgingOptions::default()).await;
-    assert_eq!(samples(&desk, turn)[0].reward, 1.0);
+    assert_eq!(samples(&desk, turn)[0].reward, Some(1.0));
     assert_eq!(judge.called(), 0);
 }
 
@@ -246,13 +249,16 @@ async fn late_feedback_replaces_what_waits_and_repeats_nothing_that_was_learned(
     settle(&desk, judge.clone(), JudgingOptions::default()).await;
     desk.feedback(turn, Some(0.25), None);
     settle(&desk, judge.clone(), JudgingOptions::default()).await;
-    let states: Vec<(f32, SampleState)> = samples(&desk, turn)
+    let states: Vec<(Option<f32>, SampleState)> = samples(&desk, turn)
         .iter()
         .map(|s| (s.reward, s.state))
         .collect();
     assert_eq!(
         states,
-        [(1.0, SampleState::Dropped), (0.25, SampleState::Queued)]
+        [
+            (Some(1.0), SampleState::Dropped),
+            (Some(0.25), SampleState::Queued)
+        ]
     );
     assert_eq!(judge.called(), 1, "the next state was judged before");
 

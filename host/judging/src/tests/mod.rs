@@ -5,6 +5,7 @@ use clawhost_journal::{
 };
 use serde_json::json;
 
+mod by_hint;
 mod endings;
 mod hints;
 mod loops;
@@ -29,6 +30,7 @@ pub(crate) fn turn(id: i64) -> TurnRecord {
         request_digest: String::new(),
         messages: json!([{"role": "user", "content": "hi"}]),
         tools: json!([]),
+        template: json!({}),
         prompt_ids: vec![1],
         sampling: json!({}),
         temperature: 1.0,

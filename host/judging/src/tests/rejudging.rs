@@ -45,7 +45,7 @@ async fn the_same_judge_says_the_same_and_nothing_is_written() {
     let commits = *desk.journal.watch().borrow();
     let told = again(&desk, judge.clone(), turn).await;
     assert_eq!(told.recorded, told.opinion);
-    assert_eq!(told.sample, Ok(1.0));
+    assert_eq!(told.sample, Ok(Some(1.0)));
     let calls = judge.calls.lock().unwrap();
     assert_eq!(calls[0], calls[1], "asked as it was asked then");
     assert_eq!(*desk.journal.watch().borrow(), commits);
@@ -70,7 +70,7 @@ async fn judges_see_the_evidence_that_was_there_then() {
     assert_eq!(shown_now.lock().unwrap()[..], then[1..]);
     // The judges keep their opinion, and the user has the last word.
     assert_eq!(told.opinion.and_then(|o| o.reward), Some(1.0));
-    assert_eq!(told.sample, Ok(-1.0));
+    assert_eq!(told.sample, Ok(Some(-1.0)));
     assert_eq!(told.verdicts.len(), 1);
 }
 
@@ -83,14 +83,14 @@ async fn another_judge_another_verdict_and_a_fault_is_none() {
     let told = again(&desk, flipped, turn).await;
     let rewards = (told.recorded.unwrap().reward, told.opinion.unwrap().reward);
     assert_eq!(rewards, (Some(1.0), Some(-1.0)));
-    assert_eq!(told.sample, Ok(-1.0));
+    assert_eq!(told.sample, Ok(Some(-1.0)));
     let told = again(&desk, StandIn::faulty(FaultKind::Stack), turn).await;
     assert_eq!(told.opinion.unwrap().reward, None);
     assert_eq!(told.sample, Err("no verdict: stack".to_owned()));
     let samples = desk.journal.samples_of(turn).unwrap();
     assert_eq!(
         (samples[0].reward, samples[0].state),
-        (1.0, SampleState::Queued)
+        (Some(1.0), SampleState::Queued)
     );
 }
 
@@ -103,7 +103,7 @@ async fn a_score_alone_asks_nobody_and_what_was_not_judged_is_not_judged_anew() 
     let judge = StandIn::thanks();
     let told = again(&desk, judge.clone(), scored).await;
     assert_eq!((told.recorded, told.opinion), (None, None));
-    assert_eq!(told.sample, Ok(0.5));
+    assert_eq!(told.sample, Ok(Some(0.5)));
     assert_eq!(judge.called(), 0);
     let waiting = desk.turn("thanks");
     let rejudging = Rejudging::with(seated(judge), JudgingOptions::default());

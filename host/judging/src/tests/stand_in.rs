@@ -279,6 +279,7 @@ impl Desk {
             request_digest: format!("d{talked}"),
             messages: template.messages,
             tools: template.tools,
+            template: template.template,
             prompt_ids: vec![1, 2],
             sampling: json!({}),
             temperature: 1.0,

@@ -23,7 +23,7 @@ fn bench(ranking: Arc<Ranking>, judge: Arc<StandIn>) -> Seated {
 
 fn rewards(desk: &Desk, turns: &[TurnId]) -> Vec<Option<f32>> {
     let of = |turn: &TurnId| desk.journal.samples_of(*turn).unwrap().pop();
-    turns.iter().map(|t| of(t).map(|s| s.reward)).collect()
+    turns.iter().map(|t| of(t)?.reward).collect()
 }
 
 fn reasons(desk: &Desk, turns: &[TurnId]) -> Vec<Option<String>> {
@@ -75,7 +75,7 @@ async fn what_follows_a_choice_trains_it_no_second_time() {
     assert_eq!(samples.len(), 1);
     assert_eq!(
         (samples[0].reward, samples[0].state),
-        (0.5, SampleState::Queued)
+        (Some(0.5), SampleState::Queued)
     );
     let record = desk.journal.turn(turns[0]).unwrap().unwrap();
     assert_eq!(
@@ -86,7 +86,7 @@ async fn what_follows_a_choice_trains_it_no_second_time() {
     // The user's word wins, and takes the place of what still waits.
     desk.feedback(turns[0], Some(-1.0), None);
     settle_with(&desk, seats(), JudgingOptions::default()).await;
-    let states: Vec<(f32, SampleState)> = desk
+    let states: Vec<(Option<f32>, SampleState)> = desk
         .journal
         .samples_of(turns[0])
         .unwrap()
@@ -95,7 +95,10 @@ async fn what_follows_a_choice_trains_it_no_second_time() {
         .collect();
     assert_eq!(
         states,
-        [(0.5, SampleState::Dropped), (-1.0, SampleState::Queued)]
+        [
+            (Some(0.5), SampleState::Dropped),
+            (Some(-1.0), SampleState::Queued)
+        ]
     );
     // Words alone are for the judges to read.
     desk.feedback(turns[1], None, Some("thanks, this one"));
@@ -261,7 +264,7 @@ async fn they_are_judged_anew_together() {
     assert_eq!(recorded, [Some(1.0), Some(-1.0)]);
     // The user's word about the second is the last.
     let samples: Vec<_> = told.iter().map(|t| t.sample.clone()).collect();
-    assert_eq!(samples, [Ok(-0.5), Ok(0.25)]);
+    assert_eq!(samples, [Ok(Some(-0.5)), Ok(Some(0.25))]);
     assert_eq!(ranking.called(), 1);
     for verdict in &told[0].verdicts {
         assert!(matches!(verdict.outcome, VerdictOutcome::Verdict { .. }));

@@ -1,8 +1,8 @@
 //! A person can read what became of every turn.
 
 use clawhost_journal::{
-    Feedback, NewAdapter, NewSample, NewStep, NewVerdict, SampleId, StepOutcome, TurnId,
-    VerdictOutcome, now_ms,
+    Feedback, HintOutcome, HintPlacement, JudgementOutcome, NewAdapter, NewHint, NewJudgement,
+    NewSample, NewStep, NewVerdict, SampleId, StepOutcome, TurnId, VerdictOutcome, now_ms,
 };
 use clawhost_sessions::Incoming;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn verdict(outcome: VerdictOutcome) -> NewVerdict {
 fn rewarded(server: &Server, turn: TurnId, reward: f32) -> SampleId {
     let sample = NewSample {
         turn,
-        reward,
+        reward: Some(reward),
         baseline_key: "live".to_owned(),
         provenance: json!({}),
     };
@@ -111,6 +111,57 @@ fn from_reply_to_adapter() {
         server.sessions.explain_turn(turns[1]).unwrap().unwrap(),
         explained["turns"][1]
     );
+}
+
+#[test]
+fn a_sample_without_a_reward_trains_by_its_hint_alone() {
+    let server = Server::new();
+    let turn = conversation(&server, 2)[0];
+    let hint = NewHint {
+        source: "plugin:hint-next-state".to_owned(),
+        digest: "ef".repeat(32),
+        outcome: HintOutcome::Hint {
+            text: "say it in one sentence".to_owned(),
+            placement: HintPlacement::LastUser,
+            confidence: 1.0,
+        },
+        said: String::new(),
+        metrics: json!({}),
+        ms: now_ms(),
+    };
+    let sample = NewSample {
+        turn,
+        reward: None,
+        baseline_key: "live".to_owned(),
+        provenance: json!({}),
+    };
+    let judgement = NewJudgement {
+        turn: turn.into(),
+        verdicts: &[],
+        hints: &[hint],
+        receipts: &[],
+        outcome: JudgementOutcome::Sample(&sample),
+    };
+    let sample = server.journal.commit(&judgement).unwrap().unwrap();
+    assert!(why(&server, turn).contains("its hint alone can teach"));
+    let told = server.sessions.explain_turn(turn).unwrap().unwrap();
+    assert_eq!(told["sample"]["reward"], Value::Null);
+    assert_eq!(told["sample"]["by_hint_alone"], true);
+    assert_eq!(told["sample"]["hints"], json!([1]));
+    let step = NewStep {
+        started_ms: now_ms(),
+        ended_ms: now_ms(),
+        outcome: StepOutcome::NoSignal,
+        reason: None,
+        metrics: json!({}),
+        trained: vec![(sample, 0.1)],
+        dropped: vec![],
+        adapter: None,
+        meta: vec![],
+    };
+    server.journal.commit_step(&step).unwrap();
+    let told = why(&server, turn);
+    assert!(told.contains("by its hint alone"), "{told}");
 }
 
 #[test]

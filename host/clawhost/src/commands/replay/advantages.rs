@@ -1,13 +1,14 @@
 //! What the next batch would learn from, if the queued samples had the rewards of the replay.
 //!
 //! Samples are taken from the queue as training takes them and estimated with training's own estimator and running
-//! means, or by the component that takes the estimator's place. What training finds out only when the step begins (too old, too long) is not looked at here.
+//! means, or by the component that takes the estimator's place. A sample that trains by its hint alone has no reward
+//! and no advantage here. What training finds out only when the step begins (too old, too long) is not looked at here.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use clawhost_journal::{Journal, SampleRecord, TurnId};
-use clawhost_training::advantage::{Baselines, Estimator, Relative, Rewarded};
+use clawhost_training::advantage::{Baselines, Company, Estimator, Relative, Rewarded};
 use clawhost_training::{Components, TrainingOptions};
 use serde::Serialize;
 
@@ -16,6 +17,9 @@ const BASELINES: &str = "training.baselines";
 
 /// Samples looked at, in multiples of the batch; as many as training does.
 const LOOK_AHEAD: usize = 8;
+
+/// Why a sample is in no batch of rewards, though it can train.
+pub(super) const HINT_ALONE: &str = "trains by its hint alone";
 
 /// What a turn would train with.
 pub(super) struct Judged {
@@ -101,7 +105,7 @@ pub(super) fn next_batch(
 fn after(sample: &SampleRecord, judged: &BTreeMap<TurnId, Judged>) -> Result<f32, String> {
     match judged.get(&sample.turn) {
         Some(told) => kept(sample, &told.new, told.neutral),
-        None => Ok(sample.reward),
+        None => recorded(sample),
     }
 }
 
@@ -111,8 +115,13 @@ fn before(sample: &SampleRecord, judged: &BTreeMap<TurnId, Judged>) -> Result<f3
         .and_then(|j| Some((j, j.old.as_ref()?)))
     {
         Some((told, old)) => kept(sample, old, told.old_neutral),
-        None => Ok(sample.reward),
+        None => recorded(sample),
     }
+}
+
+/// What the sample was recorded with.
+fn recorded(sample: &SampleRecord) -> Result<f32, String> {
+    sample.reward.ok_or_else(|| HINT_ALONE.to_owned())
 }
 
 /// A turn that speaks for its neutral session stays in the queue for as long as it is neutral.
@@ -191,13 +200,10 @@ impl By<'_> {
         }
         let rewarded: Vec<Rewarded<'_>> = rewarded
             .iter()
-            .map(|(sample, reward)| Rewarded {
-                reward: f64::from(*reward),
-                group: &sample.group,
-                baseline_key: &sample.baseline_key,
-            })
+            .map(|(sample, reward)| self.options.rewarded(sample, *reward))
             .collect();
-        Ok(self.options.estimator.estimate(&rewarded, self.baselines))
+        let estimation = self.options.estimation();
+        Ok(estimation.estimate(&rewarded, self.baselines))
     }
 
     /// Samples that are looked at together, as training does: one by one, group by group, or all that fit a batch. A
@@ -230,8 +236,8 @@ impl By<'_> {
             }
             return vec![all];
         }
-        match self.options.estimator {
-            Estimator::Batch => vec![queued.map(|(at, _)| at).take(self.options.batch).collect()],
+        match self.options.estimator.company() {
+            Company::Batch => vec![queued.map(|(at, _)| at).take(self.options.batch).collect()],
             _ => queued.map(|(at, _)| vec![at]).collect(),
         }
     }
@@ -250,7 +256,8 @@ mod tests {
             turn: TurnId(id),
             session: SessionId("s".to_owned()),
             group: group.to_owned(),
-            reward: 1.0,
+            reward: Some(1.0),
+            hints: Vec::new(),
             baseline_key: "ann".to_owned(),
             provenance: json!({}),
             state: SampleState::Queued,
