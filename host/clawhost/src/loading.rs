@@ -12,12 +12,14 @@ use crate::granting;
 use crate::serve::{plugin_name, read_plugin};
 
 /// The judge that is used when none is named.
-const EMBEDDED: &str = "judge-next-state";
+const JUDGE: &str = "judge-next-state";
+/// The hint extractor that is used when none is named and the method of training learns from hints.
+const HINTS: &str = "hint-next-state";
 
 /// A component, where it is from, and what it was granted when it was loaded.
 pub(crate) struct Source {
     pub(crate) plugin: Plugin,
-    /// None for the embedded judge.
+    /// None for a component inside this program.
     pub(crate) file: Option<PathBuf>,
     pub(crate) granted: Grants,
     pub(crate) bytes: Vec<u8>,
@@ -110,7 +112,8 @@ impl Loader {
         })
     }
 
-    /// Loads what a server runs: what is in the files, and the embedded judge when there is none among them.
+    /// Loads what a server runs: what is in the files, and from this program what is missing among them: a judge, and
+    /// an extractor of hints when training learns from hints.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -133,14 +136,26 @@ impl Loader {
             }
             sources.push(source);
         }
-        if sources.iter().all(|one| one.plugin.kind() != Kind::Judge) {
-            let bytes =
-                clawhost_plugins::embedded(EMBEDDED).context("the embedded judge is missing")?;
+        let training = &self.config.training;
+        let wanted = [
+            (Kind::Judge, JUDGE, true),
+            (
+                Kind::Hint,
+                HINTS,
+                training.enabled && training.method.uses_hints(),
+            ),
+        ];
+        for (kind, name, wanted) in wanted {
+            if !wanted || sources.iter().any(|one| one.plugin.kind() == kind) {
+                continue;
+            }
             ensure!(
-                sources.iter().all(|one| one.plugin.name() != EMBEDDED),
-                "a plugin that is no judge is called {EMBEDDED}, as the judge in this program; rename its file"
+                sources.iter().all(|one| one.plugin.name() != name),
+                "a plugin that is no {kind} is called {name}, as the {kind} in this program; rename its file"
             );
-            sources.push(self.load(EMBEDDED, bytes, None)?);
+            let bytes = clawhost_plugins::embedded(name)
+                .with_context(|| format!("{name} is missing in this program"))?;
+            sources.push(self.load(name, bytes, None)?);
         }
         Ok(Loaded { sources })
     }

@@ -88,7 +88,9 @@ impl Server {
         begin_with(&config, &journal, &engine)?;
 
         let sessions = Sessions::new(journal.clone(), config.sessions.options());
-        let judging = Judging::new(journal.clone(), loaded.judging(), config.judging.clone());
+        let mut judging = config.judging.clone();
+        judging.hinted_samples |= config.training.enabled && config.training.method.uses_hints();
+        let judging = Judging::new(journal.clone(), loaded.judging(), judging);
         let components = Components::new(&loaded.training(), &component_calls(&config)).await?;
         let places = Places {
             seats: judging.seats(),

@@ -6,13 +6,24 @@
 use clawhost_journal::{SampleId, SampleRecord};
 use clawhost_plugins::Fault as ComponentFault;
 
-use crate::advantage::{Baselines, Estimator, Relative, Rewarded};
-use crate::component::{AdvantageComponent, Asked, Estimated};
+use crate::advantage::{Baselines, Company, Estimate, Estimation, Overlong, Relative, Rewarded};
+use crate::component::{AdvantageComponent, Asked};
+use crate::hints::Hinted;
 use crate::lineage::Lineage;
+use crate::options::Learning;
+use crate::rewarding::{rewarded, unfit, whitened};
 
 /// What a sample must be like to train, and how many a step takes.
 pub(crate) struct Rules<'a> {
-    pub(crate) estimator: Estimator,
+    /// What is learned from.
+    pub(crate) method: Learning,
+    /// The prompts with the hints of a sample, or why there are none although it has hints.
+    pub(crate) hinted: &'a dyn Fn(&SampleRecord) -> Result<Vec<Hinted>, String>,
+    pub(crate) estimation: Estimation,
+    /// What overlong replies pay.
+    pub(crate) overlong: Option<Overlong>,
+    /// Whether the advantages of the whole batch are whitened once it is chosen.
+    pub(crate) whitens: bool,
     /// Asked instead of the estimator.
     pub(crate) component: Option<Asked<'a, AdvantageComponent>>,
     pub(crate) batch: usize,
@@ -29,64 +40,71 @@ pub(crate) struct Rules<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) sample: SampleRecord,
-    /// Of the whole reply: the mean over its tokens where they differ.
-    pub(crate) advantage: f64,
+    /// What its reward is worth, of the whole reply: the mean over its tokens where they differ. None where only
+    /// its hints teach.
+    pub(crate) advantage: Option<f64>,
     /// One for each token, where an estimator tells them apart.
     pub(crate) token_advantages: Option<Vec<f32>>,
+    /// Its prompt with each of its hints, the longest first; empty where hints do not teach.
+    pub(crate) hinted: Vec<Hinted>,
     /// Versions between the adapter that sampled it and the active one.
     pub(crate) staleness: u64,
 }
 
 impl Chosen {
-    /// The advantage of each token.
+    /// What the reward is worth for each token.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "losses are computed in f32, as the parameters are"
     )]
-    pub(crate) fn per_token(&self) -> Vec<f32> {
-        match &self.token_advantages {
+    pub(crate) fn per_token(&self) -> Option<Vec<f32>> {
+        let advantage = self.advantage?;
+        Some(match &self.token_advantages {
             Some(tokens) => tokens.clone(),
-            None => vec![self.advantage as f32; self.sample.token_ids.len()],
-        }
+            None => vec![advantage as f32; self.sample.token_ids.len()],
+        })
     }
 }
 
 impl Rules<'_> {
     fn needs_groups(&self) -> bool {
-        self.component.is_some() || self.estimator.needs_groups()
+        self.method.uses_rewards()
+            && (self.component.is_some() || self.estimation.estimator.needs_groups())
     }
 
+    /// What the rewards of some samples are worth: one entry for each that has a reward.
     fn estimate(
         &self,
         samples: &[SampleRecord],
         baselines: &Baselines,
-    ) -> Result<Vec<Estimated>, ComponentFault> {
+    ) -> Result<Vec<Estimate>, ComponentFault> {
+        if !self.method.uses_rewards() {
+            return Ok(Vec::new());
+        }
         if let Some(asked) = &self.component {
-            if samples.is_empty() {
-                return Ok(Vec::new());
-            }
             let seen: Vec<(&str, usize, f32)> = samples
                 .iter()
-                .map(|s| (s.group.as_str(), s.token_ids.len(), s.reward))
+                .filter_map(|s| {
+                    #[allow(
+                        clippy::cast_possible_truncation,
+                        reason = "a component reads rewards in f32, as judges give them"
+                    )]
+                    let reward = self.reward(s)?.reward as f32;
+                    Some((s.group.as_str(), s.token_ids.len(), reward))
+                })
                 .collect();
+            if seen.is_empty() {
+                return Ok(Vec::new());
+            }
             return asked.component.estimate(&seen, asked.step, asked.receipts);
         }
-        let rewarded: Vec<Rewarded<'_>> = samples
-            .iter()
-            .map(|sample| Rewarded {
-                reward: f64::from(sample.reward),
-                group: &sample.group,
-                baseline_key: &sample.baseline_key,
-            })
-            .collect();
-        let estimates = self.estimator.estimate(&rewarded, baselines);
-        Ok(estimates
-            .into_iter()
-            .map(|relative| Estimated {
-                relative,
-                tokens: None,
-            })
-            .collect())
+        let rewarded: Vec<Rewarded<'_>> = samples.iter().filter_map(|s| self.reward(s)).collect();
+        Ok(self.estimation.estimate_tokens(&rewarded, baselines))
+    }
+
+    /// A sample with the reward that counts; none when it has none.
+    fn reward<'s>(&self, sample: &'s SampleRecord) -> Option<Rewarded<'s>> {
+        Some(rewarded(sample, sample.reward?, self.overlong.as_ref()))
     }
 }
 
@@ -101,6 +119,71 @@ pub(crate) struct Batch {
     pub(crate) stale: usize,
     /// Samples without a signal.
     pub(crate) without_signal: usize,
+}
+
+/// What a sample's reward says.
+enum Worth {
+    Advantage(f64, Option<Vec<f32>>),
+    /// It has a reward that teaches nothing, for this reason.
+    Nothing(&'static str),
+    /// It has no reward, or rewards do not take part.
+    None,
+}
+
+impl Worth {
+    fn of(estimate: Estimate) -> Self {
+        match estimate.relative {
+            Relative::Value(advantage) => Self::Advantage(advantage, estimate.tokens),
+            Relative::Alone => Self::Nothing("no signal: the only sample of its group"),
+            Relative::Level => {
+                Self::Nothing("no signal: its reward is what was expected (advantage 0)")
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// Chooses a sample that has something to teach, or drops it with the reason.
+    fn take(&mut self, sample: SampleRecord, worth: Worth, rules: &Rules<'_>) {
+        let hinted = if rules.method.uses_hints() {
+            (rules.hinted)(&sample)
+        } else {
+            Ok(Vec::new())
+        };
+        let (advantage, token_advantages, silent) = match worth {
+            Worth::Advantage(advantage, tokens) => (Some(advantage), tokens, ""),
+            Worth::Nothing(reason) => (None, None, reason),
+            Worth::None if rules.method.uses_rewards() => {
+                (None, None, "no signal: it has no reward")
+            }
+            Worth::None => (None, None, "no signal: it has no hint"),
+        };
+        let hinted = match hinted {
+            Ok(hinted) => hinted,
+            Err(reason) if advantage.is_none() => {
+                self.dropped
+                    .push((sample.id, format!("unusable: {reason}")));
+                return;
+            }
+            Err(reason) => {
+                tracing::warn!(sample = %sample.id, reason, "a sample trains without its hint");
+                Vec::new()
+            }
+        };
+        if advantage.is_none() && hinted.is_empty() {
+            self.without_signal += 1;
+            self.dropped.push((sample.id, silent.to_owned()));
+            return;
+        }
+        let staleness = staleness(&sample, rules).unwrap_or(0);
+        self.chosen.push(Chosen {
+            sample,
+            advantage,
+            token_advantages,
+            hinted,
+            staleness,
+        });
+    }
 }
 
 /// Takes samples from the queue, oldest first. None when every sample belongs to a group that may
@@ -144,26 +227,20 @@ pub(crate) fn draw(
                 None => usable.push(sample),
             }
         }
-        let estimates = rules.estimate(&usable, baselines)?;
-        for (sample, estimate) in usable.into_iter().zip(estimates) {
-            seen.push((sample.baseline_key.clone(), f64::from(sample.reward)));
-            let reason = match estimate.relative {
-                Relative::Value(advantage) => {
-                    let staleness = staleness(&sample, rules).unwrap_or(0);
-                    batch.chosen.push(Chosen {
-                        sample,
-                        advantage,
-                        token_advantages: estimate.tokens,
-                        staleness,
-                    });
-                    continue;
+        let mut estimates = rules.estimate(&usable, baselines)?.into_iter();
+        for sample in usable {
+            let rewarded = match rules.reward(&sample) {
+                Some(rewarded) if rules.method.uses_rewards() => {
+                    seen.push((sample.baseline_key.clone(), rewarded.reward));
+                    estimates.next().map_or(Worth::None, Worth::of)
                 }
-                Relative::Alone => "no signal: the only sample of its group",
-                Relative::Level => "no signal: its reward is what was expected (advantage 0)",
+                _ => Worth::None,
             };
-            batch.without_signal += 1;
-            batch.dropped.push((sample.id, reason.to_owned()));
+            batch.take(sample, rewarded, rules);
         }
+    }
+    if rules.whitens {
+        whitened(&mut batch.chosen);
     }
     batch.baselines = baselines.after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)));
     Ok(Some(batch))
@@ -181,16 +258,14 @@ fn portions(queue: Vec<SampleRecord>, rules: &Rules<'_>) -> Vec<Vec<SampleRecord
         }
         return vec![all];
     }
-    match rules.estimator {
-        Estimator::Raw | Estimator::Baseline => queue.into_iter().map(|s| vec![s]).collect(),
-        Estimator::Batch => {
+    match rules.estimation.estimator.company() {
+        Company::Alone => queue.into_iter().map(|s| vec![s]).collect(),
+        Company::Batch => {
             let mut all: Vec<SampleRecord> = queue;
             all.truncate(rules.batch);
             vec![all]
         }
-        Estimator::Group | Estimator::GroupMean | Estimator::MaxRl | Estimator::Rloo => {
-            by_group(queue)
-        }
+        Company::Group => by_group(queue),
     }
 }
 
@@ -247,11 +322,17 @@ fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
     if !sample.full_logprobs.iter().all(|lp| lp.is_finite()) {
         return unusable("a recorded log-prob is not finite".to_owned());
     }
-    if !sample.reward.is_finite() {
+    if sample.reward.is_some_and(|reward| !reward.is_finite()) {
         return unusable("its reward is not finite".to_owned());
     }
     if !(sample.temperature.is_finite() && sample.temperature >= 0.0) {
         return unusable(format!("temperature {}", sample.temperature));
+    }
+    if rules.method.uses_rewards()
+        && rules.component.is_none()
+        && let Some(reason) = unfit(rules.estimation.estimator, sample)
+    {
+        return unusable(reason.to_owned());
     }
     let total = sample.prompt_ids.len() + tokens;
     if total > rules.max_tokens {
@@ -287,11 +368,16 @@ fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advantage::Estimator;
     use crate::tests::sample;
 
     fn rules(lineage: &Lineage, estimator: Estimator) -> Rules<'_> {
         Rules {
-            estimator,
+            method: Learning::Binary,
+            hinted: &|_| Ok(Vec::new()),
+            estimation: estimator.into(),
+            overlong: None,
+            whitens: false,
             component: None,
             batch: 2,
             max_staleness: 4,

@@ -46,7 +46,7 @@ pub(crate) fn take_up(
     let Some(row) = row else {
         // An adapter that the operator handed in is where training starts; else a fresh one.
         let active = engine.active();
-        let adapter = match active.adapter {
+        let adapter = match active.adapter().cloned() {
             Some(adapter) if active.version == 0 => adapter,
             _ => Arc::new(Adapter::init(
                 model.config(),

@@ -10,6 +10,7 @@ mod checkpoint;
 mod component;
 mod current;
 mod error;
+mod hints;
 mod lineage;
 mod metrics;
 mod optimizer_state;
@@ -19,7 +20,9 @@ mod proof;
 mod real;
 mod release;
 mod report;
+mod rewarding;
 mod state;
+mod teaching;
 mod trainer;
 mod training;
 mod update;
@@ -33,8 +36,8 @@ pub mod pretrain;
 pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
 pub use options::{
-    ImportanceKind, LossOptions, Method, OptimizerOptions, OptionsError, ProofOptions, RatioFrom,
-    TrainingOptions,
+    AdvantageOptions, HintChoice, ImportanceKind, Learning, LossOptions, Method, OptimizerOptions,
+    OptionsError, ProofOptions, RatioFrom, TeacherFrom, TeacherOptions, TopkOf, TrainingOptions,
 };
 pub use proof::Proof;
 pub use real::Real;

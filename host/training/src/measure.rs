@@ -108,6 +108,7 @@ pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, Mea
         model,
         adapter: &adapter,
         moments: &moments,
+        teacher: None,
         chosen: &chosen,
         active: 0,
         options: &load.options,
@@ -161,7 +162,8 @@ fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
                     turn: TurnId(number),
                     session: SessionId(String::new()),
                     group: String::new(),
-                    reward,
+                    reward: Some(reward),
+                    hints: Vec::new(),
                     baseline_key: String::new(),
                     provenance: Value::Null,
                     state: SampleState::Queued,
@@ -176,8 +178,9 @@ fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
                     temperature: 1.0,
                     adapter_version: 0,
                 },
-                advantage: f64::from(reward),
+                advantage: Some(f64::from(reward)),
                 token_advantages: None,
+                hinted: Vec::new(),
                 staleness: 0,
             }
         })

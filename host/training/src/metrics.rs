@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use clawhost_journal::SampleId;
 use serde::Serialize;
 
 use crate::batch::Batch;
 use crate::component::Told;
 use crate::loss::Mismatch;
 use crate::proof::Proof;
-use crate::report::Report;
+use crate::report::{Report, SampleReport};
 
 /// How far the trainer's log-probs were from the engine's.
 #[derive(Debug, Clone, Serialize)]
@@ -38,6 +39,9 @@ pub(crate) struct Metrics {
     pub(crate) dropped: usize,
     pub(crate) dropped_stale: usize,
     pub(crate) without_signal: usize,
+    /// Samples with a reward, and samples with a hint that a teacher can read.
+    pub(crate) rewarded: usize,
+    pub(crate) hinted: usize,
     pub(crate) reward_mean: f64,
     pub(crate) advantage_mean: f64,
     pub(crate) advantage_absolute: f64,
@@ -74,12 +78,19 @@ pub(crate) struct UpdateMetrics {
     effective_sample_share: f64,
     reply_tokens: usize,
     all_tokens: usize,
+    /// Mean of lT - lo over the replies that a teacher read; absent where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    teacher_gap: Option<f64>,
     reference_seconds: f64,
+    teacher_seconds: f64,
     update_seconds: f64,
     tokens_per_second: f64,
     /// Numbers of the loss component, under its own names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     loss_component: BTreeMap<String, f64>,
+    /// What each sample of the batch did.
+    #[serde(rename = "samples_moved")]
+    moved: Vec<SampleReport>,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -89,18 +100,31 @@ impl Metrics {
         let mean = |value: &dyn Fn(&crate::batch::Chosen) -> f64| {
             batch.chosen.iter().map(value).sum::<f64>() / count
         };
+        let rewards: Vec<f64> = batch
+            .chosen
+            .iter()
+            .filter_map(|c| c.sample.reward.map(f64::from))
+            .collect();
         Self {
             samples: batch.chosen.len(),
             dropped: batch.dropped.len(),
             dropped_stale: batch.stale,
             without_signal: batch.without_signal,
-            reward_mean: mean(&|c| f64::from(c.sample.reward)),
-            advantage_mean: mean(&|c| c.advantage),
-            advantage_absolute: mean(&|c| c.advantage.abs()),
+            rewarded: rewards.len(),
+            hinted: batch.chosen.iter().filter(|c| !c.hinted.is_empty()).count(),
+            reward_mean: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
+            advantage_mean: mean(&|c| c.advantage.unwrap_or(0.0)),
+            advantage_absolute: mean(&|c| c.advantage.map_or(0.0, f64::abs)),
             staleness_mean: mean(&|c| c.staleness as f64),
             staleness_max: batch.chosen.iter().map(|c| c.staleness).max().unwrap_or(0),
             ..Self::default()
         }
+    }
+
+    /// The mean advantage that a sample was trained with, from rewards and gaps.
+    pub(crate) fn advantage_of(&self, sample: SampleId) -> Option<f64> {
+        let rows = &self.update.as_ref()?.moved;
+        Some(rows.iter().find(|row| row.sample == sample)?.advantage)
     }
 
     pub(crate) fn take(&mut self, report: &Report) {
@@ -119,10 +143,20 @@ impl Metrics {
             effective_sample_share: report.mismatch.effective_share(),
             reply_tokens: report.reply_tokens,
             all_tokens: report.all_tokens,
+            teacher_gap: teacher_gap(report),
             reference_seconds: report.reference_seconds,
+            teacher_seconds: report.teacher_seconds,
             update_seconds: report.update_seconds,
             tokens_per_second: report.all_tokens as f64 / report.update_seconds.max(1e-9),
             loss_component: report.told.clone(),
+            moved: report.samples.clone(),
         });
     }
+}
+
+/// Over the replies, each as much as the other.
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn teacher_gap(report: &Report) -> Option<f64> {
+    let gaps: Vec<f64> = report.samples.iter().filter_map(|s| s.gap).collect();
+    (!gaps.is_empty()).then(|| gaps.iter().sum::<f64>() / gaps.len() as f64)
 }

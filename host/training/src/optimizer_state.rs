@@ -1,5 +1,5 @@
-//! The optimizer's state as one safetensors file: `first/<tensor>` and `second/<tensor>` in f32,
-//! and the number of updates in the metadata. Read back bit for bit, or refused.
+//! The optimizer's state as one safetensors file: `first/<tensor>` and `second/<tensor>` in f32, `average/<tensor>`
+//! where a running mean of the parameters is kept, and the number of updates in the metadata. Read back bit for bit, or refused.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,25 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use crate::optimizer::Moments;
 
 const UPDATES: &str = "updates";
+const AVERAGE: &str = "average";
 
 /// The file's bytes; `names` are the tensors' names in the order of the moments.
 pub(crate) fn write(names: &[String], moments: &Moments<f32>) -> Result<Vec<u8>, String> {
     let bytes =
         |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
-    let parts: Vec<(String, Vec<u8>, usize)> =
-        [("first", &moments.first), ("second", &moments.second)]
-            .into_iter()
-            .flat_map(|(half, tensors)| {
-                names.iter().zip(tensors).map(move |(name, values)| {
-                    (format!("{half}/{name}"), bytes(values), values.len())
-                })
-            })
-            .collect();
+    let parts: Vec<(String, Vec<u8>, usize)> = [
+        ("first", &moments.first),
+        ("second", &moments.second),
+        (AVERAGE, &moments.average),
+    ]
+    .into_iter()
+    .flat_map(|(half, tensors)| {
+        names
+            .iter()
+            .zip(tensors)
+            .map(move |(name, values)| (format!("{half}/{name}"), bytes(values), values.len()))
+    })
+    .collect();
     let mut views = Vec::with_capacity(parts.len());
     for (name, bytes, length) in &parts {
         let view = TensorView::new(Dtype::F32, vec![*length], bytes).map_err(|e| e.to_string())?;
@@ -41,6 +46,7 @@ pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<Moments<f32
         .and_then(|text| text.parse().ok())
         .ok_or("it does not say how many updates were made")?;
     let tensors = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
+    let averaged = tensors.names().iter().any(|name| name.starts_with(AVERAGE));
     let half = |half: &str| -> Result<Vec<Vec<f32>>, String> {
         layout
             .iter()
@@ -59,6 +65,7 @@ pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<Moments<f32
         updates,
         first: half("first")?,
         second: half("second")?,
+        average: if averaged { half(AVERAGE)? } else { Vec::new() },
     })
 }
 
@@ -72,11 +79,21 @@ mod tests {
             updates: 12_345_678_901,
             first: vec![vec![0.1, -0.0], vec![f32::MIN_POSITIVE]],
             second: vec![vec![1e-30, 3.0], vec![2.0]],
+            average: Vec::new(),
         };
         let names = ["a".to_owned(), "b".to_owned()];
         let bytes = write(&names, &moments).unwrap();
         let read_back = read(&bytes, &[("a", 2), ("b", 1)]).unwrap();
         assert_eq!(read_back, moments);
+        let averaged = Moments {
+            average: vec![vec![1.0, 2.0], vec![3.0]],
+            ..moments.clone()
+        };
+        let bytes_averaged = write(&names, &averaged).unwrap();
+        assert_eq!(
+            read(&bytes_averaged, &[("a", 2), ("b", 1)]).unwrap(),
+            averaged
+        );
         assert_eq!(read_back.first[0][1].to_bits(), (-0.0f32).to_bits());
         let error = read(&bytes, &[("a", 3), ("b", 1)]).unwrap_err();
         assert!(error.contains("first/a does not have 3"), "{error}");

@@ -2,25 +2,42 @@
 
 use std::ops::Range;
 
-use clawhost_policy::Sequence;
+use clawhost_policy::{Candidates, Sequence};
 
 use crate::batch::Chosen;
 
 /// A chosen sample laid out for the model.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Laid {
     pub(crate) tokens: Vec<u32>,
     start: usize,
     temperature: f32,
+    /// Further tokens whose log-probs are wanted, `[reply tokens, per_token]`.
+    compared: Vec<u32>,
+    per_token: usize,
 }
 
 impl Laid {
+    /// The reply after the prompt that it was sampled for.
     pub(crate) fn of(chosen: &Chosen) -> Self {
+        Self::replied(chosen, &chosen.sample.prompt_ids)
+    }
+
+    /// The reply after the prompt with one of its hints.
+    pub(crate) fn after(chosen: &Chosen, hint: usize) -> Self {
+        let prompt = chosen.hinted.get(hint).map(|hinted| &hinted.prompt_ids);
+        Self::replied(chosen, prompt.unwrap_or(&chosen.sample.prompt_ids))
+    }
+
+    fn replied(chosen: &Chosen, prompt: &[u32]) -> Self {
         let sample = &chosen.sample;
-        let mut tokens = sample.prompt_ids.clone();
+        let mut tokens = prompt.to_vec();
         tokens.extend(&sample.token_ids);
         Self {
-            start: sample.prompt_ids.len(),
+            start: prompt.len(),
             tokens,
+            compared: Vec::new(),
+            per_token: 0,
             // Greedy replies are recorded with the log-probs of temperature 1.
             temperature: if sample.temperature > 0.0 {
                 sample.temperature
@@ -30,20 +47,39 @@ impl Laid {
         }
     }
 
-    pub(crate) fn sequence(&self) -> Sequence<'_> {
+    /// Asks for the log-probs of these tokens too, so many for each token of the reply.
+    pub(crate) fn compare(&mut self, ids: Vec<u32>, per_token: usize) {
+        self.compared = ids;
+        self.per_token = per_token;
+    }
+
+    /// `top`: ask for the so many likeliest tokens instead of given ones.
+    pub(crate) fn sequence(&self, top: Option<usize>) -> Sequence<'_> {
+        let candidates = match top {
+            Some(k) => Candidates::Top(k),
+            None if self.compared.is_empty() => Candidates::None,
+            None => Candidates::Given {
+                ids: &self.compared,
+                per_token: self.per_token,
+            },
+        };
         Sequence {
             tokens: &self.tokens,
             start: self.start,
             temperature: self.temperature,
-            candidates: clawhost_policy::Candidates::None,
+            candidates,
         }
     }
 }
 
-pub(crate) fn sequences<'a>(pass: &[usize], laid: &'a [Laid]) -> Vec<Sequence<'a>> {
+pub(crate) fn sequences<'a>(
+    pass: &[usize],
+    laid: &'a [Laid],
+    top: Option<usize>,
+) -> Vec<Sequence<'a>> {
     pass.iter()
         .filter_map(|&i| laid.get(i))
-        .map(Laid::sequence)
+        .map(|laid| laid.sequence(top))
         .collect()
 }
 
@@ -126,6 +162,7 @@ mod tests {
                 tokens: vec![0; n],
                 start: 1,
                 temperature: 1.0,
+                ..Laid::default()
             })
             .collect();
         let got = passes(&[0, 1, 2, 3, 4], &laid, 7);

@@ -31,12 +31,13 @@ pub struct Proof {
 }
 
 /// Scores up to `count` samples under the adapter as trained and as served, taking turns between
-/// rewarded and punished ones. `before` are the log-probs before the update.
+/// those that were pulled up and those that were pulled down (`pulls`). `before` are the log-probs before the update.
 pub(crate) fn prove(
     model: &Model,
     trained: &Adapter,
     served: &Adapter,
     chosen: &[Chosen],
+    pulls: &[f64],
     before: &[Vec<f32>],
     count: usize,
 ) -> Result<Proof, ForwardError> {
@@ -44,23 +45,24 @@ pub(crate) fn prove(
     let mut up = Change::default();
     let mut down = Change::default();
     let mut proof = Proof::default();
-    for index in picks(chosen, count) {
+    for index in picks(pulls, count) {
         let (Some(sample), Some(before)) = (chosen.get(index), before.get(index)) else {
             continue;
         };
         let laid = Laid::of(sample);
-        let sequences = [laid.sequence()];
+        let sequences = [laid.sequence(None)];
         let pass = model.forward_train(Trained::Lora(trained), &sequences)?;
         let scored = model.score(Some(served), &sequences)?;
         for (trained, served) in pass.scored().iter().zip(&scored) {
             mismatch.add(&served.logprobs, &trained.logprobs);
-            let change = if sample.advantage > 0.0 {
-                &mut up
-            } else {
-                &mut down
-            };
+            let pull = pulls.get(index).copied().unwrap_or(0.0);
             for (after, before) in trained.logprobs.iter().zip(before) {
-                change.add(f64::from(*after) - f64::from(*before));
+                let change = f64::from(*after) - f64::from(*before);
+                if pull > 0.0 {
+                    up.add(change);
+                } else if pull < 0.0 {
+                    down.add(change);
+                }
             }
             proof.drift += drift(&trained.logprobs, before);
         }
@@ -99,16 +101,16 @@ impl Change {
     }
 }
 
-/// Indices of the samples to look at: the first rewarded, the first punished, the second …
-fn picks(chosen: &[Chosen], count: usize) -> Vec<usize> {
-    let of = |sign: f64| {
-        chosen
+/// Indices of the samples to look at: the first pulled up, the first that was not, the second …
+fn picks(pulls: &[f64], count: usize) -> Vec<usize> {
+    let of = |raised: bool| {
+        pulls
             .iter()
             .enumerate()
-            .filter(move |(_, c)| c.advantage * sign > 0.0)
+            .filter(move |(_, pull)| (**pull > 0.0) == raised)
             .map(|(i, _)| i)
     };
-    let (mut up, mut down) = (of(1.0), of(-1.0));
+    let (mut up, mut down) = (of(true), of(false));
     let mut picks = Vec::new();
     loop {
         let round = [up.next(), down.next()];

@@ -56,6 +56,7 @@ impl Trainer {
             &updated.adapter,
             &served,
             &batch.chosen,
+            &updated.report.pulls(),
             &updated.before,
             options.samples,
         ) {
@@ -130,7 +131,10 @@ impl Trainer {
                     clippy::cast_possible_truncation,
                     reason = "the journal keeps advantages in f32"
                 )]
-                trained.extend(chosen.iter().map(|c| (c.sample.id, c.advantage as f32)));
+                trained.extend(chosen.iter().map(|c| {
+                    let advantage = metrics.advantage_of(c.sample.id).or(c.advantage);
+                    (c.sample.id, advantage.unwrap_or(0.0) as f32)
+                }));
                 adapter = Some(NewAdapter {
                     version: made.version,
                     parent,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use clawhost_journal::{SampleId, TurnId};
 use clawhost_plugins::Metric;
+use serde::Serialize;
 
 use crate::loss::{Mismatch, SequenceLoss};
 
@@ -29,9 +31,62 @@ pub(crate) struct Report {
     pub(crate) reply_tokens: usize,
     pub(crate) all_tokens: usize,
     pub(crate) reference_seconds: f64,
+    /// The policy before the update, and the teacher.
+    pub(crate) teacher_seconds: f64,
     pub(crate) update_seconds: f64,
     /// Numbers of the loss component, by their names; a mean over the tokens of the passes.
     pub(crate) told: BTreeMap<String, f64>,
+    /// One for each sample of the batch.
+    pub(crate) samples: Vec<SampleReport>,
+}
+
+/// What one sample did in a step.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SampleReport {
+    pub(crate) sample: SampleId,
+    pub(crate) turn: TurnId,
+    pub(crate) reward: Option<f32>,
+    /// The number of the hint that its teacher read.
+    pub(crate) hint: Option<i64>,
+    /// Mean over the tokens that trained, from rewards and gaps.
+    pub(crate) advantage: f64,
+    /// Mean of lT - lo.
+    pub(crate) gap: Option<f64>,
+    /// Tokens that trained.
+    pub(crate) tokens: usize,
+    /// Its share of the last epoch's loss.
+    pub(crate) loss: f64,
+    /// Sum of |dL/dlogprob|, over its tokens and what they were compared with, in the last epoch.
+    pub(crate) pull: f64,
+    pub(crate) clip_fraction: f64,
+    /// Log-prob of the whole reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) logprob_before: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) logprob_after: Option<f64>,
+}
+
+/// What one sample came to in an epoch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Moved {
+    pub(crate) loss: f64,
+    pub(crate) pull: f64,
+    pub(crate) clipped: f64,
+}
+
+impl Moved {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^53"
+    )]
+    pub(crate) fn of(loss: &SequenceLoss<f32>, d_candidates: &[f32]) -> Self {
+        let partials = loss.d_logprob.iter().chain(d_candidates);
+        Self {
+            loss: loss.loss,
+            pull: partials.map(|d| f64::from(d.abs())).sum(),
+            clipped: loss.clipped as f64 / loss.tokens.max(1) as f64,
+        }
+    }
 }
 
 /// Sums over one epoch.
@@ -76,6 +131,16 @@ impl Totals {
     reason = "token counts are far below 2^53"
 )]
 impl Report {
+    /// Which way each sample was pulled: by its advantage, or where it has none by how much likelier its teacher
+    /// finds it.
+    pub(crate) fn pulls(&self) -> Vec<f64> {
+        let pull = |sample: &SampleReport| match sample.advantage {
+            0.0 => sample.gap.unwrap_or(0.0),
+            advantage => advantage,
+        };
+        self.samples.iter().map(pull).collect()
+    }
+
     pub(crate) fn take(&mut self, totals: &Totals, epoch: usize, minibatches: usize) {
         let tokens = totals.tokens.max(1) as f64;
         let loss = totals.loss / minibatches as f64;

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{AdapterRow, Journal, NewStep, StepId, StepOutcome};
-use clawhost_policy::Engine;
+use clawhost_policy::{Adapter, Engine, Learned};
 use serde_json::Value;
 
 use crate::batch::{Batch, Rules, draw};
@@ -24,9 +24,11 @@ use crate::checkpoint::Checkpoints;
 use crate::component::{Components, InUse};
 use crate::current::{Current, take_up};
 use crate::error::TrainingError;
+use crate::hints::Prompter;
 use crate::lineage::Lineage;
 use crate::metrics::Metrics;
-use crate::options::TrainingOptions;
+use crate::optimizer::Moments;
+use crate::options::{HintChoice, TeacherFrom, TrainingOptions};
 use crate::release::Computed;
 use crate::update::{Broken, Task, update};
 
@@ -254,7 +256,7 @@ impl Trainer {
         if version == 0 {
             // Back to the base model; what the operator handed in as version 0 stays as it is.
             if self.engine.active().version != 0 {
-                self.engine.publish(0, None);
+                self.engine.publish(0, None::<Learned>);
             }
             return Ok(());
         }
@@ -280,15 +282,31 @@ impl Trainer {
         let config = self.engine.model().config();
         let context = config.max_position_embeddings;
         let group_wait = i64::try_from(self.options.group_wait().as_millis()).unwrap_or(i64::MAX);
+        let max_tokens = match self.options.max_sample_tokens {
+            0 => context,
+            limit => limit.min(context),
+        };
+        let teacher = &self.options.teacher;
+        let prompter = Prompter {
+            journal: &self.journal,
+            engine: &self.engine,
+            marker: &teacher.marker,
+            most: match teacher.hint_choice(self.options.method) {
+                HintChoice::Longest => 1,
+                HintChoice::Overlap => teacher.max_hints,
+            },
+            max_tokens: context,
+        };
         let rules = Rules {
-            estimator: self.options.estimator,
+            method: self.options.method,
+            hinted: &|sample| prompter.prompts(sample),
+            estimation: self.options.estimation(),
+            overlong: self.options.advantage.overlong(),
+            whitens: self.options.whitens_rewards(),
             component: self.in_use.advantage(next_version(adapters)),
             batch: self.options.batch,
             max_staleness: self.options.max_staleness,
-            max_tokens: match self.options.max_sample_tokens {
-                0 => context,
-                limit => limit.min(context),
-            },
+            max_tokens,
             vocabulary: config.vocab_size,
             active: self.current.version,
             lineage: &Lineage::of(adapters),
@@ -314,14 +332,31 @@ impl Trainer {
             )));
         }
         let version = next_version(adapters);
+        let component = self.in_use.loss(version);
+        if let Some(asked) = &component
+            && let needs = asked.component.needs()
+            && (needs.teacher || needs.teacher_topk)
+            && !self.options.method.uses_hints()
+        {
+            return Err(TrainingError::Component(format!(
+                "{} reads a teacher's log-probabilities, and training.method = \"binary\" has no teacher; set it to \"opd\" or \"hybrid\"",
+                asked.component.name()
+            )));
+        }
+        let averaged = averaged(&self.current.adapter, &self.current.moments);
         let task = Task {
             model: self.engine.model(),
             adapter: &self.current.adapter,
             moments: &self.current.moments,
+            teacher: match self.options.teacher.from {
+                TeacherFrom::Reference => None,
+                TeacherFrom::Policy => Some(&*self.current.adapter),
+                TeacherFrom::Ema => Some(&averaged),
+            },
             chosen: &batch.chosen,
             active: self.current.version,
             options: &self.options,
-            component: self.in_use.loss(version),
+            component,
             seed: self.options.seed ^ version.rotate_left(32),
             stop: &self.stop,
         };
@@ -365,6 +400,15 @@ impl Trainer {
             unfinished, updated, version, digest, batch, metrics, started,
         )
     }
+}
+
+/// The running mean of the adapters so far; the adapter itself where none is kept yet.
+fn averaged(adapter: &Adapter, moments: &Moments<f32>) -> Adapter {
+    let mut averaged = adapter.clone();
+    for ((_, values), average) in averaged.tensors_mut().into_iter().zip(&moments.average) {
+        values.copy_from_slice(average);
+    }
+    averaged
 }
 
 /// The version that the next adapter gets.

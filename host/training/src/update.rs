@@ -16,15 +16,18 @@ use crate::batch::Chosen;
 use crate::component::{Asked, LossComponent, Member};
 use crate::loss::{Divergence, LossError, SequenceInputs, SequenceLoss};
 use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
-use crate::options::TrainingOptions;
+use crate::options::{TeacherFrom, TrainingOptions};
 use crate::packing::{Laid, order, passes, portions, sequences};
-use crate::report::{Report, Totals};
+use crate::report::{Moved, Report, SampleReport, Totals};
+use crate::teaching::{Compared, Lesson, Over, Plan, lessons};
 
 /// What an update starts from.
 pub(crate) struct Task<'a> {
     pub(crate) model: &'a Model,
     pub(crate) adapter: &'a Adapter,
     pub(crate) moments: &'a Moments<f32>,
+    /// Whose parameters the teacher has; none = the base model's.
+    pub(crate) teacher: Option<&'a Adapter>,
     pub(crate) chosen: &'a [Chosen],
     /// Version of the adapter that the update starts from.
     pub(crate) active: u64,
@@ -66,28 +69,46 @@ pub(crate) enum Broken {
 
 /// Makes the updates of one step.
 pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
-    let laid: Vec<Laid> = task.chosen.iter().map(Laid::of).collect();
+    let mut laid: Vec<Laid> = task.chosen.iter().map(Laid::of).collect();
     let started = Instant::now();
-    let reference = task.score(None, &laid)?;
+    let reference = logprobs(task.score(None, &laid, None)?);
     let reference_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
     let minibatches = task.options.minibatches.min(laid.len()).max(1);
-    // With several updates per epoch, only a pass before the first one shows the old log-probs.
-    let mut before = if minibatches > 1 {
-        task.score(Some(task.adapter), &laid)?
+    // With several updates per epoch, only a pass before the first one shows the old log-probs; and a
+    // teacher is measured against them.
+    let needs = task.component.as_ref().map(|asked| asked.component.needs());
+    let plan = Plan::of(task.options, needs);
+    let before = if minibatches > 1 || plan.scores_before() {
+        task.score(Some(task.adapter), &laid, plan.top())?
     } else {
-        vec![Vec::new(); laid.len()]
+        Vec::new()
     };
+    let lessons = lessons(task, plan, &before)?;
+    for (laid, lesson) in laid.iter_mut().zip(&lessons) {
+        if let Some(compared) = &lesson.compared {
+            laid.compare(compared.ids.clone(), compared.k);
+        }
+    }
+    let known = !before.is_empty();
+    let mut before = logprobs(before);
+    before.resize(laid.len(), Vec::new());
+    let teacher_seconds = started.elapsed().as_secs_f64();
+
+    let started = Instant::now();
     let mut run = Run {
         task,
         laid: &laid,
+        lessons: &lessons,
         reference: &reference,
         adapter: task.adapter.clone(),
         moments: task.moments.clone(),
         gradients: Gradients::for_adapter(task.adapter),
+        moved: vec![Moved::default(); laid.len()],
         report: Report {
             reference_seconds,
+            teacher_seconds,
             ..Report::default()
         },
     };
@@ -96,16 +117,21 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
         let mut totals = Totals::default();
         for part in portions(laid.len(), minibatches) {
             let members = order.get(part).unwrap_or_default();
-            run.minibatch(
-                members,
-                epoch == 0 && minibatches == 1,
-                &mut before,
-                &mut totals,
-            )?;
+            run.minibatch(members, epoch == 0 && !known, &mut before, &mut totals)?;
         }
         run.report.take(&totals, epoch, minibatches);
     }
-    let mut report = run.report;
+    if task.options.teacher.from == TeacherFrom::Ema && run.report.updates > 0 {
+        if run.moments.average.is_empty() {
+            // The mean begins at what the first step started from.
+            let start = task.adapter.tensors();
+            run.moments.follow(start.into_iter().map(|(_, v)| v), 1.0);
+        }
+        let made = run.adapter.tensors();
+        let rate = task.options.teacher.ema_rate;
+        run.moments.follow(made.into_iter().map(|(_, v)| v), rate);
+    }
+    let (mut report, moved) = (run.report, run.moved);
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
         report.mismatch.add(recomputed, &sample.full_logprobs);
@@ -117,12 +143,22 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
     report.reply_tokens = task.chosen.iter().map(|c| c.sample.token_ids.len()).sum();
     report.all_tokens = laid.iter().map(|l| l.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
+    let after = if task.options.measure_moved && report.updates > 0 {
+        logprobs(task.score(Some(&run.adapter), &laid, None)?)
+    } else {
+        Vec::new()
+    };
+    report.samples = told(task, &lessons, moved, &before, &after);
     Ok(Updated {
         adapter: run.adapter,
         moments: run.moments,
         before,
         report,
     })
+}
+
+fn logprobs(scored: Vec<Scored>) -> Vec<Vec<f32>> {
+    scored.into_iter().map(|scored| scored.logprobs).collect()
 }
 
 impl Task<'_> {
@@ -134,17 +170,22 @@ impl Task<'_> {
         }
     }
 
-    /// Log-probs of all samples under an adapter (none = the reference).
-    fn score(&self, adapter: Option<&Adapter>, laid: &[Laid]) -> Result<Vec<Vec<f32>>, Broken> {
+    /// What is laid out, scored under an adapter (none = the base model); with `top`, also the so many likeliest
+    /// tokens of each position.
+    pub(crate) fn score(
+        &self,
+        adapter: Option<&Adapter>,
+        laid: &[Laid],
+        top: Option<usize>,
+    ) -> Result<Vec<Scored>, Broken> {
         let members: Vec<usize> = (0..laid.len()).collect();
-        let mut logprobs = Vec::with_capacity(laid.len());
+        let mut scored = Vec::with_capacity(laid.len());
         for pass in passes(&members, laid, self.options.pass_tokens) {
             self.check_stop()?;
-            let sequences: Vec<Sequence<'_>> = sequences(&pass, laid);
-            let scored = self.model.score(adapter, &sequences)?;
-            logprobs.extend(scored.into_iter().map(|s| s.logprobs));
+            let sequences: Vec<Sequence<'_>> = sequences(&pass, laid, top);
+            scored.extend(self.model.score(adapter, &sequences)?);
         }
-        Ok(logprobs)
+        Ok(scored)
     }
 }
 
@@ -152,10 +193,13 @@ impl Task<'_> {
 struct Run<'a> {
     task: &'a Task<'a>,
     laid: &'a [Laid],
+    lessons: &'a [Lesson],
     reference: &'a [Vec<f32>],
     adapter: Adapter,
     moments: Moments<f32>,
     gradients: Gradients,
+    /// What each sample came to in the last epoch that it was part of.
+    moved: Vec<Moved>,
     report: Report,
 }
 
@@ -171,15 +215,15 @@ impl Run<'_> {
         let options = self.task.options;
         let lengths: Vec<usize> = members
             .iter()
-            .filter_map(|&i| self.task.chosen.get(i))
-            .map(|chosen| chosen.sample.token_ids.len())
+            .filter_map(|&i| self.lessons.get(i))
+            .map(Lesson::tokens)
             .collect();
         let coefficients = options.loss.aggregation.coefficients(&lengths);
         self.gradients.clear();
         let mut done = 0;
         for pass in passes(members, self.laid, options.pass_tokens) {
             self.task.check_stop()?;
-            let sequences = sequences(&pass, self.laid);
+            let sequences = sequences(&pass, self.laid, None);
             let forward = self
                 .task
                 .model
@@ -200,17 +244,38 @@ impl Run<'_> {
                 &lengths,
                 totals,
             )?;
-            let partials: Vec<Partials> = losses
+            let mut partials: Vec<Partials> = Vec::with_capacity(losses.len());
+            for (((mut loss, &member), scored), coefficient) in losses
                 .into_iter()
-                .map(|loss| {
-                    totals.add(&loss);
-                    Partials {
-                        d_logprob: loss.d_logprob,
-                        d_entropy: loss.d_entropy,
-                        d_candidates: Vec::new(),
-                    }
-                })
-                .collect();
+                .zip(&pass)
+                .zip(forward.scored())
+                .zip(coefficients)
+            {
+                let mut d_candidates = std::mem::take(&mut loss.d_candidates);
+                if let Some((over, compared)) = self.over(member) {
+                    let now = &scored.candidate_logprobs;
+                    let made = over.evaluate(compared, now, *coefficient);
+                    loss.loss += made.loss;
+                    d_candidates = made.d_candidates;
+                }
+                let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+                if !(loss.loss.is_finite()
+                    && finite(&loss.d_logprob)
+                    && finite(&loss.d_entropy)
+                    && finite(&d_candidates))
+                {
+                    return Err(Broken::NotFinite { what: "the loss" });
+                }
+                totals.add(&loss);
+                if let Some(moved) = self.moved.get_mut(member) {
+                    *moved = Moved::of(&loss, &d_candidates);
+                }
+                partials.push(Partials {
+                    d_logprob: loss.d_logprob,
+                    d_entropy: loss.d_entropy,
+                    d_candidates,
+                });
+            }
             done += pass.len();
             forward.backward(&partials, &mut self.gradients)?;
         }
@@ -241,6 +306,12 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The native loss over the likeliest tokens of a sample.
+    fn over(&self, member: usize) -> Option<(&Over, &Compared)> {
+        let lesson = self.lessons.get(member)?;
+        Some((lesson.over.as_ref()?, lesson.compared.as_ref()?))
+    }
+
     /// The losses of one pass, by the component or by the native objective.
     fn losses(
         &self,
@@ -259,6 +330,7 @@ impl Run<'_> {
                 let recomputed = before.get(member).map_or(&[][..], Vec::as_slice);
                 Some(Member {
                     chosen,
+                    lesson: self.lessons.get(member)?,
                     scored,
                     recomputed,
                     reference: self.reference.get(member).map_or(&[][..], Vec::as_slice),
@@ -290,6 +362,7 @@ impl Run<'_> {
     fn loss(&self, member: &Member<'_>, coefficient: f64) -> Result<SequenceLoss<f32>, Broken> {
         let Member {
             chosen,
+            lesson,
             scored,
             recomputed,
             reference,
@@ -301,7 +374,6 @@ impl Run<'_> {
             .importance()
             .map(|importance| importance.weights(recomputed, recorded))
             .unwrap_or_default();
-        let advantages = chosen.per_token();
         let loss = options.objective().evaluate(
             &SequenceInputs {
                 logprobs: &scored.logprobs,
@@ -309,21 +381,43 @@ impl Run<'_> {
                 old,
                 reference,
                 weights: &weights,
-                advantages: &advantages,
-                mask: &[],
+                advantages: &lesson.advantages,
+                mask: &lesson.mask,
             },
             coefficient,
         )?;
-        let partials_finite = loss
-            .d_logprob
-            .iter()
-            .chain(&loss.d_entropy)
-            .all(|d| d.is_finite());
-        if !(loss.loss.is_finite() && partials_finite) {
-            return Err(Broken::NotFinite { what: "the loss" });
-        }
         Ok(loss)
     }
+}
+
+/// One row per sample, for those who ask later what moved what.
+fn told(
+    task: &Task<'_>,
+    lessons: &[Lesson],
+    moved: Vec<Moved>,
+    before: &[Vec<f32>],
+    after: &[Vec<f32>],
+) -> Vec<SampleReport> {
+    let sum = |logprobs: &Vec<f32>| logprobs.iter().map(|lp| f64::from(*lp)).sum::<f64>();
+    let rows = task.chosen.iter().zip(lessons).zip(moved).enumerate();
+    rows.map(|(i, ((chosen, lesson), moved))| SampleReport {
+        sample: chosen.sample.id,
+        turn: chosen.sample.turn,
+        reward: chosen.sample.reward,
+        hint: lesson
+            .hint
+            .and_then(|hint| chosen.hinted.get(hint))
+            .map(|hinted| hinted.hint),
+        advantage: lesson.advantage(),
+        gap: lesson.gap,
+        tokens: lesson.tokens(),
+        loss: moved.loss,
+        pull: moved.pull,
+        clip_fraction: moved.clipped,
+        logprob_before: before.get(i).map(sum),
+        logprob_after: after.get(i).map(sum),
+    })
+    .collect()
 }
 
 /// Threads of this machine, for element-wise work.

@@ -1,6 +1,20 @@
-//! Reference numbers for losses, advantages and the optimizer: generated once in float64 by an
-//! independent implementation, with gradients checked there against finite differences.
-//! f64 must agree to 1e-6, f32 to 1e-5.
+//! Reference numbers for advantages, losses, distillation, the optimizer and the head: generated once in float64 by an
+//! independent implementation, with gradients checked there against finite differences. f64 must agree to 1e-6, f32 to
+//! 1e-5, each through the code that trains.
+//!
+//! | file | checked by |
+//! |---|---|
+//! | 01 advantages, 07 overlong and dynamic sampling, 13 returns, 19 staleness | `reference/advantages.rs` |
+//! | 02 clip, 03 divergences, 04 importance weights, 08 aggregation | `reference/objective.rs` |
+//! | 05 decoupled, 06 GSPO, 07 loss, 09 Dr. GRPO, 10 CISPO, 14 DPPO, 18 logits, 19 SAPO | `reference/surrogates.rs` |
+//! | 11 gaps, 12 distances on the most likely tokens | `reference/distillation.rs` |
+//! | 15 votes | `host/judging/src/votes.rs` |
+//! | 15 hints | `src/hints.rs` |
+//! | 16 log-probs and entropies | `reference/engine.rs` |
+//! | 17 AdamW | `reference/optimizer.rs` |
+//! | 17 merging | `host/policy/src/lora/merge.rs` |
+//!
+//! `every_case_is_checked` fails for a case that no check has looked at.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,543 +23,59 @@
     reason = "a reference number that is missing or misshapen must fail the test"
 )]
 
-use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
-
-use clawhost_training::Real;
-use clawhost_training::advantage::{
-    Baselines, Estimator, Relative, Rewarded, Scale, leave_one_out, relative,
-};
-use clawhost_training::loss::{
-    Aggregation, Bound, Clip, Divergence, Importance, Mismatch, Objective, Penalty, SequenceInputs,
-    Span, Surrogate,
-};
-use clawhost_training::optimizer::{AdamW, Moments, clip_factor, global_norm};
-use serde_json::Value;
-
 mod reference;
 
-use reference::{all_close, case, cases, close, counts, masks, numbers, objective, rows};
+macro_rules! checks {
+    ($($room:ident::$check:ident,)*) => {
+        $(
+            #[test]
+            fn $check() {
+                reference::$room::$check::<f64>();
+                reference::$room::$check::<f32>();
+            }
+        )*
 
-fn groups(case: &Value) -> Vec<u64> {
-    case["inputs"]["group"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|g| g.as_u64().unwrap())
-        .collect()
-}
-
-fn values(estimates: &[Relative]) -> Vec<f64> {
-    estimates.iter().map(|e| e.value()).collect()
-}
-
-#[test]
-fn advantages() {
-    let mut seen = BTreeSet::new();
-    for case in cases("01") {
-        let id = case["id"].as_str().unwrap();
-        seen.insert(id.to_owned());
-        if id == "token_whitening_masked" {
-            continue; // per-token whitening belongs to estimators that have per-token advantages
+        #[test]
+        fn every_case_is_checked() {
+            $(
+                reference::$room::$check::<f64>();
+                reference::$room::$check::<f32>();
+            )*
+            let missing = reference::missing();
+            assert!(missing.is_empty(), "{missing:#?}");
         }
-        let rewards: Vec<f64> = numbers(&case["inputs"]["rewards"]);
-        let expected = &case["expected"]["A"];
-        let deviation = || Scale::Deviation {
-            ddof: case["hyper"]["ddof"].as_u64().unwrap() as usize,
-            epsilon: case["hyper"]["eps"].as_f64().unwrap(),
-        };
-        let one_group = vec![0; rewards.len()];
-        let got = match id {
-            "grpo_group_ddof1_eps1e-6"
-            | "grpo_group_ddof1_eps1e-4_trl"
-            | "grpo_group_ddof0_eps1e-8"
-            | "zero_variance_group" => relative(&rewards, &groups(&case), deviation()),
-            "dr_grpo_mean_only" | "singleton_groups_mean_subtracted" => {
-                relative(&rewards, &groups(&case), Scale::None)
-            }
-            "rloo" => leave_one_out(&rewards, &groups(&case)),
-            "reinforce_batch_baseline" => relative(&rewards, &one_group, Scale::None),
-            "reinforce_batch_baseline_std_ddof0_eps1e-8" | "batch_all_equal" => {
-                relative(&rewards, &one_group, deviation())
-            }
-            "maxrl_mean_normalised" => relative(&rewards, &groups(&case), Scale::Mean),
-            "singleton_groups_verl" => {
-                // One peer gives a lone reply its reward as advantage; here it is no signal.
-                let got = relative(
-                    &rewards,
-                    &groups(&case),
-                    Scale::Deviation {
-                        ddof: 1,
-                        epsilon: 1e-6,
-                    },
-                );
-                assert_eq!(got, vec![Relative::Alone; 3]);
-                continue;
-            }
-            "binary_raw_broadcast" => {
-                let samples: Vec<_> = rewards
-                    .iter()
-                    .map(|&reward| Rewarded {
-                        reward,
-                        group: "",
-                        baseline_key: "",
-                    })
-                    .collect();
-                let got = values(&Estimator::Raw.estimate(&samples, &Baselines::new(0.5, 0.0)));
-                for (value, row) in got.iter().zip(rows::<f64>(expected)) {
-                    assert!(row.iter().all(|e| e == value), "{got:?}");
-                }
-                continue;
-            }
-            other => panic!("a case without a test: {other}"),
-        };
-        all_close::<f64>(id, &values(&got), expected);
-        let named = match id {
-            "grpo_group_ddof1_eps1e-6" => Some(Estimator::Group),
-            "dr_grpo_mean_only" => Some(Estimator::GroupMean),
-            "rloo" => Some(Estimator::Rloo),
-            "maxrl_mean_normalised" => Some(Estimator::MaxRl),
-            "reinforce_batch_baseline" => Some(Estimator::Batch),
-            _ => None,
-        };
-        if let Some(estimator) = named {
-            let keys: Vec<String> = if case["inputs"]["group"].is_array() {
-                groups(&case).iter().map(u64::to_string).collect()
-            } else {
-                vec![String::new(); rewards.len()]
-            };
-            let samples: Vec<_> = rewards
-                .iter()
-                .zip(&keys)
-                .map(|(&reward, group)| Rewarded {
-                    reward,
-                    group,
-                    baseline_key: "",
-                })
-                .collect();
-            let got = estimator.estimate(&samples, &Baselines::new(0.5, 0.0));
-            all_close::<f64>(id, &values(&got), expected);
-        }
-    }
-    assert_eq!(seen.len(), 14, "{seen:?}");
-}
-
-fn clip_of(hyper: &Value) -> Clip {
-    Clip {
-        low: hyper["eps_low"].as_f64().unwrap(),
-        high: hyper["eps_high"].as_f64().unwrap(),
-        dual: hyper["dual_clip_c"].as_f64(),
-    }
-}
-
-fn ppo<R: Real>() {
-    for case in cases("02") {
-        let id = case["id"].as_str().unwrap();
-        let clip = clip_of(&case["hyper"]);
-        let (new, old): (Vec<Vec<R>>, Vec<Vec<R>>) = (
-            rows(&case["inputs"]["lp_new"]),
-            rows(&case["inputs"]["lp_old"]),
-        );
-        let advantages: Vec<R> = numbers(&case["inputs"]["A"]);
-        let mask = masks(&case["inputs"]["mask"]);
-        let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
-        let objective = objective(Surrogate::Ppo(clip));
-        let (mut loss, mut clipped, mut tokens) = (0.0, 0, 0);
-        for (i, row) in new.iter().enumerate() {
-            for (t, &logprob) in row.iter().enumerate() {
-                if mask[i][t] {
-                    let token = clip.token(logprob, old[i][t], advantages[i]);
-                    let expected = &case["expected"];
-                    close::<R>(
-                        id,
-                        token.ratio.wide(),
-                        expected["ratio"][i][t].as_f64().unwrap(),
-                    );
-                    close::<R>(
-                        id,
-                        token.loss.wide(),
-                        expected["per_token_loss"][i][t].as_f64().unwrap(),
-                    );
-                }
-            }
-            let sequence = objective
-                .evaluate(
-                    &SequenceInputs {
-                        logprobs: row,
-                        entropies: &[],
-                        old: &old[i],
-                        reference: &[],
-                        weights: &[],
-                        advantages: &vec![advantages[i]; row.len()],
-                        mask: &mask[i],
-                    },
-                    coefficients[i],
-                )
-                .unwrap();
-            loss += sequence.loss;
-            clipped += sequence.clipped;
-            tokens += sequence.tokens;
-            all_close(
-                id,
-                &sequence.d_logprob,
-                &case["expected"]["dloss_dlp_new"][i],
-            );
-        }
-        close::<R>(id, loss, case["expected"]["loss"].as_f64().unwrap());
-        close::<R>(
-            id,
-            clipped as f64 / tokens as f64,
-            case["expected"]["clipfrac"].as_f64().unwrap(),
-        );
-    }
-}
-
-#[test]
-fn ppo_clip_f64() {
-    ppo::<f64>();
-}
-
-#[test]
-fn ppo_clip_f32() {
-    ppo::<f32>();
-}
-
-fn kl<R: Real>() {
-    let point = case("03", "pointwise");
-    let slope = case("03", "gradients");
-    let weighted = case("03", "is_weighted_k3");
-    let lp: Vec<R> = numbers(&point["inputs"]["lp"]);
-    let reference: Vec<R> = numbers(&point["inputs"]["lp_ref"]);
-    for (kind, name) in [
-        (Divergence::K1, "k1"),
-        (Divergence::K2, "k2"),
-        (Divergence::K3, "k3"),
-    ] {
-        let got: Vec<_> = lp
-            .iter()
-            .zip(&reference)
-            .map(|(&l, &r)| kind.token(l, r))
-            .collect();
-        let value: Vec<R> = got.iter().map(|e| e.value).collect();
-        let derivative: Vec<R> = got.iter().map(|e| e.d_logprob).collect();
-        all_close(name, &value, &point["expected"][name]);
-        all_close(name, &derivative, &slope["expected"][format!("d{name}")]);
-    }
-    let old: Vec<R> = numbers(&weighted["inputs"]["lp_old"]);
-    let got: Vec<R> = (0..lp.len())
-        .map(|i| Divergence::K3.weighted(lp[i], reference[i], old[i]).value)
-        .collect();
-    all_close("weighted", &got, &weighted["expected"]["value"]);
-    let clamp = case("03", "low_var_clamp");
-    let (l, r): (Vec<R>, Vec<R>) = (
-        numbers(&clamp["inputs"]["lp"]),
-        numbers(&clamp["inputs"]["lp_ref"]),
-    );
-    all_close(
-        "k3",
-        &[Divergence::K3.token(l[0], r[0]).value],
-        &clamp["expected"]["k3"],
-    );
-    all_close(
-        "clamped",
-        &[Divergence::K3Clamped.token(l[0], r[0]).value],
-        &clamp["expected"]["low_var_kl"],
-    );
-    let expectation = case("03", "expectation_under_p");
-    let (p, q): (Vec<R>, Vec<R>) = (
-        numbers(&expectation["inputs"]["p"]),
-        numbers(&expectation["inputs"]["q"]),
-    );
-    for (kind, name) in [
-        (Divergence::K1, "E_k1"),
-        (Divergence::K2, "E_k2"),
-        (Divergence::K3, "E_k3"),
-    ] {
-        let mean: f64 = p
-            .iter()
-            .zip(&q)
-            .map(|(&p, &q)| {
-                p.wide()
-                    * kind
-                        .token(R::of(p.wide().ln()), R::of(q.wide().ln()))
-                        .value
-                        .wide()
-            })
-            .sum();
-        close::<R>(name, mean, expectation["expected"][name].as_f64().unwrap());
-    }
-    let whole = case("03", "grpo_loss_with_kl");
-    let mask = masks(&whole["inputs"]["mask"]);
-    let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
-    let (new, reference): (Vec<Vec<R>>, Vec<Vec<R>>) = (
-        rows(&whole["inputs"]["lp_new"]),
-        rows(&whole["inputs"]["lp_ref"]),
-    );
-    let surrogate = case("02", "clip_higher_0.2_0.28");
-    let old: Vec<Vec<R>> = rows(&surrogate["inputs"]["lp_old"]);
-    let advantages: Vec<R> = numbers(&surrogate["inputs"]["A"]);
-    let objective = Objective {
-        surrogate: Surrogate::default(),
-        penalty: Penalty {
-            divergence: Divergence::K3,
-            coefficient: whole["hyper"]["beta"].as_f64().unwrap(),
-            weighted: false,
-        },
-        entropy_bonus: 0.0,
     };
-    let (mut loss, mut divergence, mut tokens) = (0.0, 0.0, 0);
-    for i in 0..new.len() {
-        let sequence = objective
-            .evaluate(
-                &SequenceInputs {
-                    logprobs: &new[i],
-                    entropies: &[],
-                    old: &old[i],
-                    reference: &reference[i],
-                    weights: &[],
-                    advantages: &vec![advantages[i]; new[i].len()],
-                    mask: &mask[i],
-                },
-                coefficients[i],
-            )
-            .unwrap();
-        loss += sequence.loss;
-        divergence += sequence.divergence;
-        tokens += sequence.tokens;
-    }
-    close::<R>("loss", loss, whole["expected"]["loss"].as_f64().unwrap());
-    close::<R>(
-        "kl",
-        divergence / tokens as f64,
-        whole["expected"]["kl_mean"].as_f64().unwrap(),
-    );
-    assert_eq!(cases("03").len(), 6);
 }
 
-#[test]
-fn kl_estimators_f64() {
-    kl::<f64>();
-}
-
-#[test]
-fn kl_estimators_f32() {
-    kl::<f32>();
-}
-
-fn importance<R: Real>() {
-    let all = cases("04");
-    assert_eq!(all.len(), 7);
-    for case in all {
-        let id = case["id"].as_str().unwrap();
-        let expected = &case["expected"];
-        if id == "top_p_bias" {
-            // What renormalised log-probs would do: every token weighed by the kept mass.
-            let engine: R = R::of(expected["lp_engine_renorm"].as_f64().unwrap());
-            let full = R::of(case["inputs"]["lp_full"].as_f64().unwrap());
-            let w = Importance::default().raw(&[full], &[engine]);
-            close::<R>(id, w[0].wide(), expected["w"].as_f64().unwrap());
-            continue;
-        }
-        let inputs = &case["inputs"];
-        let mask = masks(&inputs["mask"]);
-        // Padding is not a token: it is cut off, as the trainer never has any.
-        let cut = |key: &str| -> Vec<Vec<R>> {
-            rows::<R>(&inputs[key])
-                .into_iter()
-                .zip(counts(&mask))
-                .map(|(row, n)| row[..n].to_vec())
-                .collect()
-        };
-        let new = cut("lp_new");
-        let recomputed = cut("lp_old(trainer recompute)");
-        let recorded = cut("lp_rollout(engine)");
-        let advantages: Vec<R> = numbers(&inputs["A"]);
-        let hyper = |key: &str| case["hyper"][key].as_f64().unwrap();
-        let importance = match id {
-            "token_tis_cap2" => Importance {
-                span: Span::Token,
-                bound: Bound::Truncate { cap: hyper("cap") },
-            },
-            "icepop_0.5_1.5" => Importance {
-                span: Span::Token,
-                bound: Bound::Mask {
-                    low: hyper("low"),
-                    high: hyper("high"),
-                },
-            },
-            "sequence_truncate_cap3" => Importance {
-                span: Span::Sequence,
-                bound: Bound::Truncate { cap: hyper("cap") },
-            },
-            "sequence_mask_cap1.5" => Importance {
-                span: Span::Sequence,
-                bound: Bound::Mask {
-                    low: 0.0,
-                    high: hyper("cap"),
-                },
-            },
-            "geometric_mask_0.9_1.1" => Importance {
-                span: Span::Geometric,
-                bound: Bound::Mask {
-                    low: hyper("low"),
-                    high: hyper("high"),
-                },
-            },
-            "mismatch_metrics" => {
-                let mut mismatch = Mismatch::default();
-                for (lo, lb) in recomputed.iter().zip(&recorded) {
-                    mismatch.add(lo, lb);
-                }
-                close::<R>(
-                    id,
-                    mismatch.mean(),
-                    expected["abs_diff_mean"].as_f64().unwrap(),
-                );
-                close::<R>(
-                    id,
-                    mismatch.divergence(),
-                    expected["k3_mismatch"].as_f64().unwrap(),
-                );
-                close::<R>(
-                    id,
-                    mismatch.max_weight(),
-                    expected["max_w"].as_f64().unwrap(),
-                );
-                continue;
-            }
-            other => panic!("a case without a test: {other}"),
-        };
-        let coefficients = Aggregation::TokenMean.coefficients(&counts(&mask));
-        let objective = objective(Surrogate::Ppo(clip_of(inputs)));
-        let mut loss = 0.0;
-        for i in 0..new.len() {
-            let weights = importance.weights(&recomputed[i], &recorded[i]);
-            let raw = importance.raw(&recomputed[i], &recorded[i]);
-            let of = |key: &str, t: usize| {
-                let value = &expected[key][i];
-                value.as_f64().or_else(|| value[t].as_f64())
-            };
-            for t in 0..weights.len() {
-                match id {
-                    "token_tis_cap2" => {
-                        close::<R>(id, raw[t].wide(), of("w", t).unwrap());
-                        close::<R>(id, weights[t].wide(), of("w_trunc", t).unwrap());
-                    }
-                    "icepop_0.5_1.5" => close::<R>(id, weights[t].wide(), of("w", t).unwrap()),
-                    "sequence_truncate_cap3" => {
-                        close::<R>(id, raw[t].wide(), of("w_seq", t).unwrap());
-                        close::<R>(id, weights[t].wide(), of("w_seq_trunc", t).unwrap());
-                    }
-                    "sequence_mask_cap1.5" => {
-                        close::<R>(id, weights[t].wide(), of("w_seq", t).unwrap());
-                    }
-                    _ => {
-                        close::<R>(id, raw[t].wide(), of("w_geo", t).unwrap());
-                        assert_eq!(weights[t].wide() > 0.0, of("kept", t).unwrap() > 0.0);
-                    }
-                }
-            }
-            let sequence = objective
-                .evaluate(
-                    &SequenceInputs {
-                        logprobs: &new[i],
-                        entropies: &[],
-                        old: &recomputed[i],
-                        reference: &[],
-                        weights: &weights,
-                        advantages: &vec![advantages[i]; new[i].len()],
-                        mask: &[],
-                    },
-                    coefficients[i],
-                )
-                .unwrap();
-            loss += sequence.loss;
-        }
-        if let Some(whole) = expected["loss_token_mean"].as_f64() {
-            close::<R>(id, loss, whole);
-        }
-    }
-}
-
-#[test]
-fn importance_weights_f64() {
-    importance::<f64>();
-}
-
-#[test]
-fn importance_weights_f32() {
-    importance::<f32>();
-}
-
-#[test]
-fn aggregations() {
-    for case in cases("08") {
-        let id = case["id"].as_str().unwrap();
-        let losses = rows::<f64>(&case["inputs"]["per_token_loss"]);
-        let mask = masks(&case["inputs"]["mask"]);
-        let length = NonZeroUsize::new(case["hyper"]["L_const"].as_u64().unwrap_or(1) as usize);
-        let (aggregation, key) = match id {
-            "token-mean" => (Aggregation::TokenMean, "loss"),
-            "seq-mean-token-mean" => (Aggregation::SeqMeanTokenMean, "loss"),
-            "seq-mean-token-sum" => (Aggregation::SeqMeanTokenSum, "loss"),
-            "seq-mean-token-sum-norm" => (Aggregation::Constant(length.unwrap()), "loss"),
-            "dr_grpo_trl" => (Aggregation::SeqConstant(length.unwrap()), "loss"),
-            "fully_masked_row_excluded" => (Aggregation::SeqMeanTokenMean, "seq-mean-token-mean"),
-            other => panic!("a case without a test: {other}"),
-        };
-        let coefficients = aggregation.coefficients(&counts(&mask));
-        let mut loss = 0.0;
-        for i in 0..losses.len() {
-            for t in 0..losses[i].len() {
-                if mask[i][t] {
-                    loss += coefficients[i] * losses[i][t];
-                }
-            }
-        }
-        close::<f64>(id, loss, case["expected"][key].as_f64().unwrap());
-    }
-}
-
-fn adamw<R: Real>() {
-    let case = case("17", "adamw_2_steps");
-    let hyper = |key: &str| case["hyper"][key].as_f64().unwrap();
-    let optimizer = AdamW {
-        beta1: hyper("beta1"),
-        beta2: hyper("beta2"),
-        epsilon: hyper("eps"),
-        weight_decay: hyper("wd"),
-    };
-    let mut theta: Vec<R> = numbers(&case["inputs"]["theta"]);
-    let mut moments = Moments::zeros([theta.len()]);
-    for (step, gradient) in rows::<R>(&case["inputs"]["grads"]).into_iter().enumerate() {
-        let gradients = [gradient];
-        let norm = global_norm(&gradients);
-        close::<R>(
-            "norm",
-            norm,
-            case["expected"]["grad_norms"][step].as_f64().unwrap(),
-        );
-        optimizer
-            .update(
-                hyper("lr"),
-                clip_factor(norm, hyper("max_norm")),
-                &mut moments,
-                &mut [&mut theta],
-                &gradients,
-                1,
-            )
-            .unwrap();
-        all_close("theta", &theta, &case["expected"]["theta_after"][step]);
-    }
-}
-
-#[test]
-fn adamw_f64() {
-    adamw::<f64>();
-}
-
-#[test]
-fn adamw_f32() {
-    adamw::<f32>();
+checks! {
+    advantages::groups_and_batches,
+    advantages::whitening,
+    advantages::overlong,
+    advantages::dynamic_sampling,
+    advantages::returns,
+    advantages::admission,
+    distillation::gaps,
+    distillation::taught,
+    distillation::missing_is_masked,
+    distillation::distances,
+    distillation::full_rest,
+    distillation::zeros_are_no_distribution,
+    distillation::reference_in_a_region,
+    distillation::self_distillation,
+    distillation::soft_cross_entropy,
+    distillation::moving_teacher,
+    engine::logprobs_and_entropies,
+    objective::ppo_clip,
+    objective::kl_estimators,
+    objective::importance_weights,
+    objective::aggregations,
+    optimizer::adamw,
+    surrogates::decoupled,
+    surrogates::gspo,
+    surrogates::dapo,
+    surrogates::dr_grpo,
+    surrogates::cispo,
+    surrogates::dppo,
+    surrogates::sapo,
+    surrogates::down_to_the_logits,
 }

@@ -26,7 +26,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
     /// Plugin component (judge, group judge, hint extractor, loss or advantage: its exports say which); may be given
-    /// several times [default: the embedded judge-next-state, also where no judge is given]
+    /// several times [default: judge-next-state from this program where no judge is given, and hint-next-state where training learns from hints and no extractor is given]
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
     /// Configuration file

@@ -12,7 +12,7 @@ use crate::loading::Source;
 /// One plugin and its file.
 pub(super) struct Watched {
     pub(super) name: String,
-    /// None for the embedded judge, which does not change.
+    /// None for a component inside this program, which does not change.
     pub(super) path: Option<PathBuf>,
     pub(super) kind: Kind,
     /// The component in use.

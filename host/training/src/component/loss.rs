@@ -10,6 +10,7 @@ use crate::component::{ComponentCalls, Receipts};
 use crate::error::TrainingError;
 use crate::loss::SequenceLoss;
 use crate::options::RatioFrom;
+use crate::teaching::Lesson;
 use crate::update::drift;
 
 #[derive(Debug, Clone)]
@@ -29,6 +30,7 @@ pub(crate) struct Evaluated {
 /// What one sequence of a pass brings to a loss.
 pub(crate) struct Member<'a> {
     pub(crate) chosen: &'a Chosen,
+    pub(crate) lesson: &'a Lesson,
     pub(crate) scored: &'a Scored,
     /// Log-probs that the trainer computed before the update.
     pub(crate) recomputed: &'a [f32],
@@ -50,6 +52,15 @@ impl LossComponent {
         &self.plugin
     }
 
+    pub(crate) fn name(&self) -> &str {
+        self.plugin.name()
+    }
+
+    /// What it reads and what it is differentiated by.
+    pub(crate) fn needs(&self) -> Requirements {
+        self.needs
+    }
+
     pub(super) async fn open(
         plugin: &Plugin,
         calls: &ComponentCalls,
@@ -65,17 +76,6 @@ impl LossComponent {
                     plugin.name()
                 ))
             })?;
-        for (wanted, what) in [
-            (needs.topk || needs.teacher_topk, "top-k log-probabilities"),
-            (needs.teacher, "a teacher's log-probabilities"),
-        ] {
-            if wanted {
-                return Err(TrainingError::Component(format!(
-                    "{} needs {what}, which this trainer does not compute; use a loss of log-probabilities and entropy",
-                    plugin.name()
-                )));
-            }
-        }
         Ok(Self {
             plugin: plugin.clone(),
             needs,
@@ -110,10 +110,18 @@ impl LossComponent {
             let length_u32 = u32::try_from(length).unwrap_or(u32::MAX);
             batch.offsets.push(end.saturating_add(length_u32));
             batch.groups.push(group);
-            batch.rewards.push(sample.reward);
+            // A reply without a reward is no reply of reward 0: its advantages hold what there is.
+            batch.rewards.push(sample.reward.unwrap_or(f32::NAN));
             batch.tokens.extend(&sample.token_ids);
-            batch.mask.resize(batch.mask.len() + length, 1);
-            batch.advantages.extend(member.chosen.per_token());
+            let lesson = member.lesson;
+            if lesson.mask.is_empty() {
+                batch.mask.resize(batch.mask.len() + length, 1);
+            } else {
+                batch
+                    .mask
+                    .extend(lesson.mask.iter().map(|trains| u8::from(*trains)));
+            }
+            batch.advantages.extend(&lesson.advantages);
             batch.logprob.extend(&member.scored.logprobs);
             if self.needs.old {
                 batch.old_logprob.extend(member.old(ratio));
@@ -124,12 +132,26 @@ impl LossComponent {
             if self.needs.entropy {
                 batch.entropy.extend(&member.scored.entropies);
             }
+            if self.needs.teacher {
+                extend_or_nan(&mut batch.teacher_logprob, &lesson.teacher, length);
+            }
+            let compared = lesson.compared.as_ref();
+            if self.needs.topk || self.needs.teacher_topk {
+                batch.topk_ids.extend(compared.map_or(&[][..], |c| &c.ids));
+                batch.topk_logprob.extend(&member.scored.candidate_logprobs);
+            }
+            if self.needs.teacher_topk {
+                let theirs = compared.map_or(&[][..], |c| &c.teacher);
+                let wanted = length * self.needs.k as usize;
+                extend_or_nan(&mut batch.teacher_topk_logprob, theirs, wanted);
+            }
         }
         let batch_tokens = batch.tokens.len();
         let context = self.calls.context(&self.plugin, format!("step {step}"));
         let answer = receipts.wait(self.plugin.evaluate_loss(context, self.needs, batch))?;
         let mut d_logprob = answer.d_logprob.into_iter();
         let mut d_entropy = answer.d_entropy.into_iter();
+        let mut d_topk = answer.d_topk.into_iter();
         let mut loss = answer.loss;
         let mut clipped = clipped(&answer.metrics, batch_tokens);
         let losses = members
@@ -143,7 +165,11 @@ impl LossComponent {
                     loss: std::mem::take(&mut loss),
                     d_logprob: partial,
                     d_entropy: d_entropy.by_ref().take(length).collect(),
-                    tokens: length,
+                    d_candidates: d_topk
+                        .by_ref()
+                        .take(length * self.needs.k as usize)
+                        .collect(),
+                    tokens: member.lesson.tokens(),
                     clipped: std::mem::take(&mut clipped),
                     divergence: drift(member.reference, &member.scored.logprobs),
                     drift: drift(&member.scored.logprobs, member.old(ratio)),
@@ -155,6 +181,15 @@ impl LossComponent {
             losses,
             metrics: answer.metrics,
         })
+    }
+}
+
+/// What a teacher said, or NaN for each value that it did not: there is no number for "no teacher".
+fn extend_or_nan(into: &mut Vec<f32>, values: &[f32], wanted: usize) {
+    if values.len() == wanted {
+        into.extend(values);
+    } else {
+        into.resize(into.len() + wanted, f32::NAN);
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::advantage::Relative;
 use crate::error::TrainingError;
 
-pub(crate) use advantage::{AdvantageComponent, Estimated};
+pub(crate) use advantage::AdvantageComponent;
 pub(crate) use loss::{LossComponent, Member};
 
 /// The components that training asks instead of its own formulas. Clones share them.

@@ -5,7 +5,7 @@
 //! others: reverse = sum p (ln p - ln t), forward = sum t (ln t - ln p), Jensen with weight a and
 //! m = (1 - a) p + a t: (1 - a) KL(p || m) + a KL(t || m). The rest of a distribution whose K tokens hold
 //! everything is taken as 1e-7, so that its logarithm exists. Without the bin of the rest both sides are
-//! renormalised over the K tokens.
+//! renormalised over the K tokens. The cross-entropy is against the teacher renormalised over the K tokens alone.
 //!
 //! A position for which the teacher has no distribution is left out by its caller; it is never filled up.
 
@@ -26,6 +26,9 @@ pub enum Direction {
     Forward,
     /// Jensen-Shannon, both sides weighed alike.
     Jensen,
+    /// Cross-entropy against the teacher renormalised over its K tokens; the policy is not renormalised, and there is
+    /// no bin of the rest.
+    CrossEntropy,
 }
 
 /// Distance on K tokens and, with `tail`, the rest. Default: reverse, with tail.
@@ -64,12 +67,27 @@ fn rest<R: Real>(logs: &[R]) -> (R, bool) {
     ((-mass.smaller(full).exp_m1()).ln(), bounded)
 }
 
+/// - sum w lp with w the teacher's probabilities, renormalised; the teacher's own entropy is a constant and left out.
+fn cross_entropy<R: Real>(policy: &[R], teacher: &[R], partials: &mut [R]) -> R {
+    let all = log_sum_exp(teacher);
+    let mut sum = R::ZERO;
+    for ((policy, teacher), partial) in policy.iter().zip(teacher).zip(partials) {
+        let weight = (*teacher - all).exp();
+        sum += -(weight * *policy);
+        *partial = -weight;
+    }
+    sum
+}
+
 impl Distillation {
     /// Distance at one position, and its derivative with respect to each of the policy's log-probs, which
     /// is written to `partials`. All slices have K entries.
     pub fn token<R: Real>(&self, policy: &[R], teacher: &[R], partials: &mut [R]) -> R {
         if policy.is_empty() {
             return R::ZERO;
+        }
+        if self.direction == Direction::CrossEntropy {
+            return cross_entropy(policy, teacher, partials);
         }
         if self.tail {
             let ((own, bounded), (theirs, _)) = (rest(policy), rest(teacher));
@@ -105,7 +123,9 @@ impl Distillation {
         let (p, t) = (policy.exp(), teacher.exp());
         match self.direction {
             Direction::Reverse => (p * (policy - teacher), policy - teacher),
-            Direction::Forward => (t * (teacher - policy), -(teacher - policy).exp()),
+            Direction::Forward | Direction::CrossEntropy => {
+                (t * (teacher - policy), -(teacher - policy).exp())
+            }
             Direction::Jensen => {
                 let half = R::of(0.5);
                 let middle = (half * p + half * t).ln();

@@ -1,7 +1,8 @@
 //! DPPO: a token is left out once its *probability* has moved too far in the direction of its advantage.
 //!
 //! With p = exp(lp): left out if A > 0 and p - p_old > high, or A <= 0 and p - p_old < -low; the loss is
-//! -keep A r + tau (lp - lo)^2. A ratio misjudges rare tokens, a difference of probabilities does not.
+//! -keep A r + tau (lp - lo)^2. A ratio misjudges rare tokens, a difference of probabilities does not. One-sided, as
+//! distillation towards a reference has it, whatever fell too far is left out and nothing that rose.
 
 use crate::loss::surrogate::{Term, guarded};
 use crate::real::Real;
@@ -15,6 +16,8 @@ pub struct Dppo {
     pub high: f64,
     /// Factor on the squared change of the log-prob.
     pub tau: f64,
+    /// Only a fall leaves a token out, whatever its advantage; `high` does nothing then.
+    pub one_sided: bool,
 }
 
 impl Default for Dppo {
@@ -23,6 +26,7 @@ impl Default for Dppo {
             low: 0.2,
             high: 0.2,
             tau: 1e-3,
+            one_sided: false,
         }
     }
 }
@@ -33,7 +37,7 @@ impl Dppo {
         let (gap, off) = guarded(logprob, old);
         let ratio = gap.exp();
         let moved = logprob.exp() - old.exp();
-        let clipped = if advantage > R::ZERO {
+        let clipped = if advantage > R::ZERO && !self.one_sided {
             moved > R::of(self.high)
         } else {
             moved < -R::of(self.low)

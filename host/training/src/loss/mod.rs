@@ -13,6 +13,7 @@ mod kl;
 mod objective;
 mod ppo;
 mod sapo;
+mod select;
 mod surrogate;
 mod teacher;
 
@@ -26,5 +27,6 @@ pub use kl::{Divergence, Estimate};
 pub use objective::{LossError, Objective, Penalty, SequenceInputs, SequenceLoss};
 pub use ppo::Clip;
 pub use sapo::Sapo;
+pub use select::{Select, overlap};
 pub use surrogate::{Surrogate, Term};
 pub use teacher::Teaching;

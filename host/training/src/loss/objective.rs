@@ -57,6 +57,8 @@ pub struct SequenceLoss<R> {
     pub d_logprob: Vec<R>,
     /// d loss / d entropy; empty when the entropy bonus is 0.
     pub d_entropy: Vec<R>,
+    /// d loss / d log-prob of the tokens that a loss compares on, where it does.
+    pub d_candidates: Vec<R>,
     /// Trained tokens.
     pub tokens: usize,
     /// Tokens whose ratio was clipped.
@@ -99,6 +101,7 @@ impl Objective {
             loss: 0.0,
             d_logprob: Vec::with_capacity(length),
             d_entropy: Vec::new(),
+            d_candidates: Vec::new(),
             tokens: 0,
             clipped: 0,
             divergence: 0.0,

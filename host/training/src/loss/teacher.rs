@@ -58,12 +58,19 @@ impl Teaching {
         gaps
     }
 
-    /// The advantage of each token: what its reward is worth, if it has one, and its gap, if it has one.
-    /// None for tokens that have neither and do not train.
-    pub fn advantages<R: Real>(&self, rewarded: Option<R>, gaps: &[Option<R>]) -> Vec<Option<R>> {
-        let reward = rewarded.map(|advantage| R::of(self.weight_rl) * advantage);
+    /// The advantage of each token: what its reward is worth, if there is one (an advantage a token), and its
+    /// gap, if it has one. None for tokens that have neither and do not train.
+    pub fn advantages<R: Real>(
+        &self,
+        rewarded: Option<&[R]>,
+        gaps: &[Option<R>],
+    ) -> Vec<Option<R>> {
         gaps.iter()
-            .map(|gap| {
+            .enumerate()
+            .map(|(t, gap)| {
+                let reward = rewarded
+                    .and_then(|advantages| advantages.get(t))
+                    .map(|advantage| R::of(self.weight_rl) * *advantage);
                 let taught = gap.map(|gap| R::of(self.weight_opd) * gap);
                 match (reward, taught) {
                     (Some(reward), Some(taught)) => Some(reward + taught),

@@ -39,6 +39,8 @@ pub struct Moments<R> {
     pub first: Vec<Vec<R>>,
     /// Running mean of squared gradients.
     pub second: Vec<Vec<R>>,
+    /// Running mean of the parameters, for a teacher that is one; empty where nobody asks for it.
+    pub average: Vec<Vec<R>>,
 }
 
 impl<R: Real> Moments<R> {
@@ -49,6 +51,21 @@ impl<R: Real> Moments<R> {
             updates: 0,
             second: first.clone(),
             first,
+            average: Vec::new(),
+        }
+    }
+
+    /// Moves the running mean of the parameters towards them: `rate` of the way, all of it the first time.
+    pub fn follow<'a>(&mut self, parameters: impl IntoIterator<Item = &'a [R]>, rate: f64) {
+        if self.average.is_empty() {
+            self.average = parameters.into_iter().map(<[R]>::to_vec).collect();
+            return;
+        }
+        let (kept, taken) = (R::of(1.0 - rate), R::of(rate));
+        for (average, parameters) in self.average.iter_mut().zip(parameters) {
+            for (average, parameter) in average.iter_mut().zip(parameters) {
+                *average = kept * *average + taken * *parameter;
+            }
         }
     }
 
@@ -58,7 +75,7 @@ impl<R: Real> Moments<R> {
             tensors.len() == lengths.len()
                 && tensors.iter().zip(lengths).all(|(t, &n)| t.len() == n)
         };
-        same(&self.first) && same(&self.second)
+        same(&self.first) && same(&self.second) && (self.average.is_empty() || same(&self.average))
     }
 }
 

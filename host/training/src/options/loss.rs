@@ -78,6 +78,9 @@ pub struct LossOptions {
     pub sapo_negative: f64,
     /// `dppo` only: factor on the squared change of a log-prob. Default 1e-3.
     pub dppo_tau: f64,
+    /// `dppo` only: leave out what fell too far, whatever its advantage, and nothing that rose; for learning from a
+    /// teacher. Default false.
+    pub dppo_one_sided: bool,
     /// What the ratio is measured from. Default `recorded`.
     pub ratio: RatioFrom,
     /// How token losses are summed up. Default `seq-mean-token-mean`.
@@ -112,6 +115,7 @@ impl Default for LossOptions {
             sapo_positive: 1.0,
             sapo_negative: 1.05,
             dppo_tau: 1e-3,
+            dppo_one_sided: false,
             ratio: RatioFrom::default(),
             aggregation: Aggregation::default(),
             kl: Divergence::default(),
@@ -189,7 +193,19 @@ impl LossOptions {
         }
         positive("training.loss.sapo_positive", self.sapo_positive)?;
         positive("training.loss.sapo_negative", self.sapo_negative)?;
-        not_negative("training.loss.dppo_tau", self.dppo_tau)
+        not_negative("training.loss.dppo_tau", self.dppo_tau)?;
+        rule(
+            !self.dppo_one_sided || method == Method::Dppo,
+            "training.loss.dppo_one_sided",
+            true,
+            "does nothing with this training.loss.method; leave it out",
+        )?;
+        rule(
+            !self.dppo_one_sided || self.clip_high.is_none(),
+            "training.loss.clip_high",
+            self.clip_high.unwrap_or_default(),
+            "does nothing with training.loss.dppo_one_sided; leave it out",
+        )
     }
 
     fn surrogate(&self) -> Surrogate {
@@ -218,6 +234,7 @@ impl LossOptions {
                 low: low(dppo.low),
                 high: high(dppo.high),
                 tau: self.dppo_tau,
+                one_sided: self.dppo_one_sided,
             }),
             Method::Reinforce => Surrogate::Reinforce,
         }

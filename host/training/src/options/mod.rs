@@ -3,21 +3,26 @@
 //! Every key has a default that is documented here; an unknown key is refused by name, and
 //! [`TrainingOptions::validate`] says which key holds a value that cannot work, and what can.
 
+mod advantage;
 mod loss;
 mod optimizer;
 mod rules;
+mod teacher;
 
 use std::time::Duration;
 
 use clawhost_policy::LoraSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::advantage::Estimator;
+use crate::advantage::{Estimation, Estimator};
 use rules::{at_least_one, not_negative, positive, rule, seconds};
 
+pub use advantage::AdvantageOptions;
 pub use loss::{ImportanceKind, LossOptions, Method, RatioFrom};
 pub use optimizer::OptimizerOptions;
 pub use rules::OptionsError;
+pub(crate) use teacher::Lecture;
+pub use teacher::{HintChoice, Learning, TeacherFrom, TeacherOptions, TopkOf};
 
 /// How samples become adapters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +30,10 @@ pub use rules::OptionsError;
 pub struct TrainingOptions {
     /// Whether steps are made at all; without, the newest adapter is served and stays. Default true.
     pub enabled: bool,
+    /// What a step learns from. Default `binary`.
+    pub method: Learning,
+    /// The teacher that reads hints.
+    pub teacher: TeacherOptions,
     /// Decides the start of a new adapter and the order of samples. Default 0.
     pub seed: u64,
     /// A step starts as soon as so many samples are queued, and takes as many. Default 16.
@@ -49,6 +58,8 @@ pub struct TrainingOptions {
     pub minibatches: usize,
     /// How advantages are estimated. Default `baseline`.
     pub estimator: Estimator,
+    /// Its numbers, and what is done to rewards and advantages around it.
+    pub advantage: AdvantageOptions,
     /// How far a step moves a running mean towards the batch, 0 to 1. Default 0.5.
     pub baseline_rate: f64,
     /// Running mean of a key that was never seen. Default 0.
@@ -61,6 +72,9 @@ pub struct TrainingOptions {
     pub optimizer: OptimizerOptions,
     /// Proof that a new adapter is what was trained.
     pub proof: ProofOptions,
+    /// Whether a step ends with one more scoring of its samples, so that `clawhost explain` can tell how far each
+    /// moved. Default true.
+    pub measure_moved: bool,
     /// Full checkpoints (adapter and optimizer) that are kept; older ones keep the adapter only.
     /// Default 8.
     pub keep_checkpoints: usize,
@@ -82,6 +96,8 @@ impl Default for TrainingOptions {
     fn default() -> Self {
         Self {
             enabled: true,
+            method: Learning::default(),
+            teacher: TeacherOptions::default(),
             seed: 0,
             batch: 16,
             min_batch: 4,
@@ -93,12 +109,14 @@ impl Default for TrainingOptions {
             epochs: 1,
             minibatches: 1,
             estimator: Estimator::default(),
+            advantage: AdvantageOptions::default(),
             baseline_rate: 0.5,
             baseline_start: 0.0,
             lora: LoraSpec::default(),
             loss: LossOptions::default(),
             optimizer: OptimizerOptions::default(),
             proof: ProofOptions::default(),
+            measure_moved: true,
             keep_checkpoints: 8,
         }
     }
@@ -166,11 +184,18 @@ impl TrainingOptions {
             "must name at least one layer, such as \"q_proj\"",
         )?;
         at_least_one("training.keep_checkpoints", self.keep_checkpoints)?;
+        self.teacher.validate(self.method)?;
+        self.advantage.validate(self.estimator)?;
         self.loss.validate()?;
         self.optimizer.validate()?;
         at_least_one("training.proof.samples", self.proof.samples)?;
         not_negative("training.proof.mean", self.proof.mean)?;
         not_negative("training.proof.max", self.proof.max)
+    }
+
+    /// The estimator with its numbers.
+    pub fn estimation(&self) -> Estimation {
+        self.advantage.estimation(self.estimator)
     }
 
     pub(crate) fn max_wait(&self) -> Duration {

@@ -69,8 +69,9 @@ fn batch(shop: &mut Workshop) -> Vec<Chosen> {
             }
             Chosen {
                 sample,
-                advantage: f64::from(reward),
+                advantage: Some(f64::from(reward)),
                 token_advantages: None,
+                hinted: Vec::new(),
                 staleness: 0,
             }
         })
@@ -106,6 +107,7 @@ impl Start {
             model: shop.engine.model(),
             adapter: &self.adapter,
             moments: &self.moments,
+            teacher: None,
             chosen,
             active: 0,
             options,
@@ -317,7 +319,9 @@ fn rloo_chooses_and_weighs_as_the_native_estimator() {
     let lineage = Lineage::default();
     let in_use = components.now();
     let rules = |component| Rules {
-        estimator: Estimator::Rloo,
+        method: crate::Learning::Binary,
+        hinted: &|_| Ok(Vec::new()),
+        estimation: Estimator::Rloo.into(),
         component,
         batch: 16,
         max_staleness: 4,
@@ -334,7 +338,7 @@ fn rloo_chooses_and_weighs_as_the_native_estimator() {
         let mut chosen: Vec<(i64, f64)> = batch
             .chosen
             .iter()
-            .map(|c| (c.sample.id.0, c.advantage))
+            .map(|c| (c.sample.id.0, c.advantage.unwrap()))
             .collect();
         chosen.sort_by_key(|(id, _)| *id);
         let mut dropped: Vec<i64> = batch.dropped.iter().map(|(id, _)| id.0).collect();
@@ -355,7 +359,7 @@ fn rloo_chooses_and_weighs_as_the_native_estimator() {
     // What a replay asks is the same.
     let seen: Vec<(&str, usize, f32)> = queue
         .iter()
-        .map(|s| (s.group.as_str(), s.token_ids.len(), s.reward))
+        .map(|s| (s.group.as_str(), s.token_ids.len(), s.reward.unwrap()))
         .collect();
     let estimated = components.estimate(&seen).unwrap().unwrap();
     assert!((estimated[0].value() - native[0].1).abs() <= CLOSE);

@@ -214,7 +214,7 @@ fn the_size_of_a_pass_changes_nothing_but_rounding() {
             ..options()
         };
         shop.trainer(&options).step(10).unwrap().unwrap();
-        shop.engine.active().adapter.unwrap()
+        shop.engine.active().adapter().cloned().unwrap()
     };
     let (one, many) = (run(4096), run(1));
     let distance = one.delta_norm(&many);

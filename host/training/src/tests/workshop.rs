@@ -149,6 +149,7 @@ impl Workshop {
             request_digest: String::new(),
             messages: json!([]),
             tools: json!([]),
+            template: json!({}),
             prompt_ids,
             sampling: json!({}),
             temperature: 0.8,
@@ -185,7 +186,7 @@ impl Workshop {
         arrive(vec![next], Vec::new());
         let sample = NewSample {
             turn: id,
-            reward,
+            reward: Some(reward),
             baseline_key: "default".to_owned(),
             provenance: json!({"components": ["c0ffee"]}),
         };
@@ -226,7 +227,10 @@ impl Workshop {
         let scored = self
             .engine
             .model()
-            .score(served.adapter.as_deref(), &[sequence])
+            .score(
+                served.adapter().map(std::convert::AsRef::as_ref),
+                &[sequence],
+            )
             .unwrap();
         scored[0].logprobs.iter().sum::<f32>() / scored[0].logprobs.len() as f32
     }

@@ -1,40 +1,133 @@
 //! The reference numbers, and how near ours have to be.
 
-#![allow(
-    dead_code,
-    reason = "each test binary uses its own part of what is shared"
-)]
+pub(crate) mod advantages;
+pub(crate) mod distillation;
+pub(crate) mod engine;
+pub(crate) mod objective;
+pub(crate) mod optimizer;
+pub(crate) mod surrogates;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use clawhost_training::Real;
 use clawhost_training::loss::{Divergence, Objective, Penalty, Surrogate};
 use serde_json::Value;
 
-const NAMES: &[(&str, &str)] = &[
+const FILES: &[(&str, &str)] = &[
     ("01", include_str!("../goldens/01_advantages.json")),
     ("02", include_str!("../goldens/02_ppo_clip.json")),
     ("03", include_str!("../goldens/03_kl_estimators.json")),
     ("04", include_str!("../goldens/04_tis_mismatch.json")),
-    ("08", include_str!("../goldens/08_loss_aggregation.json")),
     ("05", include_str!("../goldens/05_decoupled_ppo.json")),
     ("06", include_str!("../goldens/06_gspo.json")),
     ("07", include_str!("../goldens/07_dapo.json")),
+    ("08", include_str!("../goldens/08_loss_aggregation.json")),
     ("09", include_str!("../goldens/09_dr_grpo.json")),
     ("10", include_str!("../goldens/10_cispo.json")),
     ("11", include_str!("../goldens/11_opd.json")),
     ("12", include_str!("../goldens/12_topk_distillation.json")),
+    ("13", include_str!("../goldens/13_gae_returns.json")),
     ("14", include_str!("../goldens/14_dppo_prime_rl.json")),
+    (
+        "15",
+        include_str!("../../../judging/tests/goldens/15_votes_hints.json"),
+    ),
+    ("16", include_str!("../goldens/16_logprob_entropy.json")),
     ("17", include_str!("../goldens/17_adamw_lora.json")),
     ("18", include_str!("../goldens/18_end_to_end_logits.json")),
     ("19", include_str!("../goldens/19_sapo_staleness.json")),
 ];
 
-pub(crate) fn cases(file: &str) -> Vec<Value> {
-    let text = NAMES.iter().find(|(name, _)| *name == file).unwrap().1;
-    let page: Value = serde_json::from_str(text).unwrap();
-    page["cases"].as_array().unwrap().clone()
+/// Cases that are checked beside the code that they are about, because it is private there, and where.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("15", "vote", VOTES),
+    ("15", "parse", VOTES),
+    ("15", "parse_out_of_range", VOTES),
+    ("15", "parse_none", VOTES),
+    ("15", "hint", include_str!("../../src/hints.rs")),
+    ("17", "lora_merge_r1_alpha2", MERGING),
+    ("17", "scaling", MERGING),
+];
+
+const VOTES: &str = include_str!("../../../judging/src/votes.rs");
+const MERGING: &str = include_str!("../../../policy/src/lora/merge.rs");
+
+/// File, case and bytes of the precision.
+type Check = (&'static str, String, usize);
+
+thread_local! {
+    static DONE: RefCell<BTreeMap<Check, usize>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-pub(crate) fn case(file: &str, id: &str) -> Value {
+/// One case of a file.
+pub(crate) struct Case {
+    file: &'static str,
+    value: Value,
+}
+
+impl Deref for Case {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.value
+    }
+}
+
+impl Case {
+    fn id(&self) -> String {
+        self.value["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Everything that this case says was looked at in this precision.
+    pub(crate) fn done<R: Real>(&self) {
+        let check = (self.file, self.id(), size_of::<R>());
+        DONE.with_borrow_mut(|done| *done.entry(check).or_default() += 1);
+    }
+}
+
+/// What no check has looked at since this thread began, and what does not stand where it is said to.
+pub(crate) fn missing() -> Vec<String> {
+    let mut wanted: BTreeMap<Check, usize> = BTreeMap::new();
+    let mut missing = Vec::new();
+    for (file, _) in FILES {
+        for case in cases(file) {
+            let id = case.id();
+            match ELSEWHERE.iter().find(|(f, i, _)| f == file && *i == id) {
+                Some((.., text)) if text.contains("goldens") && text.contains(&id) => {}
+                Some(_) => missing.push(format!("{file} {id}: not where it is said to be")),
+                None => {
+                    for bytes in [4, 8] {
+                        *wanted.entry((file, id.clone(), bytes)).or_default() += 1;
+                    }
+                }
+            }
+        }
+    }
+    DONE.with_borrow(|done| {
+        for ((file, id, bytes), count) in wanted {
+            let checked = done.get(&(file, id.clone(), bytes)).copied().unwrap_or(0);
+            if checked < count {
+                missing.push(format!(
+                    "{file} {id} in f{}: {checked} of {count}",
+                    bytes * 8
+                ));
+            }
+        }
+    });
+    missing
+}
+
+pub(crate) fn cases(file: &str) -> Vec<Case> {
+    let (file, text) = FILES.iter().find(|(name, _)| *name == file).unwrap();
+    let page: Value = serde_json::from_str(text).unwrap();
+    let cases = page["cases"].as_array().unwrap().clone();
+    let case = |value| Case { file, value };
+    cases.into_iter().map(case).collect()
+}
+
+pub(crate) fn case(file: &str, id: &str) -> Case {
     cases(file)
         .into_iter()
         .find(|case| case["id"] == id)

@@ -1,0 +1,445 @@
+//! What the samples of a step teach: the advantage of each recorded token, and for the methods that look at a
+//! position's most likely tokens what a loss over those starts from.
+//!
+//! The teacher scores the *recorded* tokens after a prompt that holds the hint. A token that it has no value for
+//! is left out of the loss and of what the loss is divided by.
+
+use std::collections::BTreeMap;
+
+use clawhost_plugins::Requirements;
+use clawhost_policy::Scored;
+
+use crate::batch::Chosen;
+use crate::loss::{Distillation, Select, overlap};
+use crate::options::{HintChoice, Lecture, TopkOf, TrainingOptions};
+use crate::packing::Laid;
+use crate::update::{Broken, Task};
+
+/// What one sample teaches.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Lesson {
+    /// One for each token of the reply; 0 where it does not train.
+    pub(crate) advantages: Vec<f32>,
+    /// Which tokens train; empty = all.
+    pub(crate) mask: Vec<bool>,
+    /// What the teacher finds of each recorded token; empty without a teacher.
+    pub(crate) teacher: Vec<f32>,
+    /// Further tokens of each position that a loss compares on.
+    pub(crate) compared: Option<Compared>,
+    /// The native loss over those.
+    pub(crate) over: Option<Over>,
+    /// Which of the sample's hints was taken.
+    pub(crate) hint: Option<usize>,
+    /// Mean of lT - lo over the tokens that the teacher has a value for.
+    pub(crate) gap: Option<f64>,
+}
+
+/// K tokens of each position.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Compared {
+    /// K.
+    pub(crate) k: usize,
+    /// `[tokens, K]`.
+    pub(crate) ids: Vec<u32>,
+    /// What the teacher finds of them, `[tokens, K]`; empty without a teacher.
+    pub(crate) teacher: Vec<f32>,
+}
+
+/// A loss over K tokens of each position, beside that over the recorded ones.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Over {
+    k: usize,
+    kind: OverKind,
+    /// Factor on its loss.
+    weight: f32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum OverKind {
+    /// Distance to the teacher's distribution.
+    Distance(Distillation),
+    /// Surrogates with these advantages from these log-probs before the update, both `[tokens, K]`.
+    Select {
+        select: Select,
+        old: Vec<f32>,
+        advantages: Vec<f32>,
+    },
+}
+
+/// What a loss over K tokens came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct OverLoss {
+    pub(crate) loss: f64,
+    /// `[tokens, K]`.
+    pub(crate) d_candidates: Vec<f32>,
+}
+
+impl Lesson {
+    /// How many tokens train.
+    pub(crate) fn tokens(&self) -> usize {
+        if self.mask.is_empty() {
+            self.advantages.len()
+        } else {
+            self.mask.iter().filter(|trains| **trains).count()
+        }
+    }
+
+    /// Mean advantage of the tokens that train.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^53"
+    )]
+    pub(crate) fn advantage(&self) -> f64 {
+        let sum: f64 = self.advantages.iter().map(|a| f64::from(*a)).sum();
+        sum / self.tokens().max(1) as f64
+    }
+
+    /// Of rewards alone.
+    fn rewarded(chosen: &Chosen, weight: f64) -> Self {
+        let length = chosen.sample.token_ids.len();
+        match chosen.per_token() {
+            Some(advantages) => Self {
+                advantages: scaled(advantages, weight),
+                ..Self::default()
+            },
+            // Nothing teaches here: masked whole.
+            None => Self {
+                advantages: vec![0.0; length],
+                mask: vec![false; length],
+                ..Self::default()
+            },
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "losses are computed in f32, as the parameters are"
+)]
+fn scaled(mut values: Vec<f32>, factor: f64) -> Vec<f32> {
+    let factor = factor as f32;
+    if factor != 1.0 {
+        values.iter_mut().for_each(|value| *value *= factor);
+    }
+    values
+}
+
+impl Over {
+    /// The loss of one reply: the sum over positions, each times `coefficient`.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "losses are computed in f32, as the parameters are"
+    )]
+    pub(crate) fn evaluate(
+        &self,
+        compared: &Compared,
+        logprobs: &[f32],
+        coefficient: f64,
+    ) -> OverLoss {
+        let scale = coefficient as f32 * self.weight;
+        let mut made = OverLoss {
+            loss: 0.0,
+            d_candidates: vec![0.0; logprobs.len()],
+        };
+        let k = self.k.max(1);
+        let rows = logprobs.chunks(k).zip(made.d_candidates.chunks_mut(k));
+        for (row, (now, partials)) in rows.enumerate() {
+            let at = |values: &'_ [f32]| -> Vec<f32> {
+                let from = row * k;
+                values
+                    .get(from..from + now.len())
+                    .unwrap_or_default()
+                    .to_vec()
+            };
+            let loss = match &self.kind {
+                OverKind::Distance(distillation) => {
+                    let teacher = at(&compared.teacher);
+                    if !teacher.iter().all(|value| value.is_finite()) {
+                        continue;
+                    }
+                    distillation.token(now, &teacher, partials)
+                }
+                OverKind::Select {
+                    select,
+                    old,
+                    advantages,
+                } => select.token(now, &at(old), &at(advantages), partials).0,
+            };
+            made.loss += f64::from(loss * scale);
+            partials.iter_mut().for_each(|partial| *partial *= scale);
+        }
+        made
+    }
+}
+
+/// What has to be scored before the losses can be computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    lecture: Option<Lecture>,
+    /// Tokens of each position that are looked at.
+    k: usize,
+    /// Whether those are the policy's own before the update, so that scoring it has to tell them.
+    policys: bool,
+    /// What the teacher is asked about beside the recorded tokens.
+    teacher: Asked,
+}
+
+/// Tokens that the teacher is asked about beside the recorded ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// Its own likeliest.
+    Own,
+    /// The policy's likeliest.
+    Policys,
+}
+
+impl Plan {
+    /// What the method needs, or the component that takes the place of its loss.
+    pub(crate) fn of(options: &TrainingOptions, component: Option<Requirements>) -> Self {
+        let lecture = options.method.lecture();
+        let compares = options.teacher.hint_choice(options.method) == HintChoice::Overlap;
+        if let Some(needs) = component {
+            let looks = needs.topk || needs.teacher_topk;
+            return Self {
+                lecture,
+                k: if looks {
+                    needs.k as usize
+                } else {
+                    options.teacher.top_k
+                },
+                policys: looks || (compares && lecture.is_some()),
+                teacher: if needs.teacher_topk {
+                    Asked::Policys
+                } else {
+                    Asked::Nothing
+                },
+            };
+        }
+        let teacher = match lecture {
+            None | Some(Lecture::Gaps) => Asked::Nothing,
+            Some(Lecture::Distances) if options.teacher.top_k_of == TopkOf::Teacher => Asked::Own,
+            Some(Lecture::Distances | Lecture::Select) => Asked::Policys,
+        };
+        Self {
+            lecture,
+            k: options.teacher.top_k,
+            policys: lecture.is_some() && (compares || teacher == Asked::Policys),
+            teacher,
+        }
+    }
+
+    /// Whether the policy has to be scored before the first update.
+    pub(crate) fn scores_before(&self) -> bool {
+        self.lecture.is_some() || self.policys
+    }
+
+    /// How many of its likeliest tokens that scoring has to tell.
+    pub(crate) fn top(&self) -> Option<usize> {
+        self.policys.then_some(self.k)
+    }
+}
+
+/// Scores what the teacher needs and says what each sample teaches. `before` is what the policy found before the
+/// update, as `plan` asks for it; empty when the plan asks for nothing.
+pub(crate) fn lessons(
+    task: &Task<'_>,
+    plan: Plan,
+    before: &[Scored],
+) -> Result<Vec<Lesson>, Broken> {
+    let options = &task.options.teacher;
+    let mut lessons: Vec<Lesson> = task
+        .chosen
+        .iter()
+        .map(|chosen| Lesson::rewarded(chosen, options.weight_rl))
+        .collect();
+    if plan.teacher != Asked::Own && plan.policys {
+        for (lesson, before) in lessons.iter_mut().zip(before) {
+            lesson.compared = Some(Compared {
+                k: plan.k,
+                ids: before.candidates.clone(),
+                teacher: Vec::new(),
+            });
+        }
+    }
+    let Some(lecture) = plan.lecture else {
+        return Ok(lessons);
+    };
+    let heard = Classroom { task, plan, before }.hear()?;
+    let all = lessons.iter_mut().zip(task.chosen).zip(before).zip(heard);
+    for (((lesson, chosen), before), heard) in all {
+        if let Some(heard) = heard {
+            lesson.attend(task, plan, lecture, chosen, before, heard);
+        }
+        // The native loss looks at these tokens only where there is something to compare with.
+        if task.component.is_none() && lesson.over.is_none() {
+            lesson.compared = None;
+        }
+    }
+    Ok(lessons)
+}
+
+impl Lesson {
+    /// Takes in what the teacher said.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "losses are computed in f32, as the parameters are"
+    )]
+    fn attend(
+        &mut self,
+        task: &Task<'_>,
+        plan: Plan,
+        lecture: Lecture,
+        chosen: &Chosen,
+        before: &Scored,
+        heard: Heard,
+    ) {
+        let options = &task.options.teacher;
+        self.hint = Some(heard.hint);
+        let teacher: Vec<Option<f32>> = heard
+            .scored
+            .logprobs
+            .iter()
+            .map(|value| value.is_finite().then_some(*value))
+            .collect();
+        self.gap = mean_gap(&teacher, &before.logprobs);
+        self.teacher = heard.scored.logprobs;
+        if plan.teacher != Asked::Nothing {
+            self.compared = Some(Compared {
+                k: plan.k,
+                ids: heard.scored.candidates,
+                teacher: heard.scored.candidate_logprobs,
+            });
+        }
+        let kind = match lecture {
+            Lecture::Gaps => {
+                let (teaching, rewarded) = (options.teaching(), chosen.per_token());
+                let gaps = teaching.gaps(&teacher, &before.logprobs);
+                let pulls = teaching.advantages(rewarded.as_deref(), &gaps);
+                self.mask = pulls.iter().map(Option::is_some).collect();
+                self.advantages = pulls.into_iter().map(|pull| pull.unwrap_or(0.0)).collect();
+                if self.mask.iter().all(|trains| *trains) {
+                    self.mask = Vec::new();
+                }
+                return;
+            }
+            Lecture::Distances => OverKind::Distance(options.distillation()),
+            Lecture::Select => {
+                let select = options.select();
+                let theirs = self.compared.as_ref().map_or(&[][..], |c| &c.teacher);
+                let rows = before.candidate_logprobs.chunks(plan.k.max(1));
+                let advantages = rows
+                    .zip(theirs.chunks(plan.k.max(1)))
+                    .flat_map(|(old, teacher)| select.advantages(old, teacher))
+                    .collect();
+                OverKind::Select {
+                    select,
+                    old: before.candidate_logprobs.clone(),
+                    advantages,
+                }
+            }
+        };
+        // A position with a teacher trains, whether or not its token has a reward.
+        self.mask = Vec::new();
+        self.over = task.component.is_none().then_some(Over {
+            k: plan.k,
+            kind,
+            weight: options.weight_opd as f32,
+        });
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+fn mean_gap(teacher: &[Option<f32>], old: &[f32]) -> Option<f64> {
+    let gaps: Vec<f64> = teacher
+        .iter()
+        .zip(old)
+        .filter_map(|(teacher, old)| Some(f64::from((*teacher)?) - f64::from(*old)))
+        .collect();
+    (!gaps.is_empty()).then(|| gaps.iter().sum::<f64>() / gaps.len() as f64)
+}
+
+/// What the teacher said of one sample.
+struct Heard {
+    /// Index of the hint that it read.
+    hint: usize,
+    scored: Scored,
+}
+
+struct Classroom<'a> {
+    task: &'a Task<'a>,
+    plan: Plan,
+    before: &'a [Scored],
+}
+
+/// A sample and one of its hints, by their indices.
+type Reading = (usize, usize);
+
+impl Classroom<'_> {
+    /// One entry per sample; none without a hint.
+    fn hear(&self) -> Result<Vec<Option<Heard>>, Broken> {
+        let picked = self.pick()?;
+        let scored = self.score(&picked, self.plan.teacher)?;
+        let mut heard: Vec<Option<Heard>> = self.task.chosen.iter().map(|_| None).collect();
+        for ((sample, hint), scored) in picked.into_iter().zip(scored) {
+            if let Some(slot) = heard.get_mut(sample) {
+                *slot = Some(Heard { hint, scored });
+            }
+        }
+        Ok(heard)
+    }
+
+    /// One reading for each sample that has hints. The longest hint comes first and is taken unless another one
+    /// shares more tokens with the policy.
+    fn pick(&self) -> Result<Vec<Reading>, Broken> {
+        let options = self.task.options;
+        let hints = |sample: usize| self.task.chosen.get(sample).map_or(0, |c| c.hinted.len());
+        let mut picked: Vec<Reading> = (0..self.task.chosen.len())
+            .filter(|sample| hints(*sample) > 0)
+            .map(|sample| (sample, 0))
+            .collect();
+        if options.teacher.hint_choice(options.method) == HintChoice::Longest {
+            return Ok(picked);
+        }
+        let rivals: Vec<Reading> = picked
+            .iter()
+            .filter(|(sample, _)| hints(*sample) > 1)
+            .flat_map(|(sample, _)| (0..hints(*sample)).map(|hint| (*sample, hint)))
+            .collect();
+        let mut best: BTreeMap<usize, Reading> = BTreeMap::new();
+        for ((sample, hint), scored) in rivals.iter().zip(self.score(&rivals, Asked::Own)?) {
+            let own = self.before.get(*sample).map_or(&[][..], |b| &b.candidates);
+            let shared = overlap(own, &scored.candidates, self.plan.k);
+            let best = best.entry(*sample).or_insert((shared, *hint));
+            if shared > best.0 {
+                *best = (shared, *hint);
+            }
+        }
+        for (sample, hint) in &mut picked {
+            *hint = best.get(sample).map_or(0, |(_, hint)| *hint);
+        }
+        Ok(picked)
+    }
+
+    /// The teacher's view of some replies, each after the prompt with that hint.
+    fn score(&self, readings: &[Reading], asked: Asked) -> Result<Vec<Scored>, Broken> {
+        let mut laid = Vec::with_capacity(readings.len());
+        for (sample, hint) in readings {
+            let Some(chosen) = self.task.chosen.get(*sample) else {
+                continue;
+            };
+            let mut reply = Laid::after(chosen, *hint);
+            if asked == Asked::Policys
+                && let Some(before) = self.before.get(*sample)
+            {
+                reply.compare(before.candidates.clone(), self.plan.k);
+            }
+            laid.push(reply);
+        }
+        let top = (asked == Asked::Own).then_some(self.plan.k);
+        self.task.score(self.task.teacher, &laid, top)
+    }
+}

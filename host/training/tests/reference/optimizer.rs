@@ -1,0 +1,40 @@
+//! The optimizer, two steps of it.
+
+use clawhost_training::Real;
+use clawhost_training::optimizer::{AdamW, Moments, clip_factor, global_norm};
+
+use super::{all_close, case, close, numbers, rows};
+
+pub(crate) fn adamw<R: Real>() {
+    let case = case("17", "adamw_2_steps");
+    let hyper = |key: &str| case["hyper"][key].as_f64().unwrap();
+    let optimizer = AdamW {
+        beta1: hyper("beta1"),
+        beta2: hyper("beta2"),
+        epsilon: hyper("eps"),
+        weight_decay: hyper("wd"),
+    };
+    let mut theta: Vec<R> = numbers(&case["inputs"]["theta"]);
+    let mut moments = Moments::zeros([theta.len()]);
+    for (step, gradient) in rows::<R>(&case["inputs"]["grads"]).into_iter().enumerate() {
+        let gradients = [gradient];
+        let norm = global_norm(&gradients);
+        close::<R>(
+            "norm",
+            norm,
+            case["expected"]["grad_norms"][step].as_f64().unwrap(),
+        );
+        optimizer
+            .update(
+                hyper("lr"),
+                clip_factor(norm, hyper("max_norm")),
+                &mut moments,
+                &mut [&mut theta],
+                &gradients,
+                1,
+            )
+            .unwrap();
+        all_close("theta", &theta, &case["expected"]["theta_after"][step]);
+    }
+    case.done::<R>();
+}
