@@ -141,8 +141,9 @@ pub async fn run_arm(
     let round = options.concurrency.max(1);
     for from in (0..options.conversations).step_by(round) {
         let to = (from + round).min(options.conversations);
+        let memory = memory(&record.conversations, options.manner.remembered);
         let mut running = futures_util::stream::iter(from..to)
-            .map(|index| hold(client, persona, options.manner, index))
+            .map(|index| hold(client, persona, options.manner, index, memory.as_deref()))
             .buffer_unordered(round);
         while let Some(ended) = running.next().await {
             // A closed channel means that nobody wants to watch; the record is kept all the same.
@@ -168,4 +169,58 @@ pub async fn run_arm(
     record.seconds = begun.elapsed().as_secs_f64();
     record.waited_seconds = waited.as_secs_f64();
     Ok(record)
+}
+
+/// What a client with a memory says first: the latest corrections of earlier conversations in the
+/// persona's own words, oldest first. None before there are any.
+fn memory(earlier: &[ConversationRecord], remembered: usize) -> Option<String> {
+    let mut ordered: Vec<&ConversationRecord> = earlier.iter().collect();
+    ordered.sort_by_key(|conversation| conversation.index);
+    let all: Vec<&String> = ordered.iter().flat_map(|c| c.corrections()).collect();
+    let latest = all.get(all.len().saturating_sub(remembered)..)?;
+    if latest.is_empty() {
+        return None;
+    }
+    let mut text = "What this person said about earlier replies:".to_owned();
+    for said in latest {
+        text.push_str("\n- ");
+        text.push_str(said);
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::Ending;
+
+    fn conversation(index: usize, ending: Ending, reactions: &[&str]) -> ConversationRecord {
+        ConversationRecord {
+            index,
+            opening: String::new(),
+            replies: vec![],
+            reactions: reactions.iter().map(|r| (*r).to_owned()).collect(),
+            ending,
+            first: None,
+            draws: vec![],
+            failures: vec![],
+        }
+    }
+
+    #[test]
+    fn a_memory_holds_the_latest_corrections_and_no_thanks() {
+        let earlier = [
+            conversation(1, Ending::GaveUp, &["no bold", "no lists", "I give up"]),
+            conversation(0, Ending::Content, &["too long", "thanks"]),
+            conversation(2, Ending::Broken, &["who knows"]),
+            conversation(3, Ending::Content, &["thanks"]),
+        ];
+        assert_eq!(
+            memory(&earlier, 2).as_deref(),
+            Some("What this person said about earlier replies:\n- no bold\n- no lists")
+        );
+        assert!(memory(&earlier, 9).is_some_and(|text| text.contains(":\n- too long\n- no bold")));
+        assert_eq!(memory(&earlier, 0), None);
+        assert_eq!(memory(&earlier[3..], 9), None);
+    }
 }

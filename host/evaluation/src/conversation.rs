@@ -21,6 +21,9 @@ pub struct Manner {
     /// How many first replies to the opening are scored; the conversation goes on from the first of
     /// them. More than one only makes sense for a policy that does not learn. Default: 1.
     pub draws: u32,
+    /// How many of the persona's latest corrections of earlier conversations are put into a system message
+    /// of each new one, as a client with a memory does. Default: 0, no system message.
+    pub remembered: usize,
     /// The `temperature` of requests. Default: none, the endpoint decides.
     pub temperature: Option<f32>,
     /// The `max_tokens` of requests. Default: none, the endpoint decides.
@@ -33,6 +36,7 @@ impl Default for Manner {
             seed: 1,
             replies: 3,
             draws: 1,
+            remembered: 0,
             temperature: None,
             max_tokens: None,
         }
@@ -107,25 +111,37 @@ impl ConversationRecord {
         let sum: f64 = first + self.draws.iter().sum::<f64>();
         Some(sum / (1 + self.draws.len()) as f64)
     }
+
+    /// What the persona asked to have otherwise: its reactions without the closing words. Nothing of a
+    /// conversation that broke off, of which nobody can tell whether it was closing.
+    pub fn corrections(&self) -> &[String] {
+        match (self.ending, self.reactions.split_last()) {
+            (Ending::Content | Ending::GaveUp, Some((_, corrections))) => corrections,
+            _ => &[],
+        }
+    }
 }
 
-/// Holds conversation number `index`.
+/// Holds conversation number `index`, below the system message `memory` where there is one.
 pub(crate) async fn hold(
     client: &ChatClient,
     persona: &dyn Persona,
     manner: Manner,
     index: usize,
+    memory: Option<&str>,
 ) -> ConversationRecord {
     let number = index as u64;
     let task = persona.begin(
         derive(manner.seed, number, Purpose::Task, 0),
         derive(manner.seed, number, Purpose::Wording, 0),
     );
+    let system = memory.map(|text| json!({"role": "system", "content": text}));
+    let opening: Vec<Value> = system.into_iter().chain([user(&task.opening)]).collect();
     let mut talk = Talk {
         client,
         manner,
         number,
-        messages: vec![user(&task.opening)],
+        messages: opening.clone(),
         asked: 0,
         record: ConversationRecord {
             index,
@@ -141,7 +157,7 @@ pub(crate) async fn hold(
     if let Some(ending) = talk.run(persona, &task).await {
         talk.record.ending = ending;
     }
-    draw_more(&mut talk, &task).await;
+    draw_more(&mut talk, &task, &opening).await;
     talk.record
 }
 
@@ -214,13 +230,12 @@ impl Talk<'_> {
 }
 
 /// Further first replies to the same opening, four requests at a time.
-async fn draw_more(talk: &mut Talk<'_>, task: &Task) {
-    let opening = [user(&task.opening)];
+async fn draw_more(talk: &mut Talk<'_>, task: &Task, opening: &[Value]) {
     let seeds: Vec<u64> = (1..u64::from(talk.manner.draws))
         .map(|at| request_seed(talk.manner.seed, talk.number, Purpose::Draw, at))
         .collect();
     let replies: Vec<Result<Reply, RequestError>> = futures_util::stream::iter(seeds)
-        .map(|seed| talk.client.chat(&opening, talk.asking(seed)))
+        .map(|seed| talk.client.chat(opening, talk.asking(seed)))
         .buffered(4)
         .collect()
         .await;

@@ -21,6 +21,8 @@ pub(crate) enum Purpose {
     Draw = 4,
     /// Resampling for intervals.
     Bootstrap = 5,
+    /// The `seed` field of a request that asks what was forgotten.
+    Probe = 6,
 }
 
 /// A seed for one purpose of one conversation; `index` counts within the purpose.
@@ -75,6 +77,7 @@ mod tests {
                 Purpose::Request,
                 Purpose::Draw,
                 Purpose::Bootstrap,
+                Purpose::Probe,
             ] {
                 for index in 0..8 {
                     assert!(seen.insert(derive(7, conversation, purpose, index)));

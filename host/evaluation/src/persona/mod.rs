@@ -10,11 +10,13 @@ mod reading;
 mod student;
 mod task;
 mod teacher;
+mod track;
 mod wording;
 
 pub use self::student::Student;
 pub use self::task::{Key, Task};
 pub use self::teacher::Teacher;
+pub use self::track::{Track, UnknownTrack};
 
 /// What a persona says to a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,3 +20,12 @@ pub struct Series {
     /// Drawn dotted, for what the solid line is compared with.
     pub dotted: bool,
 }
+
+/// Between which values the curves of one line lie.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Band {
+    /// The lower edge, one value per conversation.
+    pub low: Vec<f64>,
+    /// The upper edge.
+    pub high: Vec<f64>,
+}

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::Series;
+use super::{Band, Series};
 
 /// Size and texts of an SVG plot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SvgOptions {
     /// Width of the view box in pixels; the drawing scales to its place. Default: 720.
     pub width: u32,
@@ -17,6 +17,8 @@ pub struct SvgOptions {
     pub x_label: String,
     /// Label of the vertical axis.
     pub y_label: String,
+    /// What is shaded behind the lines, in the order of the series. Default: nothing.
+    pub bands: Vec<Band>,
 }
 
 impl Default for SvgOptions {
@@ -27,6 +29,7 @@ impl Default for SvgOptions {
             title: String::new(),
             x_label: String::new(),
             y_label: String::new(),
+            bands: Vec::new(),
         }
     }
 }
@@ -59,8 +62,17 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
         frame.width, frame.height
     );
     axes(&mut out, &frame, options);
+    for (at, band) in options.bands.iter().enumerate() {
+        let mut outline = frame.spots(&band.high);
+        outline.extend(frame.spots(&band.low).into_iter().rev());
+        let _ = write!(
+            out,
+            "<polygon class=\"s{at}\" points=\"{}\" fill=\"currentColor\" fill-opacity=\"0.12\"/>",
+            path(&outline)
+        );
+    }
     for (at, dots) in points.iter().enumerate() {
-        for (x, y) in frame.spots(dots) {
+        for (x, y) in frame.spots(&dots.values) {
             let _ = write!(
                 out,
                 "<circle class=\"s{at}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"currentColor\" fill-opacity=\"0.35\"/>"
@@ -68,11 +80,6 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
         }
     }
     for (at, line) in series.iter().enumerate() {
-        let path: Vec<String> = frame
-            .spots(line)
-            .into_iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
         let dash = if line.dotted {
             " stroke-dasharray=\"5 4\""
         } else {
@@ -81,7 +88,7 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
         let _ = write!(
             out,
             "<polyline class=\"s{at}\" points=\"{}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/>",
-            path.join(" ")
+            path(&frame.spots(&line.values))
         );
     }
     legend(&mut out, series);
@@ -110,14 +117,21 @@ impl Frame {
         TOP + (1.0 - value) * (self.height - TOP - BOTTOM)
     }
 
-    fn spots(&self, series: &Series) -> Vec<(f64, f64)> {
-        series
-            .values
+    fn spots(&self, values: &[f64]) -> Vec<(f64, f64)> {
+        values
             .iter()
             .enumerate()
             .map(|(at, value)| (self.x(at), self.y(*value)))
             .collect()
     }
+}
+
+fn path(spots: &[(f64, f64)]) -> String {
+    let pairs: Vec<String> = spots
+        .iter()
+        .map(|(x, y)| format!("{x:.1},{y:.1}"))
+        .collect();
+    pairs.join(" ")
 }
 
 fn axes(out: &mut String, frame: &Frame, options: &SvgOptions) {
@@ -236,6 +250,23 @@ mod tests {
             include_str!("../../goldens/plot.svg").trim_end(),
             "\n{got}"
         );
+    }
+
+    #[test]
+    fn a_band_goes_along_its_upper_and_back_along_its_lower_edge() {
+        let options = SvgOptions {
+            bands: vec![Band {
+                low: vec![0.0, 0.5],
+                high: vec![0.5, 1.0],
+            }],
+            ..SvgOptions::default()
+        };
+        let got = svg(&[], &[], &options);
+        // Without a series the axis has no length of its own: both ends are told by their heights.
+        let band = got.split("<polygon").nth(1).unwrap();
+        let points = band.split('"').nth(3).unwrap();
+        let heights: Vec<&str> = points.split([' ', ',']).skip(1).step_by(2).collect();
+        assert_eq!(heights, ["145.0", "34.0", "145.0", "256.0"], "{points}");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! What a person reads afterwards: a table and a plot for the terminal, and one page to keep.
 //!
-//! Everything here is a function of a [`DemoOutcome`](crate::DemoOutcome) and of what the caller says
-//! about the served model; nothing is measured here and nothing is left out because it looks bad.
+//! Everything here is a function of a [`DemoOutcome`](crate::DemoOutcome) or a
+//! [`PersonalizeOutcome`](crate::PersonalizeOutcome) and of what the caller says about the served model; nothing is measured here and nothing is left out because it looks bad.
 
 mod page;
+mod personalize;
+mod sheet;
 mod text;
 
 pub use self::page::page;
+pub use self::personalize::{personalize_page, personalize_table};
 pub use self::text::{plot, table};
 
 /// What was served and how to do it again; only the caller knows.
@@ -20,5 +23,5 @@ pub struct About {
     pub date: String,
 }
 
-/// The curve that both plots show: the mean of the twelve conversations around each.
+/// The curve that all plots show: the mean of the twelve conversations around each.
 const SMOOTHING: usize = 12;

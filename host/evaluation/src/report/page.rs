@@ -7,21 +7,9 @@ use crate::conversation::{ConversationRecord, Ending};
 use crate::demo::DemoOutcome;
 use crate::plot::{Series, SvgOptions, escape, svg};
 
+use super::sheet::{opening, reproduce, rows};
 use super::text::{curves, table};
 use super::{About, SMOOTHING};
-
-const STYLE: &str = "\
-:root{color-scheme:light dark;--s0:#0a6b5d;--s1:#9a5b00;--line:#8884;--soft:#8881}\
-@media(prefers-color-scheme:dark){:root{--s0:#4fd1b5;--s1:#f0b45a}}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}\
-.s0{color:var(--s0)}.s1{color:var(--s1)}\
-.plot{width:100%;height:auto;font:12px system-ui,sans-serif}\
-pre,td.said{white-space:pre-wrap;overflow-wrap:anywhere}\
-pre{background:var(--soft);padding:.8rem;border-radius:.4rem;font-size:.85rem}\
-table{border-collapse:collapse;width:100%;font-size:.9rem}\
-th,td{border:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top}\
-summary{cursor:pointer}";
 
 /// The whole page. It loads nothing and runs no script, and every text of a model or a person in it
 /// is escaped.
@@ -32,12 +20,8 @@ pub fn page(outcome: &DemoOutcome, about: &About) -> String {
     } else {
         "It did not learn as promised"
     };
-    let mut out = String::new();
+    let mut out = opening(headline);
     // Writing to a string cannot fail, so the results here carry nothing.
-    let _ = write!(
-        out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>clawhost: {headline}</title><style>{STYLE}</style></head><body><h1>{headline}</h1>"
-    );
     let _ = write!(
         out,
         "<p>A scripted {} held {} conversations with a served model that was trained by them as they went (<b class=\"s0\">trained</b>), and the same {} with one that was not (<b class=\"s1\">control</b>). Counted is the first reply of each conversation, before the {} has said what is wrong with it; its score is between 0 and 1 and is computed by fixed rules that no judge shares.</p>",
@@ -142,18 +126,9 @@ fn served(outcome: &DemoOutcome, about: &About) -> String {
         ),
     ));
     facts.push(("date".into(), about.date.clone()));
-    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        let _ = write!(
-            out,
-            "<tr><th>{}</th><td class=\"said\">{}</td></tr>",
-            escape(name),
-            escape(value)
-        );
-    }
+    out.push_str(&rows(&facts));
     out.push_str("</table>");
-    if !about.reproduce.is_empty() {
-        let _ = write!(out, "<pre>{}</pre>", escape(&about.reproduce));
-    }
+    out.push_str(&reproduce(about));
     out
 }
 

@@ -1,0 +1,63 @@
+//! The personas by name, for command lines and reports.
+
+use std::str::FromStr;
+
+use super::{Persona, Student, Teacher};
+
+/// Who talks, and within how many conversations a policy should have understood what is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Track {
+    /// [`Student`]; 36 conversations.
+    Student,
+    /// [`Teacher`]; 24 conversations.
+    Teacher,
+}
+
+impl Track {
+    /// All, in the order of reports.
+    pub const ALL: [Track; 2] = [Track::Student, Track::Teacher];
+
+    /// The name of its persona.
+    pub fn name(self) -> &'static str {
+        self.persona().name()
+    }
+
+    /// One line about it.
+    pub fn about(self) -> &'static str {
+        match self {
+            Track::Student => "Brings homework and wants it back in plain prose",
+            Track::Teacher => "Brings pupils' answers and wants friendly, specific comments",
+        }
+    }
+
+    /// Who talks.
+    pub fn persona(self) -> &'static dyn Persona {
+        match self {
+            Track::Student => &Student,
+            Track::Teacher => &Teacher,
+        }
+    }
+
+    /// The number of conversations that the aim is stated for.
+    pub fn mark(self) -> usize {
+        match self {
+            Track::Student => 36,
+            Track::Teacher => 24,
+        }
+    }
+}
+
+/// A persona that there is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no persona {0}; there are student and teacher")]
+pub struct UnknownTrack(String);
+
+impl FromStr for Track {
+    type Err = UnknownTrack;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTrack> {
+        let mut all = Track::ALL.into_iter();
+        all.find(|track| track.name() == name)
+            .ok_or_else(|| UnknownTrack(name.to_owned()))
+    }
+}
