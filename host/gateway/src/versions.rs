@@ -1,6 +1,6 @@
 //! Which adapter version serves a request: the active one, or one that the client names.
 //!
-//! Holding a [`Served`] keeps its adapter in memory, so only the last few versions that were seen are
+//! Holding a [`Served`] keeps its adapter (or its whole copy of the weights) in memory, so only the last few versions that were seen are
 //! held; the base model is always there.
 
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ impl Versions {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<Served> = held.iter().cloned().collect();
         if all.iter().all(|one| one.version != 0) {
-            all.push(base(engine));
+            all.push(Served::base(engine.model()));
         }
         all.sort_by_key(|one| one.version);
         all
@@ -92,15 +92,6 @@ impl Versions {
         ))
         .param("model")
         .code("model_not_found"))
-    }
-}
-
-/// The base model without any adapter.
-fn base(engine: &Engine) -> Served {
-    Served {
-        version: 0,
-        digest: engine.model().digest().to_owned(),
-        adapter: None,
     }
 }
 

@@ -135,6 +135,26 @@ impl ModelFiles {
         self.generation.as_deref()
     }
 
+    /// Writes everything but configuration and weights into `dir`, which must exist, so that other weights of the
+    /// same architecture can be used from there.
+    ///
+    /// # Errors
+    /// Writing, with the path.
+    pub fn save_text(&self, dir: &Path) -> Result<(), LoadError> {
+        let files = [
+            ("tokenizer.json", &self.tokenizer),
+            ("tokenizer_config.json", &self.tokenizer_config),
+            ("chat_template.jinja", &self.template),
+            ("generation_config.json", &self.generation),
+        ];
+        for (name, bytes) in files {
+            let Some(bytes) = bytes else { continue };
+            let path = dir.join(name);
+            std::fs::write(&path, bytes).map_err(|source| LoadError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
     /// Hands each weight file's bytes to `each`, one at a time.
     ///
     /// # Errors
@@ -191,6 +211,11 @@ fn weight_files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
         .filter_map(Result::ok)
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
+        // What a trainer leaves beside a checkpoint is as large as the weights and none of them.
+        .filter(|path| {
+            path.file_name()
+                .is_none_or(|name| name != "optimizer.safetensors")
+        })
         .collect();
     paths.sort();
     if paths.is_empty() {

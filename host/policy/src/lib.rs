@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod files;
 mod grad;
+mod learned;
 mod lora;
 mod model;
 mod ops;
@@ -28,6 +29,7 @@ pub use engine::{
 pub use error::{ForwardError, LoadError};
 pub use files::ModelFiles;
 pub use grad::{Candidates, Gradients, Partials, Scored, Sequence, TrainPass, Trained};
+pub use learned::Learned;
 pub use lora::{Adapter, LoraSpec, Target};
 pub use model::{Model, Row};
 pub use sampling::{Sampling, SamplingError};

@@ -150,11 +150,7 @@ impl ModelClient for Models {
 fn weights(engine: &Engine, which: Which) -> Served {
     match which {
         Which::Policy => engine.active(),
-        Which::Reference => Served {
-            version: 0,
-            digest: engine.model().digest().to_owned(),
-            adapter: None,
-        },
+        Which::Reference => Served::base(engine.model()),
     }
 }
 
@@ -326,9 +322,8 @@ fn score(
         temperature: 1.0,
         candidates: clawhost_policy::Candidates::None,
     };
-    engine
-        .model()
-        .score(served.adapter.as_deref(), &[sequence])
+    served
+        .score(engine.model(), &[sequence])
         .map_err(|error| rejected(error.to_string()))?
         .pop()
         .map(|scored| scored.logprobs)

@@ -17,7 +17,8 @@ use crate::error::ForwardError;
 use crate::model::{Model, Row};
 
 /// The model's forward pass, as a seam: tests watch it and make it fail.
-pub(super) type Forward = Box<dyn FnMut(&mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> + Send>;
+pub(super) type Forward =
+    Box<dyn FnMut(&Model, &mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> + Send>;
 
 /// Requests that are running, and what they share.
 pub(super) struct Batcher {
@@ -191,27 +192,61 @@ impl Batcher {
 
     /// Runs the planned tokens; gives the running requests in the order of their logits.
     fn run(&mut self, counts: &[usize]) -> Result<(Vec<usize>, Vec<f32>), String> {
-        let mut rows: Vec<(usize, Row<'_>)> = Vec::new();
+        let base = &*self.model;
+        let mut rows: Vec<(usize, &Model, Row<'_>)> = Vec::new();
         for (index, (sequence, count)) in self.active.iter_mut().zip(counts).enumerate() {
             let seen = sequence.seen();
             let Some(cache) = sequence.cache.as_mut().filter(|_| *count > 0) else {
                 continue;
             };
             let tokens = sequence.tokens.get(seen..seen + count).unwrap_or_default();
-            rows.push((
-                index,
-                Row {
-                    tokens,
-                    cache,
-                    adapter: sequence.served.adapter.as_deref(),
-                },
-            ));
+            let model = sequence.served.model(base);
+            if !model.same_shape(base) {
+                return Err(format!(
+                    "version {} was made for a model of another shape",
+                    sequence.served.version
+                ));
+            }
+            let adapter = sequence.served.adapter().map(Arc::as_ref);
+            let row = Row {
+                tokens,
+                cache,
+                adapter,
+            };
+            rows.push((index, model, row));
         }
-        // Rows of one adapter lie together, so that its matrices are multiplied once.
-        rows.sort_by_key(|(_, row)| row.adapter.map_or(0, |a| std::ptr::from_ref(a) as usize));
-        let (order, mut rows): (Vec<usize>, Vec<Row<'_>>) = rows.into_iter().unzip();
+        // Rows of one model run together, and those of one adapter lie together in it, so that its
+        // matrices are multiplied once.
+        rows.sort_by_key(|(_, model, row)| {
+            let adapter = row.adapter.map_or(0, |a| std::ptr::from_ref(a) as usize);
+            (std::ptr::from_ref(*model) as usize, adapter)
+        });
+        let (mut order, mut models) = (Vec::new(), Vec::new());
+        let mut rows: Vec<Row<'_>> = rows
+            .into_iter()
+            .map(|(index, model, row)| {
+                order.push(index);
+                models.push(model);
+                row
+            })
+            .collect();
         let forward = &mut self.forward;
-        match catch_unwind(AssertUnwindSafe(|| forward(&mut rows))) {
+        let passes = || {
+            let (mut rest, mut all) = (rows.as_mut_slice(), Vec::new());
+            for models in models.chunk_by(|one, other| std::ptr::eq(*one, *other)) {
+                let (rows, later) = std::mem::take(&mut rest).split_at_mut(models.len());
+                rest = later;
+                let Some(model) = models.first() else { break };
+                let logits = forward(model, rows)?;
+                if all.is_empty() {
+                    all = logits;
+                } else {
+                    all.extend(logits);
+                }
+            }
+            Ok::<_, ForwardError>(all)
+        };
+        match catch_unwind(AssertUnwindSafe(passes)) {
             Ok(Ok(logits)) => Ok((order, logits)),
             Ok(Err(error)) => Err(error.to_string()),
             Err(panic) => Err(format!("the model panicked: {}", message(panic.as_ref()))),

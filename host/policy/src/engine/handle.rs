@@ -14,7 +14,7 @@ use super::stats::EngineStats;
 use super::worker::Worker;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
-use crate::lora::Adapter;
+use crate::learned::Learned;
 use crate::model::Model;
 use crate::sampling::Sampling;
 use crate::text::{ChatTemplate, Tokenizer, named_tokens};
@@ -53,8 +53,7 @@ impl Engine {
         template: Arc<ChatTemplate>,
         options: EngineOptions,
     ) -> Self {
-        let served = Arc::clone(&model);
-        let forward: Forward = Box::new(move |rows| served.forward(rows));
+        let forward: Forward = Box::new(Model::forward);
         let ends = model.config().eos_token_ids.clone();
         Self::launch(
             model,
@@ -79,7 +78,10 @@ impl Engine {
         };
         let tokenizer = Tokenizer::from_bytes(files.tokenizer()?)
             .map_err(|error| malformed("tokenizer.json", error.to_string()))?;
-        let model = Model::load(files)?;
+        let mut model = Model::load(files)?;
+        if options.threads > 0 {
+            model = model.with_threads(options.threads);
+        }
         let vocab = model.config().vocab_size;
         if tokenizer.vocab_size() > vocab {
             let size = tokenizer.vocab_size();
@@ -124,8 +126,7 @@ impl Engine {
         let template = ChatTemplate::new(source, variables)
             .map_err(|error| malformed("chat template", error.to_string()))?;
         let model = Arc::new(model);
-        let served = Arc::clone(&model);
-        let forward: Forward = Box::new(move |rows| served.forward(rows));
+        let forward: Forward = Box::new(Model::forward);
         let own = (defaults, ends);
         Ok(Self::launch(
             model,
@@ -160,11 +161,7 @@ impl Engine {
             tracing::error!(%error, "the engine's thread could not be started");
             intake.close(std::time::Duration::ZERO);
         }
-        let base = Served {
-            version: 0,
-            digest: model.digest().to_owned(),
-            adapter: None,
-        };
+        let base = Served::base(&model);
         let inner = Inner {
             model,
             tokenizer,
@@ -231,16 +228,18 @@ impl Engine {
     }
 
     /// Makes a version the active one, at once. Requests that are running or waiting keep theirs;
-    /// no adapter is the base model again.
-    pub fn publish(&self, version: u64, adapter: Option<Arc<Adapter>>) -> Served {
-        let digest = match &adapter {
-            Some(adapter) => adapter.digest(),
+    /// nothing learned is the base model again. Rows of all versions that share the base run together, each whole
+    /// copy of the weights in a pass of its own.
+    pub fn publish<L: Into<Learned>>(&self, version: u64, learned: Option<L>) -> Served {
+        let learned = learned.map(Into::into);
+        let digest = match &learned {
+            Some(learned) => learned.digest(),
             None => self.inner.model.digest().to_owned(),
         };
         let served = Served {
             version,
             digest,
-            adapter,
+            learned,
         };
         let mut active = self
             .inner

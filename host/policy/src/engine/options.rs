@@ -18,6 +18,9 @@ pub struct EngineOptions {
     pub prefix_reuse: bool,
     /// Longest context in tokens, prompt and reply. Default none: what the model was made for.
     pub context: Option<usize>,
+    /// Threads that one matrix product may use; 0 = all of the machine's. Fewer where several engines share
+    /// the machine. Default 0.
+    pub threads: usize,
     /// How long requests may go on after shutdown has begun. Default 10 s.
     pub shutdown_grace: Duration,
 }
@@ -31,6 +34,7 @@ impl Default for EngineOptions {
             cache_budget: 512 << 20,
             prefix_reuse: true,
             context: None,
+            threads: 0,
             shutdown_grace: Duration::from_secs(10),
         }
     }

@@ -9,10 +9,23 @@ use crate::cache::KvCache;
 /// Common tokens below which lending is not worth a copy.
 pub(super) const LEAST: usize = 8;
 
+/// Which weights made a memory, without keeping them alive.
+#[derive(Debug)]
+struct Weights {
+    version: u64,
+    digest: String,
+}
+
+impl Weights {
+    fn are(&self, served: &Served) -> bool {
+        self.version == served.version && self.digest == served.digest
+    }
+}
+
 /// Memory of one finished request.
 #[derive(Debug)]
 struct Entry {
-    served: Served,
+    weights: Weights,
     tokens: Vec<u32>,
     cache: KvCache,
     bytes: usize,
@@ -44,12 +57,14 @@ impl PrefixStore {
         if tokens.len() < LEAST || bytes > self.budget {
             return;
         }
-        self.entries.retain(|entry| {
-            !(entry.served.same_weights(served) && tokens.starts_with(&entry.tokens))
-        });
+        self.entries
+            .retain(|entry| !(entry.weights.are(served) && tokens.starts_with(&entry.tokens)));
         self.clock += 1;
         self.entries.push(Entry {
-            served: served.clone(),
+            weights: Weights {
+                version: served.version,
+                digest: served.digest.clone(),
+            },
             tokens,
             bytes,
             cache,
@@ -71,7 +86,7 @@ impl PrefixStore {
         let same = self
             .entries
             .iter()
-            .filter(|entry| entry.served.same_weights(served));
+            .filter(|entry| entry.weights.are(served));
         same.map(|entry| common(&entry.tokens, tokens))
             .max()
             .unwrap_or(0)
@@ -83,7 +98,7 @@ impl PrefixStore {
         self.clock += 1;
         let candidates = self.entries.iter_mut().enumerate();
         let (index, entry) = candidates
-            .filter(|(_, entry)| entry.served.same_weights(served))
+            .filter(|(_, entry)| entry.weights.are(served))
             .max_by_key(|(_, entry)| (common(&entry.tokens, tokens), entry.used))?;
         let length = common(&entry.tokens, tokens).min(most);
         if length == entry.tokens.len() {
@@ -133,7 +148,7 @@ mod tests {
         Served {
             version,
             digest: format!("d{version}"),
-            adapter: None,
+            learned: None,
         }
     }
 

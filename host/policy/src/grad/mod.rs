@@ -9,8 +9,6 @@ mod gradients;
 mod layer;
 mod packed;
 mod pass;
-#[cfg(test)]
-mod reference;
 mod sequence;
 
 pub use gradients::Gradients;

@@ -23,8 +23,9 @@ use crate::ops::linear::Threads;
 use crate::ops::rope::Rope;
 use crate::weights::{Weights, entries};
 
-/// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer.
-#[derive(Debug)]
+/// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer. A clone is a copy
+/// of all weights, for full-parameter training.
+#[derive(Debug, Clone)]
 pub struct Model {
     config: ModelConfig,
     pub(crate) weights: Weights,
@@ -63,7 +64,7 @@ impl Model {
         Self::with_weights(config, weights)
     }
 
-    fn with_weights(config: ModelConfig, weights: Weights) -> Self {
+    pub(crate) fn with_weights(config: ModelConfig, weights: Weights) -> Self {
         let rope = Rope::new(config.head_dim, config.rope_theta);
         let threads = Threads(std::thread::available_parallelism().map_or(1, usize::from));
         Self {
@@ -113,6 +114,34 @@ impl Model {
     pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
         self.digest = std::sync::OnceLock::new();
         self.weights.tensors_mut(&self.config)
+    }
+
+    /// Whether weights of the one can stand in the place of the other's, attention memory included.
+    pub fn same_shape(&self, other: &Self) -> bool {
+        let dims = |c: &ModelConfig| {
+            (
+                (c.num_hidden_layers, c.hidden_size, c.intermediate_size),
+                (c.num_attention_heads, c.num_key_value_heads, c.head_dim),
+                (c.vocab_size, c.tie_word_embeddings),
+                (c.rope_theta.to_bits(), c.rms_norm_eps.to_bits()),
+            )
+        };
+        dims(&self.config) == dims(&other.config)
+    }
+
+    /// Euclidean norm of the difference over all tensors; infinite when the shapes differ.
+    pub fn delta_norm(&self, other: &Self) -> f64 {
+        if !self.same_shape(other) {
+            return f64::INFINITY;
+        }
+        let (own, other) = (self.parameters(), other.parameters());
+        let squares = own.iter().zip(&other).map(|((_, a), (_, b))| {
+            let pairs = a.iter().zip(*b);
+            pairs
+                .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
+                .sum::<f64>()
+        });
+        squares.sum::<f64>().sqrt()
     }
 
     /// Writes `config.json` and `model.safetensors` (f32) into `dir`, which must exist.

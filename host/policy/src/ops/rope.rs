@@ -4,7 +4,7 @@
 use super::simd::vectorised;
 
 /// Cosines and sines for the positions in use, grown on demand.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rope {
     frequencies: Vec<f64>,
 }

@@ -1,11 +1,11 @@
 //! The models that judges may ask in a replay, loaded when the first one is asked: most judges ask none.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use clawhost_journal::Journal;
 use clawhost_plugins::{Answer, Message, ModelClient, ModelError, ModelRequest, ModelResponse};
-use clawhost_policy::Adapter;
+use clawhost_policy::Learned;
 
 use crate::capabilities::Models;
 use crate::config::Config;
@@ -40,9 +40,9 @@ fn load(config: &Config) -> Result<Models> {
     let (engine, _) = engine(config)?;
     let data = &config.server.data;
     if let Some(row) = Journal::open_read_only(data)?.active_adapter()? {
-        let adapter = Adapter::load_peft(&data.join(&row.path), engine.model().config())
+        let learned = Learned::load(&data.join(&row.path), engine.model())
             .with_context(|| format!("adapter version {} cannot be loaded", row.version))?;
-        engine.publish(row.version, Some(Arc::new(adapter)));
+        engine.publish(row.version, Some(learned));
     }
     Models::new(engine, &config.models)
 }

@@ -8,12 +8,11 @@ const CURSED: u32 = 200;
 
 fn fragile(fail: fn() -> Result<Vec<f32>, ForwardError>) -> Bench {
     let model = model();
-    let forward = Arc::clone(&model);
-    let forward: Forward = Box::new(move |rows| {
+    let forward: Forward = Box::new(move |model, rows| {
         if rows.iter().any(|row| row.tokens.contains(&CURSED)) {
             return fail();
         }
-        forward.forward(rows)
+        model.forward(rows)
     });
     Bench::with(
         model,
@@ -77,7 +76,7 @@ fn logits_that_are_not_finite_fail_their_own_request() {
     let served = Served {
         version: 9,
         digest: "nan".to_owned(),
-        adapter: Some(Arc::new(adapter)),
+        learned: Some(Arc::new(adapter).into()),
     };
     let poisoned = bench.admit(GenerateRequest {
         served,
@@ -108,7 +107,7 @@ fn an_adapter_of_another_model_fails_its_own_request() {
     let served = Served {
         version: 8,
         digest: "other".to_owned(),
-        adapter: Some(Arc::new(other)),
+        learned: Some(Arc::new(other).into()),
     };
     let misfit = bench.admit(GenerateRequest {
         served,
@@ -123,13 +122,12 @@ fn an_adapter_of_another_model_fails_its_own_request() {
 #[test]
 fn the_thread_outlives_a_panic() {
     let model = model();
-    let serving = Arc::clone(&model);
-    let forward: Forward = Box::new(move |rows| {
+    let forward: Forward = Box::new(move |model, rows| {
         assert!(
             rows.iter().all(|row| !row.tokens.contains(&CURSED)),
             "broken kernel"
         );
-        serving.forward(rows)
+        model.forward(rows)
     });
     let own = (Sampling::default(), vec![END]);
     let engine = Engine::launch(

@@ -4,6 +4,7 @@
 //! thread is tested through a gate that lets one step pass at a time.
 
 mod faults;
+mod full;
 mod loading;
 mod reuse;
 mod serving;
@@ -16,6 +17,7 @@ use super::handle::Engine;
 use super::sequence::Sequence;
 use super::*;
 use crate::config::ModelConfig;
+use crate::learned::Learned;
 use crate::lora::Adapter;
 use crate::model::Model;
 use crate::model::tests::{busy_adapter, tiny};
@@ -49,7 +51,7 @@ fn base() -> Served {
     Served {
         version: 0,
         digest: "base".to_owned(),
-        adapter: None,
+        learned: None,
     }
 }
 
@@ -58,7 +60,7 @@ fn version(version: u64) -> Served {
     Served {
         version,
         digest: adapter.digest(),
-        adapter: Some(Arc::new(adapter)),
+        learned: Some(Arc::new(adapter).into()),
     }
 }
 
@@ -148,9 +150,7 @@ struct Bench {
 
 impl Bench {
     fn new(options: EngineOptions) -> Self {
-        let model = model();
-        let forward = Arc::clone(&model);
-        Self::with(model, options, Box::new(move |rows| forward.forward(rows)))
+        Self::with(model(), options, Box::new(Model::forward))
     }
 
     fn with(model: Arc<Model>, options: EngineOptions, forward: Forward) -> Self {
@@ -212,10 +212,9 @@ fn start(options: EngineOptions) -> Engine {
 fn gated(options: EngineOptions) -> (Engine, mpsc::Sender<()>) {
     let (permits, gate) = mpsc::channel();
     let model = model();
-    let serving = Arc::clone(&model);
-    let forward: Forward = Box::new(move |rows| {
+    let forward: Forward = Box::new(move |model, rows| {
         let _closed = gate.recv();
-        serving.forward(rows)
+        model.forward(rows)
     });
     let own = (Sampling::default(), vec![END]);
     (

@@ -61,7 +61,7 @@ fn recorded_logprobs_are_those_of_scoring_the_same_tokens() {
                 temperature: ask.sampling.full_temperature(),
                 candidates: grad::Candidates::None,
             };
-            let scored = model.score(served.adapter.as_deref(), &[sequence]).unwrap();
+            let scored = served.score(&model, &[sequence]).unwrap();
             for (token, scored) in reply.tokens.iter().zip(&scored[0].logprobs) {
                 let delta = f64::from((token.full_logprob - scored).abs());
                 (sum, count, worst) = (sum + delta, count + 1, worst.max(delta));
@@ -111,7 +111,7 @@ fn text_held_for_a_stop_string_that_never_comes_is_not_lost() {
 fn a_stream_ends_on_the_version_that_it_began_with() {
     let (engine, permits) = gated(EngineOptions::default());
     let step = || permits.send(()).unwrap();
-    let old = engine.publish(1, version(1).adapter);
+    let old = engine.publish(1, version(1).learned);
     assert_eq!(old.digest, version(1).digest);
     let ask = |served: Served| GenerateRequest {
         served,
@@ -123,9 +123,9 @@ fn a_stream_ends_on_the_version_that_it_began_with() {
         step();
         reply.add(before.blocking_next().unwrap());
     }
-    engine.publish(2, version(2).adapter);
+    engine.publish(2, version(2).learned);
     let after = engine.generate(ask(engine.active())).unwrap();
-    engine.publish(0, None);
+    engine.publish(0, None::<Learned>);
     assert_eq!(engine.active().digest, engine.model().digest());
     drop(permits);
     while let Some(event) = before.blocking_next() {
@@ -142,8 +142,8 @@ fn an_old_adapter_is_dropped_with_its_last_request() {
         prefix_reuse: false,
         ..EngineOptions::default()
     });
-    let served = engine.publish(1, version(1).adapter);
-    let watch = Arc::downgrade(served.adapter.as_ref().unwrap());
+    let served = engine.publish(1, version(1).learned);
+    let watch = Arc::downgrade(served.adapter().unwrap());
     let reply = Reply::all(
         engine
             .generate(GenerateRequest {
@@ -153,7 +153,7 @@ fn an_old_adapter_is_dropped_with_its_last_request() {
             .unwrap(),
     );
     assert!(reply.finished.is_some() && watch.upgrade().is_some());
-    engine.publish(2, version(2).adapter);
+    engine.publish(2, version(2).learned);
     // The engine lets go of a request before it takes on the next one.
     Reply::all(engine.generate(request(prompt(9, 1), 1, 1)).unwrap());
     assert!(watch.upgrade().is_none());

@@ -10,15 +10,14 @@ type Log = Arc<Mutex<Vec<Vec<usize>>>>;
 fn logged(options: EngineOptions) -> (Bench, Log) {
     let log = Log::default();
     let (seen, model) = (Arc::clone(&log), model());
-    let forward = Arc::clone(&model);
     let bench = Bench::with(
         model,
         options,
-        Box::new(move |rows| {
+        Box::new(move |model, rows| {
             seen.lock()
                 .unwrap()
                 .push(rows.iter().map(|row| row.tokens.len()).collect());
-            forward.forward(rows)
+            model.forward(rows)
         }),
     );
     (bench, log)

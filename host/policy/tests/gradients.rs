@@ -1,17 +1,66 @@
 //! The engine against candle: the forward pass against candle-transformers' Qwen3, and every gradient
-//! against candle's autograd over plain differentiable operations.
+//! against candle's autograd over plain differentiable operations in f64.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test says what it found by breaking off"
+)]
 
 mod plain;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use clawhost_policy::{
+    Adapter, Candidates, ForwardError, Gradients, LoraSpec, Model, ModelConfig, Partials, Row,
+    Scored, Sequence, Target, Trained,
+};
+use plain::{Plain, recorded};
 
-use super::*;
-use crate::lora::{Adapter, Target};
-use crate::model::tests::{busy_adapter, tiny};
-use crate::model::{Model, Row};
-use crate::{ForwardError, ModelConfig};
-use plain::Plain;
+/// How far a gradient may be from that of f64, relative to its norm, tensor by tensor.
+const CLOSE: f64 = 1e-5;
+
+fn tiny() -> ModelConfig {
+    ModelConfig::parse(
+        br#"{"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97,
+            "max_position_embeddings": 512, "tie_word_embeddings": true, "eos_token_id": 1}"#,
+    )
+    .unwrap()
+}
+
+/// An adapter that really changes the model.
+fn busy_adapter(config: &ModelConfig, rank: usize, seed: u64) -> Adapter {
+    let spec = LoraSpec {
+        rank,
+        ..LoraSpec::default()
+    };
+    let mut adapter = Adapter::init(config, spec, seed);
+    for (i, (_, values)) in adapter.tensors_mut().into_iter().enumerate() {
+        for (j, v) in values.iter_mut().enumerate() {
+            *v += 0.05 * ((i * 31 + j * 7 + seed as usize) as f32).sin();
+        }
+    }
+    adapter
+}
+
+/// Random models are nearly linear at sigma 0.02; larger weights make every term matter.
+fn lively(config: ModelConfig) -> Model {
+    let mut model = Model::random(config, 21);
+    for (i, (name, values)) in model.parameters_mut().into_iter().enumerate() {
+        for (j, v) in values.iter_mut().enumerate() {
+            *v = if name.contains("norm") {
+                1.0 + 0.2 * ((i + j) as f32).sin()
+            } else {
+                *v * 8.0
+            };
+        }
+    }
+    model
+}
 
 fn tokens(n: usize, seed: u32) -> Vec<u32> {
     (0..n as u32)
@@ -19,13 +68,28 @@ fn tokens(n: usize, seed: u32) -> Vec<u32> {
         .collect()
 }
 
+fn sequence(tokens: &[u32], start: usize, temperature: f32) -> Sequence<'_> {
+    Sequence {
+        tokens,
+        start,
+        temperature,
+        candidates: Candidates::None,
+    }
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor
+        .flatten_all()
+        .unwrap()
+        .to_dtype(DType::F64)
+        .unwrap()
+        .to_vec1()
+        .unwrap()
+}
+
 #[test]
 fn logits_equal_candle_transformers() {
-    let config = ModelConfig {
-        tie_word_embeddings: true,
-        ..tiny()
-    };
-    let model = Model::random(config, 11);
+    let model = Model::random(tiny(), 11);
     let dir = tempfile::tempdir().unwrap();
     model.save(dir.path()).unwrap();
     let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
@@ -47,13 +111,7 @@ fn logits_equal_candle_transformers() {
             .unwrap()
             .unsqueeze(0)
             .unwrap();
-        let right: Vec<f32> = reference
-            .forward(&input, 0)
-            .unwrap()
-            .flatten_all()
-            .unwrap()
-            .to_vec1()
-            .unwrap();
+        let right = numbers(&reference.forward(&input, 0).unwrap());
         let mut cache = model.new_cache();
         let row = Row {
             tokens: &ids,
@@ -64,54 +122,76 @@ fn logits_equal_candle_transformers() {
         let worst = ours
             .iter()
             .zip(&right)
-            .map(|(a, b)| (a - b).abs())
-            .fold(0.0, f32::max);
+            .map(|(a, b)| (f64::from(*a) - b).abs())
+            .fold(0.0, f64::max);
         assert!(worst < 2e-5, "{n} tokens: {worst}");
     }
 }
 
+/// Arbitrary numbers that a loss might hand back for a sequence.
+fn partials(index: usize, scored: &Scored) -> Partials {
+    let waves =
+        |n: usize, k: f32| -> Vec<f32> { (0..n).map(|j| ((j + index) as f32 * k).sin()).collect() };
+    let n = scored.logprobs.len();
+    Partials {
+        d_logprob: waves(n, 0.9),
+        d_entropy: waves(n, 1.7),
+        d_candidates: waves(scored.candidates.len(), 2.3),
+    }
+}
+
+/// The values of one sequence agree, and its share of the loss that these partials belong to.
+fn loss(plain: &Plain, s: &Sequence<'_>, ours: &Scored, partials: &Partials) -> Tensor {
+    let all = plain.distribution(s);
+    let lp = recorded(&all, s);
+    let entropy = (all.exp().unwrap() * &all)
+        .unwrap()
+        .sum(1)
+        .unwrap()
+        .neg()
+        .unwrap();
+    let mut parts = vec![
+        (lp, &ours.logprobs, &partials.d_logprob),
+        (entropy, &ours.entropies, &partials.d_entropy),
+    ];
+    let n = ours.logprobs.len();
+    if !ours.candidates.is_empty() {
+        let shape = (n, ours.candidates.len() / n);
+        let ids = Tensor::from_vec(ours.candidates.clone(), shape, &Device::Cpu).unwrap();
+        let looked_at = all.gather(&ids, 1).unwrap().flatten_all().unwrap();
+        parts.push((looked_at, &ours.candidate_logprobs, &partials.d_candidates));
+    }
+    let mut loss = Tensor::zeros((), DType::F64, &Device::Cpu).unwrap();
+    for (right, ours, d) in parts {
+        for (r, o) in numbers(&right).iter().zip(ours) {
+            assert!((r - f64::from(*o)).abs() < 3e-5, "{r} {o}");
+        }
+        let d = Tensor::new(d.as_slice(), &Device::Cpu)
+            .unwrap()
+            .to_dtype(DType::F64)
+            .unwrap();
+        loss = (loss + (right * d).unwrap().sum_all().unwrap()).unwrap();
+    }
+    loss
+}
+
 /// Runs both and compares values and every gradient.
 fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>]) {
-    let plain = Plain::new(model, adapter);
+    let plain = Plain::new(model, adapter, DType::F64);
     let trained = adapter.map_or(Trained::Full, Trained::Lora);
     let pass = model.forward_train(trained, sequences).unwrap();
-    let mut partials = Vec::new();
-    let mut loss = Tensor::zeros((), DType::F32, &Device::Cpu).unwrap();
-    for (i, (s, ours)) in sequences.iter().zip(pass.scored()).enumerate() {
-        let (lp, entropy, all) = plain.scored(s);
-        for (right, ours) in [(&lp, &ours.logprobs), (&entropy, &ours.entropies)] {
-            for (r, o) in right.to_vec1::<f32>().unwrap().iter().zip(ours) {
-                assert!((r - o).abs() < 3e-5, "{r} {o}");
-            }
-        }
-        let n = ours.logprobs.len();
-        let weights = |k: f32| -> Vec<f32> { (0..n).map(|j| ((j + i) as f32 * k).sin()).collect() };
-        let (d_logprob, d_entropy) = (weights(0.9), weights(1.7));
-        let d_candidates: Vec<f32> = (0..ours.candidates.len())
-            .map(|j| ((j + i) as f32 * 2.3).sin())
-            .collect();
-        if !ours.candidates.is_empty() {
-            let shape = (n, ours.candidates.len() / n);
-            let ids = Tensor::from_vec(ours.candidates.clone(), shape, &Device::Cpu).unwrap();
-            let looked_at = all.gather(&ids, 1).unwrap();
-            let right: Vec<f32> = looked_at.flatten_all().unwrap().to_vec1().unwrap();
-            for (r, o) in right.iter().zip(&ours.candidate_logprobs) {
-                assert!((r - o).abs() < 3e-5, "{r} {o}");
-            }
-            let d = Tensor::from_vec(d_candidates.clone(), shape, &Device::Cpu).unwrap();
-            loss = (loss + (looked_at * d).unwrap().sum_all().unwrap()).unwrap();
-        }
-        for (value, d) in [(lp, &d_logprob), (entropy, &d_entropy)] {
-            let d = Tensor::new(d.as_slice(), &Device::Cpu).unwrap();
-            loss = (loss + (value * d).unwrap().sum_all().unwrap()).unwrap();
-        }
-        partials.push(Partials {
-            d_logprob,
-            d_entropy,
-            d_candidates,
-        });
-    }
-    let right = loss.backward().unwrap();
+    let given: Vec<Partials> = pass
+        .scored()
+        .iter()
+        .enumerate()
+        .map(|(i, s)| partials(i, s))
+        .collect();
+    let losses = sequences.iter().zip(pass.scored()).zip(&given);
+    let total = losses
+        .map(|((s, ours), partials)| loss(&plain, s, ours, partials))
+        .reduce(|a, b| (a + b).unwrap())
+        .unwrap();
+    let right = total.backward().unwrap();
     let (names, mut gradients): (Vec<String>, _) = match adapter {
         Some(a) => (
             a.tensors().into_iter().map(|(n, _)| n).collect(),
@@ -123,66 +203,48 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
         ),
     };
     assert_eq!(model.score(adapter, sequences).unwrap(), pass.scored());
-    pass.backward(&partials, &mut gradients).unwrap();
+    pass.backward(&given, &mut gradients).unwrap();
+    assert_eq!(names.len(), plain.trained.len());
+    let mut worst: f64 = 0.0;
     for (name, ours) in names.iter().zip(&gradients.tensors) {
         let grad = right
-            .get(&plain.vars[name])
+            .get(&plain.trained[name])
             .unwrap_or_else(|| panic!("no gradient of {name}"));
-        let grad: Vec<f32> = grad.flatten_all().unwrap().to_vec1().unwrap();
-        let norm = grad.iter().map(|g| g * g).sum::<f32>().sqrt();
+        let grad = numbers(grad);
+        assert_eq!(grad.len(), ours.len());
+        let norm = grad.iter().map(|g| g * g).sum::<f64>().sqrt();
         let off = grad
             .iter()
             .zip(ours)
-            .map(|(a, b)| (a - b).powi(2))
-            .sum::<f32>()
+            .map(|(a, b)| (a - f64::from(*b)).powi(2))
+            .sum::<f64>()
             .sqrt();
         assert!(norm > 0.0, "{name} has no gradient");
-        assert!(off <= 2e-5 * norm + 1e-7, "{name}: {off} of {norm}");
+        assert!(
+            off <= CLOSE * norm,
+            "{name}: {off:e} of {norm:e} is {:e}",
+            off / norm
+        );
+        worst = worst.max(off / norm);
     }
-}
-
-/// Random models are nearly linear at sigma 0.02; larger weights make every term matter.
-fn lively(config: ModelConfig) -> Model {
-    let mut model = Model::random(config, 21);
-    for (i, (name, values)) in model.parameters_mut().into_iter().enumerate() {
-        for (j, v) in values.iter_mut().enumerate() {
-            *v = if name.contains("norm") {
-                1.0 + 0.2 * ((i + j) as f32).sin()
-            } else {
-                *v * 8.0
-            };
-        }
-    }
-    model
+    println!(
+        "gradients of {} tensors are within {worst:.1e} of their norm",
+        names.len()
+    );
 }
 
 #[test]
 fn lora_gradients_equal_autograd() {
     let model = lively(tiny());
-    let adapter = busy_adapter(model.config(), 2);
+    let adapter = busy_adapter(model.config(), 4, 2);
     let (a, b, c) = (tokens(7, 1), tokens(80, 2), tokens(2, 3));
     compare(
         &model,
         Some(&adapter),
         &[
-            Sequence {
-                tokens: &a,
-                start: 3,
-                temperature: 1.0,
-                candidates: Candidates::None,
-            },
-            Sequence {
-                tokens: &b,
-                start: 50,
-                temperature: 0.7,
-                candidates: Candidates::None,
-            },
-            Sequence {
-                tokens: &c,
-                start: 1,
-                temperature: 1.3,
-                candidates: Candidates::None,
-            },
+            sequence(&a, 3, 1.0),
+            sequence(&b, 50, 0.7),
+            sequence(&c, 1, 1.3),
         ],
     );
 }
@@ -190,7 +252,7 @@ fn lora_gradients_equal_autograd() {
 #[test]
 fn gradients_of_a_partial_adapter_equal_autograd() {
     let model = lively(tiny());
-    let spec = crate::LoraSpec {
+    let spec = LoraSpec {
         rank: 2,
         alpha: 8.0,
         targets: vec![Target::V, Target::Gate],
@@ -203,16 +265,7 @@ fn gradients_of_a_partial_adapter_equal_autograd() {
             .for_each(|(i, v)| *v += 0.1 * (i as f32).cos());
     }
     let a = tokens(20, 4);
-    compare(
-        &model,
-        Some(&adapter),
-        &[Sequence {
-            tokens: &a,
-            start: 9,
-            temperature: 1.0,
-            candidates: Candidates::None,
-        }],
-    );
+    compare(&model, Some(&adapter), &[sequence(&a, 9, 1.0)]);
 }
 
 #[test]
@@ -223,55 +276,49 @@ fn full_gradients_equal_autograd_with_tied_and_untied_heads() {
             ..tiny()
         });
         let (a, b) = (tokens(12, 1), tokens(70, 5));
-        compare(
-            &model,
-            None,
-            &[
-                Sequence {
-                    tokens: &a,
-                    start: 1,
-                    temperature: 1.0,
-                    candidates: Candidates::None,
-                },
-                Sequence {
-                    tokens: &b,
-                    start: 1,
-                    temperature: 1.0,
-                    candidates: Candidates::None,
-                },
-            ],
-        );
+        compare(&model, None, &[sequence(&a, 1, 1.0), sequence(&b, 1, 1.0)]);
     }
+}
+
+/// The depth and width at which memory is measured, with blocks of attention that are not full.
+#[test]
+fn gradients_of_six_layers_equal_autograd() {
+    let config = ModelConfig {
+        hidden_size: 256,
+        intermediate_size: 768,
+        num_hidden_layers: 6,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 64,
+        ..tiny()
+    };
+    let model = lively(config);
+    let adapter = busy_adapter(model.config(), 16, 3);
+    let (a, b) = (tokens(150, 1), tokens(67, 2));
+    let sequences = [sequence(&a, 1, 1.0), sequence(&b, 20, 1.0)];
+    compare(&model, Some(&adapter), &sequences);
+    compare(&model, None, &sequences);
 }
 
 #[test]
 fn gradients_through_candidates_equal_autograd() {
     let model = lively(tiny());
-    let adapter = busy_adapter(model.config(), 11);
+    let adapter = busy_adapter(model.config(), 4, 11);
     let (a, b, c) = (tokens(9, 1), tokens(70, 2), tokens(5, 3));
     let given = [3, 90, 0, 41, 41, 7, 96, 12];
     let sequences = [
         Sequence {
-            tokens: &a,
-            start: 4,
-            temperature: 0.7,
             candidates: Candidates::Top(6),
+            ..sequence(&a, 4, 0.7)
         },
+        sequence(&b, 3, 1.0),
+        // One twice for the same token: both pull.
         Sequence {
-            tokens: &b,
-            start: 3,
-            temperature: 1.0,
-            candidates: Candidates::None,
-        },
-        Sequence {
-            tokens: &c,
-            start: 1,
-            temperature: 1.3,
-            // One twice for the same token: both pull.
             candidates: Candidates::Given {
                 ids: &given,
                 per_token: 2,
             },
+            ..sequence(&c, 1, 1.3)
         },
     ];
     compare(&model, Some(&adapter), &sequences);
@@ -291,10 +338,8 @@ fn candidates_that_cannot_be_are_refused() {
     let model = Model::random(tiny(), 1);
     let score = |candidates| {
         let sequence = Sequence {
-            tokens: &[1, 2, 3],
-            start: 1,
-            temperature: 1.0,
             candidates,
+            ..sequence(&[1, 2, 3], 1, 1.0)
         };
         model.score(None, &[sequence])
     };
@@ -319,18 +364,10 @@ fn candidates_that_cannot_be_are_refused() {
 #[test]
 fn what_is_served_is_what_is_scored() {
     let model = lively(tiny());
-    let adapter = busy_adapter(model.config(), 7);
+    let adapter = busy_adapter(model.config(), 4, 7);
     let ids = tokens(40, 9);
     let scored = model
-        .score(
-            Some(&adapter),
-            &[Sequence {
-                tokens: &ids,
-                start: 10,
-                temperature: 0.8,
-                candidates: Candidates::None,
-            }],
-        )
+        .score(Some(&adapter), &[sequence(&ids, 10, 0.8)])
         .unwrap();
     let mut cache = model.new_cache();
     let mut fed = 0;
@@ -340,12 +377,8 @@ fn what_is_served_is_what_is_scored() {
             cache: &mut cache,
             adapter: Some(&adapter),
         };
-        let z: Vec<f64> = model
-            .forward(&mut [row])
-            .unwrap()
-            .iter()
-            .map(|z| f64::from(*z) / 0.8)
-            .collect();
+        let logits = model.forward(&mut [row]).unwrap();
+        let z: Vec<f64> = logits.iter().map(|z| f64::from(*z) / 0.8).collect();
         fed = at;
         let top = z.iter().copied().fold(f64::MIN, f64::max);
         let lse = top + z.iter().map(|z| (z - top).exp()).sum::<f64>().ln();
@@ -359,15 +392,7 @@ fn impossible_requests_are_refused() {
     let model = Model::random(tiny(), 1);
     let score = |tokens: &[u32], start, temperature| {
         model
-            .score(
-                None,
-                &[Sequence {
-                    tokens,
-                    start,
-                    temperature,
-                    candidates: Candidates::None,
-                }],
-            )
+            .score(None, &[sequence(tokens, start, temperature)])
             .unwrap_err()
     };
     assert_eq!(
@@ -387,15 +412,7 @@ fn impossible_requests_are_refused() {
         ForwardError::Temperature(_)
     ));
     let pass = model
-        .forward_train(
-            Trained::Full,
-            &[Sequence {
-                tokens: &[1, 2, 3],
-                start: 1,
-                temperature: 1.0,
-                candidates: Candidates::None,
-            }],
-        )
+        .forward_train(Trained::Full, &[sequence(&[1, 2, 3], 1, 1.0)])
         .unwrap();
     let short = Partials {
         d_logprob: vec![1.0],

@@ -1,0 +1,213 @@
+//! How much memory a forward and backward pass takes above the weights, beside a graph of the whole model.
+//!
+//! An allocator counts the bytes that are in use; what is compared is their peak, gradients included. The
+//! other side is candle's autograd over the same model with frozen weights as constants and log-probabilities
+//! alone as the loss, so that it holds no more than such a graph must.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test says what it found by breaking off; the numbers are printed for whoever wants to see them"
+)]
+
+mod plain;
+
+use std::sync::{Mutex, PoisonError};
+
+use candle_core::{DType, Device, Tensor};
+use clawhost_policy::{
+    Adapter, Candidates, Gradients, LoraSpec, Model, ModelConfig, Partials, Sequence, Trained,
+};
+use plain::{Plain, recorded};
+
+#[allow(
+    unsafe_code,
+    reason = "an allocator can only be put in front of the system's through this trait"
+)]
+mod counting {
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    static LIVE: AtomicUsize = AtomicUsize::new(0);
+    static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+    /// The system's allocator, and a count of what it has given out.
+    struct Counting;
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    fn taken(bytes: usize) {
+        let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
+        PEAK.fetch_max(live, Relaxed);
+    }
+
+    // SAFETY: every call goes to the system's allocator with the arguments that came in, and what it
+    // returns is handed on; counting touches two atomic numbers and never allocates.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            taken(layout.size());
+            // SAFETY: the caller keeps to the contract of this same method.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            taken(layout.size());
+            // SAFETY: as above.
+            unsafe { System.alloc_zeroed(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            LIVE.fetch_sub(layout.size(), Relaxed);
+            // SAFETY: as above.
+            unsafe { System.dealloc(block, layout) }
+        }
+
+        unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+            taken(size);
+            LIVE.fetch_sub(layout.size(), Relaxed);
+            // SAFETY: as above.
+            unsafe { System.realloc(block, layout, size) }
+        }
+    }
+
+    /// Most bytes that were in use at once while `work` ran, above those that were when it began.
+    pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+        let before = LIVE.load(Relaxed);
+        PEAK.store(before, Relaxed);
+        let done = work();
+        (done, PEAK.load(Relaxed).saturating_sub(before))
+    }
+}
+
+/// One measurement at a time: the count is of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Six layers of 256, as large as a decoder gets that trains in a test.
+fn model(vocab_size: usize) -> Model {
+    let config = serde_json::json!({
+        "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": vocab_size, "max_position_embeddings": 2048,
+        "tie_word_embeddings": true, "eos_token_id": 1
+    });
+    Model::random(
+        ModelConfig::parse(config.to_string().as_bytes()).unwrap(),
+        3,
+    )
+}
+
+/// Peak bytes of both, and that they computed the same: the norm of all gradients.
+struct Measured {
+    ours: usize,
+    graph: usize,
+}
+
+fn measure(vocabulary: usize, (sequences, length): (usize, usize), lora: bool) -> Measured {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let model = model(vocabulary);
+    let adapter = lora.then(|| {
+        let mut adapter = Adapter::init(model.config(), LoraSpec::default(), 1);
+        for (_, values) in adapter.tensors_mut() {
+            values
+                .iter_mut()
+                .zip(0u16..)
+                .for_each(|(v, i)| *v += 0.01 * f32::from(i % 7));
+        }
+        adapter
+    });
+    let all: Vec<Vec<u32>> = (0..sequences)
+        .map(|s| {
+            (0..length)
+                .map(|i| ((i * 29 + s * 17 + i * i) % vocabulary) as u32)
+                .collect()
+        })
+        .collect();
+    let all: Vec<Sequence<'_>> = all
+        .iter()
+        .map(|tokens| Sequence {
+            tokens,
+            start: 1,
+            temperature: 1.0,
+            candidates: Candidates::None,
+        })
+        .collect();
+    let weight = 1.0 / (sequences * (length - 1)) as f32;
+
+    let (gradients, ours) = counting::peak(|| {
+        let trained = adapter.as_ref().map_or(Trained::Full, Trained::Lora);
+        let mut gradients = adapter
+            .as_ref()
+            .map_or_else(|| Gradients::for_model(&model), Gradients::for_adapter);
+        let pass = model.forward_train(trained, &all).unwrap();
+        let partials: Vec<Partials> = pass
+            .scored()
+            .iter()
+            .map(|scored| Partials {
+                d_logprob: vec![weight; scored.logprobs.len()],
+                d_entropy: Vec::new(),
+                d_candidates: Vec::new(),
+            })
+            .collect();
+        pass.backward(&partials, &mut gradients).unwrap();
+        gradients
+    });
+
+    let plain = Plain::new(&model, adapter.as_ref(), DType::F32);
+    let (norm, graph) = counting::peak(|| {
+        let mut loss = Tensor::zeros((), DType::F32, &Device::Cpu).unwrap();
+        for s in &all {
+            let sum = recorded(&plain.distribution(s), s).sum_all().unwrap();
+            loss = (loss + (sum * f64::from(weight)).unwrap()).unwrap();
+        }
+        let gradients = loss.backward().unwrap();
+        let squares = plain.trained.values().map(|v| {
+            let gradient = gradients.get(v).unwrap().to_dtype(DType::F64).unwrap();
+            gradient
+                .sqr()
+                .unwrap()
+                .sum_all()
+                .unwrap()
+                .to_scalar::<f64>()
+                .unwrap()
+        });
+        squares.sum::<f64>().sqrt()
+    });
+    let ours_norm = gradients.norm();
+    assert!(
+        (ours_norm - norm).abs() <= 1e-4 * norm,
+        "{ours_norm} {norm}"
+    );
+
+    let kind = if lora { "LoRA r 16" } else { "all parameters" };
+    let (mib, ratio) = (1 << 20, graph as f64 / ours as f64);
+    println!(
+        "{sequences} x {length} tokens, vocabulary {vocabulary}, {kind}: {} MiB, graph {} MiB, {ratio:.1} times",
+        ours / mib,
+        graph / mib,
+    );
+    Measured { ours, graph }
+}
+
+#[test]
+fn lora_takes_a_fraction_of_a_graphs_memory() {
+    let found = measure(1536, (4, 1024), true);
+    assert!(found.graph >= 4 * found.ours);
+}
+
+#[test]
+fn all_parameters_take_a_fraction_of_a_graphs_memory() {
+    let found = measure(1536, (4, 1024), false);
+    assert!(found.graph >= 4 * found.ours);
+}
+
+/// Where attention is small and the vocabulary large, logits are what a graph drowns in.
+#[test]
+fn no_matrix_of_tokens_times_vocabulary_is_held() {
+    let (tokens, vocabulary) = (4 * 256, 32_768);
+    let matrix = tokens * vocabulary * size_of::<f32>();
+    let found = measure(vocabulary, (4, 256), true);
+    assert!(found.ours < matrix / 2, "{} of {matrix}", found.ours);
+    assert!(found.graph >= 4 * found.ours);
+}
