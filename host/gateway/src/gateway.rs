@@ -18,7 +18,7 @@ use crate::limits::RateLimits;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
 use crate::versions::Versions;
-use crate::{adapters, chat, feedback, health, models, page, plugins, serve, sessions};
+use crate::{adapters, chat, feedback, health, models, page, plugins, serve, sessions, steps};
 
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
 pub trait StatusSource: Send + Sync {
@@ -130,6 +130,7 @@ impl Gateway {
             .route("/v1/sessions/{id}/explain", get(sessions::explain))
             .route("/v1/sessions/{id}/done", post(sessions::done))
             .route("/v1/turns/{id}/explain", get(sessions::explain_turn))
+            .route("/v1/steps/{id}", get(steps::explain))
             .route("/v1/adapters", get(adapters::list))
             .route("/v1/plugins", get(plugins::list))
             .route("/v1/plugins/reload", post(plugins::reload))

@@ -16,6 +16,7 @@
 //! | `chat` | chat completions, whole and streamed |
 //! | `models`, `versions` | what is served, under which names |
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
+//! | `steps` | which samples a step was made of |
 //! | `plugins` | looking at the plugins' files at once |
 //! | `health`, `metrics`, `page` | for load balancers, Prometheus, and people |
 
@@ -40,6 +41,7 @@ mod plugins;
 mod recorded;
 mod serve;
 mod sessions;
+mod steps;
 mod versions;
 
 pub use auth::{ApiKey, KeyError, Scope, check_bind};

@@ -209,6 +209,11 @@ impl Journal {
         self.read(|conn| rows::samples(conn, "WHERE s.turn = ?1 ORDER BY s.id", [turn.0]))
     }
 
+    /// The samples that a step trained or dropped, oldest first, as far as their session was not forgotten.
+    pub fn samples_of_step(&self, step: StepId) -> Result<Vec<SampleRecord>, JournalError> {
+        self.read(|conn| rows::samples(conn, "WHERE s.step = ?1 ORDER BY s.id", [step.0]))
+    }
+
     /// Steps, newest first.
     pub fn steps(&self, limit: u32) -> Result<Vec<StepRecord>, JournalError> {
         self.read(|conn| steps(conn, "ORDER BY id DESC LIMIT ?1", i64::from(limit)))
@@ -238,7 +243,7 @@ impl Journal {
                 )?,
                 feedback: total(conn, "SELECT COUNT(*) FROM feedback")?,
                 samples: tally(conn, "SELECT state, COUNT(*) FROM samples GROUP BY state")?,
-                samples_by_hint: total(conn, "SELECT COUNT(*) FROM samples WHERE reward IS NULL")?,
+                hint_samples: total(conn, "SELECT COUNT(*) FROM samples WHERE reward IS NULL")?,
                 dropped: tally(
                     conn,
                     "SELECT COALESCE(reason, ''), COUNT(*) FROM samples INDEXED BY samples_dropped

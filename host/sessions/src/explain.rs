@@ -365,7 +365,7 @@ fn shown_sample(sample: &SampleRecord) -> Value {
     })
 }
 
-fn said(message: &Plain) -> String {
+pub(crate) fn said(message: &Plain) -> String {
     let mut said = shortened(&message.text);
     for (name, arguments) in &message.calls {
         if !said.is_empty() {
@@ -376,7 +376,7 @@ fn said(message: &Plain) -> String {
     said
 }
 
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),

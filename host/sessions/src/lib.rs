@@ -23,6 +23,7 @@
 //! | `collecting` | [`Sessions`]: arrivals, completions, ends |
 //! | `idle` | ends sessions that nobody talks to any more |
 //! | `explain` | tells a person what became of each turn, and why |
+//! | `steps` | tells which samples a training step was made of, and what each moved |
 
 mod anchor;
 mod collecting;
@@ -44,6 +45,7 @@ mod opening;
 mod options;
 mod request;
 mod retry;
+mod steps;
 
 pub use anchor::reply_anchor;
 pub use collecting::Sessions;

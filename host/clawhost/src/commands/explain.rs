@@ -1,11 +1,13 @@
-//! `clawhost explain`: how a turn was matched, judged and trained, or why not.
+//! `clawhost explain`: how a turn was matched, judged and trained, or why not; and what a step was made of.
+
+mod step;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Args;
-use clawhost_journal::{Journal, SessionId, TurnId};
+use clap::{Args, Subcommand};
+use clawhost_journal::{Journal, SessionId, StepId, TurnId};
 use clawhost_sessions::{SessionOptions, Sessions};
 use serde_json::Value;
 
@@ -14,10 +16,17 @@ use crate::output::{say, say_json};
 /// Arguments of `clawhost explain`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  clawhost explain 12\n  clawhost explain chatcmpl-0f3a…\n  \
-    clawhost explain --session conv-7 --json\n\nWorks while a server runs on the same data directory."
+    after_help = "Examples:\n  clawhost explain 12                       turn 12\n  \
+    clawhost explain chatcmpl-0f3a…           the turns of a response\n  \
+    clawhost explain --session conv-7 --json  a whole session\n  \
+    clawhost explain step 12                  training step 12: which samples moved what\n\n\
+    Works while a server runs on the same data directory.",
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
 )]
 pub(crate) struct ExplainArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Number of a turn, or id of a response (`x-clawhost-turn`, `id` of the reply)
     #[arg(value_name = "TURN", required_unless_present = "session")]
     turn: Option<String>,
@@ -25,17 +34,45 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ID", conflicts_with = "turn")]
     session: Option<String>,
     /// Data directory of the server
-    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "clawhost-data",
+        global = true
+    )]
     data: PathBuf,
     /// Print JSON on one line
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Tell which samples a training step was made of, what each moved, and what was dropped
+    #[command(
+        after_help = "Examples:\n  clawhost explain step 12\n  clawhost explain step        the last one\n  \
+        clawhost explain step 12 --json\n\n\
+        A sample's share is its part of all that pulled at the parameters. How far it moved is how much likelier its \
+        whole reply is after the step, in nats. Samples of sessions that were forgotten are counted, not shown."
+    )]
+    Step {
+        /// Number of the step [default: the last one]
+        #[arg(value_name = "N")]
+        step: Option<StepId>,
+    },
 }
 
 /// Runs the command.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
     let sessions = Sessions::new(journal.clone(), SessionOptions::default());
+    if let Some(What::Step { step }) = &args.what {
+        anyhow::ensure!(
+            args.turn.is_none() && args.session.is_none(),
+            "name a step or a turn, not both"
+        );
+        return step::explain(&journal, &sessions, *step, args);
+    }
     let explained = match (&args.turn, &args.session) {
         (Some(turn), _) => {
             let turns = turns(&journal, turn)?;

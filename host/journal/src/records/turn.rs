@@ -336,7 +336,7 @@ pub struct Counts {
     pub samples: BTreeMap<SampleState, u64>,
     /// Samples, of any state, that have no reward: their hints alone can teach.
     #[serde(default)]
-    pub samples_by_hint: u64,
+    pub hint_samples: u64,
     /// Why samples were dropped.
     pub dropped: BTreeMap<String, u64>,
     /// Steps by outcome.

@@ -128,7 +128,7 @@ fn a_sample_without_a_reward_needs_a_hint_and_comes_with_it() {
     assert_eq!(queued[0].hints[0].source, "plugin:hint-next-state");
     let counts = journal.counts().unwrap();
     assert_eq!(
-        (counts.samples_by_hint, counts.samples[&SampleState::Queued]),
+        (counts.hint_samples, counts.samples[&SampleState::Queued]),
         (1, 1)
     );
     let mut out = Vec::new();

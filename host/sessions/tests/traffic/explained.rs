@@ -2,7 +2,7 @@
 
 use clawhost_journal::{
     Feedback, HintOutcome, HintPlacement, JudgementOutcome, NewAdapter, NewHint, NewJudgement,
-    NewSample, NewStep, NewVerdict, SampleId, StepOutcome, TurnId, VerdictOutcome, now_ms,
+    NewSample, NewStep, NewVerdict, SampleId, StepId, StepOutcome, TurnId, VerdictOutcome, now_ms,
 };
 use clawhost_sessions::Incoming;
 use serde_json::{Value, json};
@@ -309,4 +309,75 @@ fn what_does_not_exist_is_none() {
         server.sessions.explain_turn(TurnId(7)).unwrap(),
         None::<Value>
     );
+}
+
+#[test]
+fn a_step_tells_which_samples_moved_what() {
+    let server = Server::new();
+    let turns = conversation(&server, 4);
+    let samples: Vec<SampleId> = turns[..3]
+        .iter()
+        .map(|turn| rewarded(&server, *turn, 1.0))
+        .collect();
+    let step = NewStep {
+        started_ms: now_ms(),
+        ended_ms: now_ms(),
+        outcome: StepOutcome::Published,
+        reason: None,
+        metrics: json!({
+            "loss_last": 0.5,
+            "samples_moved": [
+                {"sample": samples[0], "advantage": 0.75, "gap": null, "tokens": 2, "loss": 0.1, "pull": 1.0,
+                 "logprob_before": -4.0, "logprob_after": -3.0},
+                {"sample": samples[1], "advantage": 0.25, "tokens": 2, "pull": 3.0},
+            ],
+        }),
+        trained: vec![(samples[0], 0.75), (samples[1], 0.25)],
+        dropped: vec![(samples[2], "stale".to_owned())],
+        adapter: Some(NewAdapter {
+            version: 1,
+            parent: 0,
+            digest: "cd".repeat(32),
+            path: "adapters/1".to_owned(),
+            provenance: json!({}),
+        }),
+        meta: vec![],
+    };
+    let id = server.journal.commit_step(&step).unwrap();
+    let told = server.sessions.explain_step(id).unwrap().unwrap();
+    assert_eq!(told["metrics"], json!({"loss_last": 0.5}));
+    assert_eq!(told["adapter_before"]["version"], 0);
+    assert_eq!(told["adapter_after"]["version"], 1);
+    let first = &told["samples"][0];
+    assert_eq!(first["turn"], json!(turns[0]));
+    assert_eq!(first["asked"], "question 0");
+    assert_eq!(first["reply"], "reply 0");
+    assert_eq!(
+        (&first["moved"], &first["share"]),
+        (&json!(1.0), &json!(0.25))
+    );
+    assert_eq!(first["by_hint_alone"], false);
+    let second = &told["samples"][1];
+    assert_eq!(
+        (&second["moved"], &second["share"]),
+        (&Value::Null, &json!(0.75))
+    );
+    assert_eq!(
+        second.get("loss"),
+        None,
+        "what was not recorded is not made up"
+    );
+    assert_eq!(told["dropped"][0]["reason"], "stale");
+    assert!(told["why"].as_str().unwrap().contains("adapter version 1"));
+
+    server
+        .journal
+        .forget_session(&server.turn(turns[0]).session)
+        .unwrap();
+    let told = server.sessions.explain_step(id).unwrap().unwrap();
+    assert_eq!(
+        (&told["forgotten"], &told["samples"]),
+        (&json!(3), &json!([]))
+    );
+    assert_eq!(server.sessions.explain_step(StepId(99)).unwrap(), None);
 }
