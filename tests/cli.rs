@@ -75,7 +75,7 @@ fn wrong_usage_ends_with_code_2_and_one_sentence_that_says_what_to_do() {
         (&["bench"], &["serve, train, plugins, journal"]),
         (&["bench", "serv"], &["did you mean serve?"]),
         (&["bench", "serve", "--rounds", "0"], &["1..=1000"]),
-        (&[], &["run, demo, explain"]),
+        (&[], &["run, demo, eval, explain"]),
     ];
     for (arguments, named) in rows {
         let ended = clawhost(arguments);

@@ -9,6 +9,7 @@
 //! | `server` | a server inside the test, with a data directory of its own |
 //! | `client` | chat requests, whole and streamed, and what came back |
 //! | `process` | the `clawhost` command as a process that can be killed |
+//! | `schema` | the documented shapes of what commands print |
 //! | `scripted` | a checkpoint whose replies are known |
 //! | `guest` | components written by hand, from core WebAssembly as text |
 //! | `waiting` | waiting for a condition, never for a time |
@@ -24,12 +25,14 @@ pub mod guest;
 
 mod client;
 mod process;
+mod schema;
 mod scripted;
 mod server;
 mod waiting;
 
 pub use client::{Answer, Chat, Client, Stream, Streamed, Talk, assistant, system, user};
 pub use process::{Command, Ended, Process, become_clawhost};
+pub use schema::{fits, schema};
 pub use scripted::Script;
 pub use server::{Running, configuration};
 pub use waiting::{PATIENCE, until};

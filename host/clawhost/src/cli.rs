@@ -11,7 +11,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    bench, compile_component, config, demo, explain, export, plugin, pretrain, replay, run, status,
+    bench, compile_component, config, demo, eval, explain, export, plugin, pretrain, replay, run,
+    status,
 };
 use crate::{compiling, usage};
 
@@ -39,6 +40,8 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// A scripted student talks to a server that learns and to one that does not
     Demo(demo::DemoArgs),
+    /// Measure what is promised about learning, arm by arm
+    Eval(eval::EvalArgs),
     /// Tell how a turn was matched, judged and trained, or why not
     Explain(explain::ExplainArgs),
     /// Write what was recorded as JSON lines
@@ -89,6 +92,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Demo(args) => demo::demo(args),
+        Command::Eval(args) => eval::eval(args),
         Command::Explain(args) => explain::explain(args),
         Command::Export(args) => export::export(args),
         Command::Status(args) => status::status(args),

@@ -133,6 +133,9 @@ pub struct EngineConfig {
     /// Longest context in tokens. Default: what the model was made for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
+    /// Threads that one matrix product may use, in serving and in training; 0 = all of the machine's.
+    /// Default 0.
+    pub threads: usize,
 }
 
 impl Default for EngineConfig {
@@ -144,6 +147,7 @@ impl Default for EngineConfig {
             prefill_chunk: own.prefill_chunk,
             cache_megabytes: own.cache_budget >> 20,
             context: None,
+            threads: own.threads,
         }
     }
 }
@@ -156,6 +160,7 @@ impl EngineConfig {
             prefill_chunk: self.prefill_chunk,
             cache_budget: self.cache_megabytes << 20,
             context: self.context,
+            threads: self.threads,
             ..EngineOptions::default()
         }
     }

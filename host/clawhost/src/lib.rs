@@ -8,6 +8,8 @@ pub mod capabilities;
 pub mod config;
 pub mod serve;
 
+mod arms;
+mod calendar;
 mod cli;
 mod commands;
 mod compiling;
@@ -18,6 +20,7 @@ mod pretraining;
 mod progress;
 mod reloading;
 mod status;
+mod terminal;
 mod usage;
 
 pub use cli::{main_as_program, main_with};

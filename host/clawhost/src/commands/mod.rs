@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod compile_component;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod plugin;

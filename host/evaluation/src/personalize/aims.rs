@@ -88,7 +88,7 @@ fn of_track(outcome: &PersonalizeOutcome, track: Track) -> Vec<Aim> {
             let lead = figures(other).and_then(|other| hybrid.lead_over(&other));
             if let Some(lead) = lead {
                 add(
-                    format!("hybrid is not worse than {}", other.name()),
+                    format!("hybrid is not seen to be worse than {}", other.name()),
                     lead.high + HAIR >= 0.0,
                     format!("{} seed by seed", signed(lead)),
                 );
@@ -112,15 +112,15 @@ fn of_track(outcome: &PersonalizeOutcome, track: Track) -> Vec<Aim> {
             .changes
             .iter()
             .filter_map(|c| Some((c, c.change?)))
-            .min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+            .min_by(|a, b| a.1.high.total_cmp(&b.1.high));
         if let Some((worst, change)) = losses {
             add(
                 format!(
-                    "{} forgets at most {:.0} % of what was not at stake",
+                    "{} is not seen to lose more than {:.0} % of what was not at stake",
                     one.arm.name(),
                     bounds.forgets_at_most * 100.0
                 ),
-                change.mean + HAIR >= -bounds.forgets_at_most,
+                change.high + HAIR >= -bounds.forgets_at_most,
                 format!("worst: {}, {}", worst.name, signed(change)),
             );
         }

@@ -20,6 +20,10 @@ pub struct TrainingFacts {
     pub entropy_last: Option<f64>,
     /// Tokens of replies that were trained, each step and sample once.
     pub tokens: u64,
+    /// Samples with a reward that took part, each step once.
+    pub rewarded: u64,
+    /// Samples with a hint that a teacher read, each step once.
+    pub hinted: u64,
     /// Largest mean difference of a step between the log-probs that were served and those that were trained.
     pub served_against_trained: Option<f64>,
 }
@@ -75,14 +79,19 @@ pub async fn run_cell(
         temperature: options.temperature,
         max_tokens: None,
     };
-    // What a memory in front of the frozen policy can do is what the frozen policy can do.
+    // Each seed asks prompts of its own, the same of all arms. What a memory in front of the frozen policy can
+    // do is what the frozen policy can do.
+    let at = cell.seed.wrapping_sub(options.first_seed) as usize;
     let count = match cell.arm {
         Arm::Memory => 0,
         _ => options.probes,
     };
     let (probes, probe_failures) = match count {
         0 => (Vec::new(), Vec::new()),
-        count => probe(&client, cell.track, count, asking).await,
+        count => {
+            let which = at * count..(at + 1) * count;
+            probe(&client, cell.track, which, asking).await
+        }
     };
     Ok(CellRecord {
         cell,

@@ -34,6 +34,8 @@ pub struct Figures {
     pub first: Vec<Option<f64>>,
     /// Mean score of the window that ends at the mark.
     pub at_mark: Vec<Option<f64>>,
+    /// Mean score of the last window of all conversations that were held.
+    pub last: Vec<Option<f64>>,
     /// Conversations until the first reply was what the persona wants three times in a row, those three
     /// included. Of an arm that does not learn, too, only the reply that the conversation went on from counts.
     pub align: Vec<Option<usize>>,
@@ -41,6 +43,10 @@ pub struct Figures {
     pub steps: Vec<u64>,
     /// Tokens of replies that were trained.
     pub tokens: Vec<u64>,
+    /// Samples with a reward that were trained.
+    pub rewarded: Vec<u64>,
+    /// Samples with a hint that were trained.
+    pub hinted: Vec<u64>,
     /// Wall time of the conversations.
     pub seconds: Vec<f64>,
     /// KL to the base as the trainer measured it at its last step, nats per token.
@@ -95,9 +101,14 @@ impl Figures {
             at_mark: talks()
                 .map(|talk| score(talk, options.mark_window(track)))
                 .collect(),
+            last: talks()
+                .map(|talk| score(talk, options.last_window(track)))
+                .collect(),
             align: talks().map(align).collect(),
             steps: talks().map(|talk| talk.steps).collect(),
             tokens: facts().map(|f| f.tokens).collect(),
+            rewarded: facts().map(|f| f.rewarded).collect(),
+            hinted: facts().map(|f| f.hinted).collect(),
             seconds: talks().map(|talk| talk.seconds).collect(),
             kl: facts().map(|f| f.kl).collect(),
             entropy_first: facts().map(|f| f.entropy_first).collect(),

@@ -72,8 +72,8 @@ impl PersonalizeOutcome {
             let mut tracks = Map::new();
             for track in &options.tracks {
                 if let Some(figures) = self.figures(*arm, *track) {
-                    let at = format!("at{}", options.mark(*track));
-                    tracks.insert(track.name().to_owned(), figures_json(&figures, &at));
+                    let reached = options.mark(*track) == track.mark();
+                    tracks.insert(track.name().to_owned(), figures_json(&figures, reached));
                 }
             }
             arms.insert(arm.name().to_owned(), Value::Object(tracks));
@@ -111,15 +111,22 @@ impl PersonalizeOutcome {
     }
 }
 
-fn figures_json(figures: &Figures, at: &str) -> Value {
+/// `reached` says whether as many conversations were held as the aim is stated for; where fewer were, there
+/// is no score at that number.
+fn figures_json(figures: &Figures, reached: bool) -> Value {
+    let at = format!("at{}", figures.track.mark());
+    let nothing = vec![None; figures.seeds.len()];
+    let at_mark = if reached { &figures.at_mark } else { &nothing };
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| {
         fields.insert(name.to_owned(), value);
     };
-    for (name, values, over) in [
-        ("first12", &figures.first, figures.first_window()),
-        (at, &figures.at_mark, figures.mark_window()),
+    for (name, values) in [
+        ("first12", &figures.first),
+        (at.as_str(), at_mark),
+        ("last12", &figures.last),
     ] {
+        let over = figures.over_seeds(values);
         put(name, over.map_or(Value::Null, |e| short(e.mean)));
         put(&format!("{name}_interval"), interval(over));
         put(&format!("{name}_seeds"), shorts(values));
@@ -127,6 +134,8 @@ fn figures_json(figures: &Figures, at: &str) -> Value {
     put("align", json!(figures.align));
     put("steps", json!(figures.steps));
     put("tokens", json!(figures.tokens));
+    put("rewarded", json!(figures.rewarded));
+    put("hinted", json!(figures.hinted));
     put(
         "seconds",
         figures.seconds.iter().map(|s| short(*s)).collect(),

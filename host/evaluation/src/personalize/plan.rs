@@ -199,6 +199,12 @@ impl PersonalizeOptions {
         mark.saturating_sub(window(mark))..mark
     }
 
+    /// The last conversations that are held, counted from 0.
+    pub fn last_window(&self, track: Track) -> std::ops::Range<usize> {
+        let all = self.conversations(track);
+        all.saturating_sub(window(all))..all
+    }
+
     /// Everything that is run: all arms of one seed before the next seed, so that what is there after an
     /// interruption can be compared.
     pub fn cells(&self) -> Vec<Cell> {
@@ -270,6 +276,7 @@ mod tests {
         assert_eq!(windows(&options, Track::Teacher), (24, 0..12, 12..24));
         options.conversations = Some(60);
         assert_eq!(windows(&options, Track::Student), (36, 0..12, 24..36));
+        assert_eq!(options.last_window(Track::Student), 48..60);
         options.conversations = Some(8);
         assert_eq!(windows(&options, Track::Teacher), (8, 0..4, 4..8));
         options.conversations = Some(1);

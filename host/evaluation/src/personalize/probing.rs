@@ -5,6 +5,8 @@
 //! ones that its preference does not touch: a student who wants plain prose wants the sums right, formatted
 //! pages for those who ask for them, and comments on answers as before.
 
+use std::ops::Range;
+
 use clawhost_corpus::probes::{self, Probe, ProbeSet};
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -50,15 +52,16 @@ fn sets(track: Track, count: usize) -> Vec<(ProbeSet, &'static [&'static str])> 
     }
 }
 
-/// Asks `count` prompts of each set. A request that fails leaves a gap and its message.
+/// Asks the prompts `which` of each set. A request that fails leaves a gap and its message.
 pub(super) async fn probe(
     client: &ChatClient,
     track: Track,
-    count: usize,
+    which: Range<usize>,
     asking: Asking,
 ) -> (Vec<Probed>, Vec<String>) {
     let (mut found, mut failures) = (Vec::new(), Vec::new());
-    for (number, (set, wanted)) in sets(track, count).into_iter().enumerate() {
+    for (number, (mut set, wanted)) in sets(track, which.end).into_iter().enumerate() {
+        set.probes.drain(..which.start.min(set.probes.len()));
         let replies = replies(client, &set.probes, number as u64, asking).await;
         let reply = |at: usize| replies.get(at).and_then(|r| r.as_ref().ok());
         for check in set.checks.iter().filter(|c| wanted.contains(&c.name)) {

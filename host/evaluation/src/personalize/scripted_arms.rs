@@ -96,6 +96,8 @@ async fn two_arms() -> PersonalizeOutcome {
             entropy_first: Some(0.5),
             entropy_last: Some(0.375),
             tokens: 100,
+            rewarded: 12,
+            hinted: 9,
             served_against_trained: Some(1e-7),
         };
         cells.push(learned);
@@ -158,6 +160,8 @@ async fn the_line_has_the_promised_shape_and_figures() {
         ("/arms/hybrid/student/align", json!([13, 17])),
         ("/arms/hybrid/student/kl", json!([0.25, 0.25])),
         ("/arms/hybrid/student/tokens", json!([100, 100])),
+        ("/arms/hybrid/student/hinted", json!([9, 9])),
+        ("/arms/hybrid/student/last12", json!(1.0)),
         ("/seeds", json!(2)),
         ("/seconds", json!(12.3)),
         ("/conversations", json!({"student": 36})),

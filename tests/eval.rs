@@ -1,0 +1,123 @@
+//! `clawhost eval personalize` over real servers: the promised line, its documented shape, and refusals.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may fail by panicking"
+)]
+
+use clawhost_tests::{Command, Ended, become_clawhost, fits, schema};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+#[test]
+fn clawhost_process() {
+    become_clawhost();
+}
+
+fn personalize(dir: &TempDir, flags: &[&str]) -> Ended {
+    let out = dir.path().join("report.html");
+    let given = ["eval", "personalize", "--out", out.to_str().unwrap()];
+    Command::new(&[&given, flags].concat()).run()
+}
+
+fn line(ended: &Ended) -> Value {
+    serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_short_run_prints_the_documented_line_and_keeps_what_it_recorded() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let flags = [
+        "--seeds",
+        "1",
+        "--arms",
+        "binary,control,memory",
+        "--conversations",
+        "4",
+        "--concurrency",
+        "2",
+        "--probes",
+        "1",
+        "--json",
+        "--data",
+        data.to_str().unwrap(),
+    ];
+    let ended = personalize(&dir, &flags);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let result = line(&ended);
+    fits(&schema("eval-personalize"), &result, "personalize");
+    assert_eq!(result["seeds"], 1);
+    assert_eq!(result["failed"], json!([]));
+    assert_eq!(result["conversations"], json!({"student": 4, "teacher": 4}));
+    for arm in ["control", "binary", "memory"] {
+        for persona in ["student", "teacher"] {
+            let figures = &result["arms"][arm][persona];
+            assert_eq!(figures["failed_requests"], 0, "{arm} {persona}");
+            assert!(figures["first12"].is_number() && figures["last12"].is_number());
+            assert_eq!(figures["align"].as_array().unwrap().len(), 1);
+            assert!(
+                data.join(format!("{persona}-{arm}-1/journal.sqlite"))
+                    .exists()
+            );
+        }
+    }
+    // Four conversations are no thirty-six.
+    assert_eq!(result["arms"]["control"]["student"]["at36"], Value::Null);
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(page.contains("Personalisation, measured") && page.contains("<svg"));
+
+    let again = personalize(&dir, &flags);
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.contains("--data"), "{}", again.stderr);
+}
+
+#[test]
+fn a_promise_that_does_not_hold_is_told_and_is_a_failure_when_asked() {
+    let dir = TempDir::new().unwrap();
+    let flags = [
+        "--seeds",
+        "1",
+        "--arms",
+        "hybrid",
+        "--personas",
+        "student",
+        "--conversations",
+        "2",
+        "--probes",
+        "0",
+    ];
+    let told = personalize(&dir, &flags);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.stdout.contains("DOES NOT HOLD"), "{}", told.stdout);
+    let checked = personalize(&dir, &[&flags[..], &["--check"]].concat());
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+}
+
+#[test]
+fn what_there_is_not_is_refused_before_anything_starts() {
+    let dir = TempDir::new().unwrap();
+    let rows: [(&[&str], &[&str]); 4] = [
+        (&["--arms", "grpo"], &["grpo", "hybrid-topk"]),
+        (&["--personas", "pupil"], &["pupil", "teacher"]),
+        (&["--seeds", "0"], &["1..=1000"]),
+        (&["--arm", "opd"], &["did you mean --arms?"]),
+    ];
+    for (flags, named) in rows {
+        let ended = personalize(&dir, flags);
+        assert_eq!(ended.code, Some(2), "{flags:?}: {ended:?}");
+        for word in named {
+            assert!(ended.stderr.contains(word), "{flags:?}: {}", ended.stderr);
+        }
+    }
+    let nowhere = [
+        "eval",
+        "personalize",
+        "--out",
+        "/nowhere-at-all/report.html",
+    ];
+    let ended = Command::new(&nowhere).run();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("--out"), "{}", ended.stderr);
+}
