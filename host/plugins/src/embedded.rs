@@ -2,10 +2,14 @@
 //!
 //! `cargo xtask components --check` proves that they are what their sources give.
 
-/// The components inside this program, by name, in the order of their names: `judge-endless` and
-/// `judge-minimal` are examples of the SDK, `judge-next-state` judges by what followed a reply,
-/// `loss-ppo-clip` is the clipped loss.
+/// The components inside this program, by name, in the order of their names: `hint-next-state` makes hints of
+/// what followed a reply and `judge-next-state` judges by it, `judge-endless` and `judge-minimal` are examples
+/// of the SDK, `loss-ppo-clip` is the clipped loss.
 pub const EMBEDDED: &[(&str, &[u8])] = &[
+    (
+        "hint-next-state",
+        include_bytes!("../../../plugins/artifacts/hint-next-state.wasm"),
+    ),
     (
         "judge-endless",
         include_bytes!("../../../plugins/artifacts/judge-endless.wasm"),

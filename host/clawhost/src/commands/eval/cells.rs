@@ -84,6 +84,7 @@ pub(super) async fn run_all(bench: &Arc<Bench>) -> PersonalizeOutcome {
                     records.push(record);
                 }
                 Some(Ok((cell, Err(error)))) => {
+                    progress.done(parts(&cell) * (1.0 + PROBES_SHARE));
                     tracing::error!(cell = cell.name(), error = format!("{error:#}"), "a cell broke off");
                     failed.push(format!("{}: {error:#}", cell.name()));
                 }

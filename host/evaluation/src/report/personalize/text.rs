@@ -1,7 +1,7 @@
 //! The tables that a terminal shows.
 
 use crate::persona::Track;
-use crate::personalize::{Aim, Change, Figures, PersonalizeOutcome};
+use crate::personalize::{Aim, Change, Figures, PersonalizeOptions, PersonalizeOutcome};
 use crate::statistics::Estimate;
 
 use super::super::text::interval;
@@ -31,11 +31,10 @@ pub(super) fn of_track(outcome: &PersonalizeOutcome, track: Track) -> String {
         .filter_map(|arm| outcome.figures(*arm, track))
         .collect();
     let mut out = format!(
-        "{}: {} conversations, seeds {}–{}; score of the first reply, mean over seeds (95 % interval)\n",
+        "{}: {} conversations, {}; score of the first reply, mean over seeds (95 % interval)\n",
         track.name(),
         options.conversations(track),
-        options.first_seed,
-        options.first_seed + u64::from(options.seeds.saturating_sub(1)),
+        seeds(options),
     );
     if figures.is_empty() {
         out.push_str("nothing has ended yet\n");
@@ -157,6 +156,13 @@ fn promises(aims: &[Aim]) -> String {
         })
         .collect();
     columns(&rows)
+}
+
+fn seeds(options: &PersonalizeOptions) -> String {
+    match (options.first_seed, options.seeds) {
+        (first, 0 | 1) => format!("seed {first}"),
+        (first, count) => format!("seeds {first}–{}", first + u64::from(count - 1)),
+    }
 }
 
 /// For what there is no figure of.
