@@ -1,4 +1,4 @@
-//! Checkpoints: an adapter, the optimizer's state and where both came from, in one directory.
+//! Checkpoints: what was learned (an adapter, or all weights), the optimizer's state and where both came from, in one directory.
 //!
 //! A checkpoint is written beside its place, flushed to disk and renamed *before* the journal
 //! learns of it. So whatever the journal knows is whole on disk, and a directory that the journal
@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clawhost_journal::AdapterRow;
-use clawhost_policy::{Adapter, ModelConfig};
+use clawhost_policy::{Learned, Model, ModelFiles};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -71,20 +71,21 @@ impl Checkpoints {
         format!("{FOLDER}/{}", name(version))
     }
 
-    /// Writes adapter and optimizer of a version that the journal does not know yet.
+    /// Writes what was learned and the optimizer of a version that the journal does not know yet. `files` go beside
+    /// weights, so that the directory is a whole model.
     pub(crate) fn begin(
         &self,
         version: u64,
         base: &str,
-        adapter: &Adapter,
+        (learned, files): (&Learned, Option<&ModelFiles>),
         moments: &Moments<f32>,
     ) -> Result<Unfinished, TrainingError> {
         let root = self.root();
         let temporary = root.join(format!(".{}", name(version)));
         remove(&temporary)?;
         fs::create_dir_all(&temporary).map_err(file("create", &temporary))?;
-        adapter.save_peft(&temporary, base)?;
-        let names: Vec<String> = adapter
+        learned.save(&temporary, base, files)?;
+        let names: Vec<String> = learned
             .tensors()
             .into_iter()
             .map(|(name, _)| name)
@@ -116,9 +117,9 @@ impl Checkpoints {
     pub(crate) fn load(
         &self,
         row: &AdapterRow,
-        config: &ModelConfig,
+        base: &Model,
         newest: bool,
-    ) -> Result<(Adapter, Option<Moments<f32>>), TrainingError> {
+    ) -> Result<(Learned, Option<Moments<f32>>), TrainingError> {
         let path = self.data.join(&row.path);
         let damaged = |reason: String| TrainingError::Damaged {
             path: path.clone(),
@@ -147,25 +148,25 @@ impl Checkpoints {
                 )));
             }
         }
-        let adapter = Adapter::load_peft(&path, config)?;
-        let digest = adapter.digest();
+        let learned = Learned::load(&path, base)?;
+        let digest = learned.digest();
         if digest != row.digest {
             return Err(damaged(format!(
-                "the adapter has digest {digest}, recorded is {}",
+                "what it holds has digest {digest}, recorded is {}",
                 row.digest
             )));
         }
         if !optimizer {
-            return Ok((adapter, None));
+            return Ok((learned, None));
         }
         let own = path.join(OPTIMIZER);
         let bytes = fs::read(&own).map_err(file("read", &own))?;
-        let tensors = adapter.tensors();
+        let tensors = learned.tensors();
         let layout: Vec<(&str, usize)> =
             tensors.iter().map(|(n, v)| (n.as_str(), v.len())).collect();
         let moments = optimizer_state::read(&bytes, &layout)
             .map_err(|reason| damaged(format!("{OPTIMIZER}: {reason}")))?;
-        Ok((adapter, Some(moments)))
+        Ok((learned, Some(moments)))
     }
 
     /// Removes the optimizer's state of all but the newest `keep` recorded versions.
@@ -191,9 +192,9 @@ impl Checkpoints {
 }
 
 impl Unfinished {
-    /// Reads the adapter back from what was written: the very bytes that a restart would load.
-    pub(crate) fn read_back(&self, config: &ModelConfig) -> Result<Adapter, TrainingError> {
-        Ok(Adapter::load_peft(&self.temporary, config)?)
+    /// Reads back from what was written: the very bytes that a restart would load.
+    pub(crate) fn read_back(&self, base: &Model) -> Result<Learned, TrainingError> {
+        Ok(Learned::load(&self.temporary, base)?)
     }
 
     /// Adds `provenance.json`, flushes everything to disk and moves the directory to its place.

@@ -4,25 +4,25 @@
 use std::sync::Arc;
 
 use clawhost_journal::{AdapterRow, Journal};
-use clawhost_policy::{Adapter, Engine};
+use clawhost_policy::{Adapter, Engine, Learned};
 use serde_json::Value;
 
 use crate::advantage::Baselines;
 use crate::checkpoint::Checkpoints;
 use crate::error::TrainingError;
 use crate::optimizer::Moments;
-use crate::options::TrainingOptions;
+use crate::options::{Parameters, TrainingOptions};
 
 /// Key of the running means in the journal's table of small values.
 pub(crate) const BASELINES: &str = "training.baselines";
 
-/// The adapter that the next step starts from.
+/// What the next step starts from.
 #[derive(Clone)]
 pub(crate) struct Current {
     pub(crate) version: u64,
     /// Empty for the base.
     pub(crate) digest: String,
-    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) learned: Learned,
     pub(crate) moments: Moments<f32>,
     pub(crate) baselines: Baselines,
 }
@@ -42,23 +42,22 @@ pub(crate) fn take_up(
         Some(text) => empty.with_json(&text)?,
         None => empty,
     };
-    let zeros = |adapter: &Adapter| Moments::zeros(adapter.tensors().iter().map(|(_, v)| v.len()));
     let Some(row) = row else {
-        // An adapter that the operator handed in is where training starts; else a fresh one.
+        // What the operator handed in is where training starts; else a fresh adapter, or the base's own weights,
+        // which are copied when the first step changes them.
         let active = engine.active();
-        let adapter = match active.adapter().cloned() {
-            Some(adapter) if active.version == 0 => adapter,
-            _ => Arc::new(Adapter::init(
-                model.config(),
-                options.lora.clone(),
-                options.seed,
-            )),
+        let learned = match active.learned {
+            Some(learned) if active.version == 0 => {
+                check_kind(options, &learned, || "what --adapter handed in".to_owned())?;
+                learned
+            }
+            _ => fresh(engine, options),
         };
         return Ok(Current {
             version: 0,
             digest: String::new(),
-            moments: zeros(&adapter),
-            adapter,
+            moments: zeros(&learned),
+            learned,
             baselines,
         });
     };
@@ -75,20 +74,54 @@ pub(crate) fn take_up(
         });
     }
     let newer = adapters.iter().filter(|a| a.version > row.version).count();
-    let (adapter, moments) =
-        checkpoints.load(row, model.config(), newer < options.keep_checkpoints)?;
+    let (learned, moments) = checkpoints.load(row, model, newer < options.keep_checkpoints)?;
+    check_kind(options, &learned, || {
+        format!("adapter version {}", row.version)
+    })?;
     let moments = moments.unwrap_or_else(|| {
         tracing::warn!(
             version = row.version,
             "the optimizer's state of this version is no longer kept; starting from zero moments"
         );
-        zeros(&adapter)
+        zeros(&learned)
     });
     Ok(Current {
         version: row.version,
         digest: row.digest.clone(),
-        adapter: Arc::new(adapter),
+        learned,
         moments,
         baselines,
+    })
+}
+
+fn fresh(engine: &Engine, options: &TrainingOptions) -> Learned {
+    let model = engine.model();
+    match options.parameters {
+        Parameters::Lora => {
+            let adapter = Adapter::init(model.config(), options.lora.clone(), options.seed);
+            Learned::Lora(Arc::new(adapter))
+        }
+        Parameters::Full => Learned::Full(Arc::clone(model)),
+    }
+}
+
+fn zeros(learned: &Learned) -> Moments<f32> {
+    Moments::zeros(learned.tensors().iter().map(|(_, v)| v.len()))
+}
+
+/// An adapter does not go on as a copy of the weights, nor the other way round. Serving alone may have either.
+fn check_kind(
+    options: &TrainingOptions,
+    learned: &Learned,
+    what: impl FnOnce() -> String,
+) -> Result<(), TrainingError> {
+    let (found, asked) = (Parameters::of(learned), options.parameters);
+    if found == asked || !options.enabled {
+        return Ok(());
+    }
+    Err(TrainingError::OtherParameters {
+        what: what(),
+        found,
+        asked,
     })
 }

@@ -6,7 +6,7 @@ use clawhost_journal::JournalError;
 use clawhost_policy::LoadError;
 
 use crate::advantage::BaselineError;
-use crate::options::OptionsError;
+use crate::options::{OptionsError, Parameters};
 
 /// Why training cannot start, or why a step could not be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,18 @@ pub enum TrainingError {
         recorded: String,
         /// Digest of the base that is loaded.
         present: String,
+    },
+    /// What is active was trained in another way than this configuration says.
+    #[error(
+        "{what} is of training.parameters = \"{found}\", the configuration says \"{asked}\"; set it to \"{found}\" to go on from there, or start with another data directory"
+    )]
+    OtherParameters {
+        /// Where it comes from.
+        what: String,
+        /// What it is.
+        found: Parameters,
+        /// What the configuration asks for.
+        asked: Parameters,
     },
     /// The engine serves something else than what was published.
     #[error(

@@ -37,7 +37,8 @@ pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
 pub use options::{
     AdvantageOptions, HintChoice, ImportanceKind, Learning, LossOptions, Method, OptimizerOptions,
-    OptionsError, ProofOptions, RatioFrom, TeacherFrom, TeacherOptions, TopkOf, TrainingOptions,
+    OptionsError, Parameters, ProofOptions, RatioFrom, TeacherFrom, TeacherOptions, TopkOf,
+    TrainingOptions,
 };
 pub use proof::Proof;
 pub use real::Real;

@@ -3,12 +3,13 @@
 //! It measures the very update that a step makes (forward, loss, backward, AdamW), on random tokens,
 //! without journal and checkpoint.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::measure::Spread;
-use clawhost_policy::{Adapter, Model};
+use clawhost_policy::{Adapter, Learned, Model};
 use serde_json::Value;
 
 use crate::batch::Chosen;
@@ -100,13 +101,14 @@ pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, Mea
         return Err(MeasureError::TooLong { tokens, context });
     }
     let adapter = Adapter::init(model.config(), load.options.lora.clone(), load.options.seed);
-    let lengths: Vec<usize> = adapter.tensors().iter().map(|(_, v)| v.len()).collect();
+    let learned = Learned::Lora(Arc::new(adapter));
+    let lengths: Vec<usize> = learned.tensors().iter().map(|(_, v)| v.len()).collect();
     let moments = Moments::zeros(lengths.iter().copied());
     let chosen = batch(load, model.config().vocab_size);
     let stop = AtomicBool::new(false);
     let task = Task {
         model,
-        adapter: &adapter,
+        learned: &learned,
         moments: &moments,
         teacher: None,
         chosen: &chosen,

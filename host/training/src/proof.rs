@@ -1,9 +1,9 @@
-//! Proof that a new adapter is what was trained, before anybody is served with it.
+//! Proof that a new version is what was trained, before anybody is served with it.
 //!
-//! The adapter is read back from the checkpoint that was written, so that the very bytes that will
+//! It is read back from the checkpoint that was written, so that the very bytes that will
 //! be served, and loaded after a restart, are scored against the trainer's own forward pass.
 
-use clawhost_policy::{Adapter, ForwardError, Model, Trained};
+use clawhost_policy::{ForwardError, Learned, Model};
 use serde::Serialize;
 
 use crate::batch::Chosen;
@@ -30,12 +30,12 @@ pub struct Proof {
     pub drift: f64,
 }
 
-/// Scores up to `count` samples under the adapter as trained and as served, taking turns between
+/// Scores up to `count` samples under the version as trained and as served, taking turns between
 /// those that were pulled up and those that were pulled down (`pulls`). `before` are the log-probs before the update.
 pub(crate) fn prove(
     model: &Model,
-    trained: &Adapter,
-    served: &Adapter,
+    trained: &Learned,
+    served: &Learned,
     chosen: &[Chosen],
     pulls: &[f64],
     before: &[Vec<f32>],
@@ -51,8 +51,8 @@ pub(crate) fn prove(
         };
         let laid = Laid::of(sample);
         let sequences = [laid.sequence(None)];
-        let pass = model.forward_train(Trained::Lora(trained), &sequences)?;
-        let scored = model.score(Some(served), &sequences)?;
+        let pass = trained.forward_train(model, &sequences)?;
+        let scored = served.score(model, &sequences)?;
         for (trained, served) in pass.scored().iter().zip(&scored) {
             mismatch.add(&served.logprobs, &trained.logprobs);
             let pull = pulls.get(index).copied().unwrap_or(0.0);

@@ -1,7 +1,6 @@
 //! The second half of a step: proof of what was written, and the outcome in the journal's words.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Instant;
 
 use clawhost_journal::{NewAdapter, NewStep, SampleId, StepOutcome, now_ms};
@@ -44,16 +43,16 @@ impl Trainer {
         started: Instant,
     ) -> Result<Computed, TrainingError> {
         let model = self.engine.model();
-        let served = unfinished.read_back(model.config())?;
+        let served = unfinished.read_back(model)?;
         if served.digest() != digest {
             return Ok(Computed::Failed(
-                "the written adapter does not read back as it was trained".to_owned(),
+                "what was written does not read back as it was trained".to_owned(),
             ));
         }
         let options = &self.options.proof;
         let proof = match prove(
             model,
-            &updated.adapter,
+            &updated.learned,
             &served,
             &batch.chosen,
             &updated.report.pulls(),
@@ -90,7 +89,7 @@ impl Trainer {
             next: Box::new(Current {
                 version,
                 digest,
-                adapter: Arc::new(served),
+                learned: served,
                 moments: updated.moments,
                 baselines: batch.baselines.clone(),
             }),

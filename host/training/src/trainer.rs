@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{AdapterRow, Journal, NewStep, StepId, StepOutcome};
-use clawhost_policy::{Adapter, Engine, Learned};
+use clawhost_policy::{Engine, Learned};
 use serde_json::Value;
 
 use crate::batch::{Batch, Rules, draw};
@@ -72,6 +72,18 @@ pub(crate) struct Recorded {
     pub(crate) unserved: Option<TrainingError>,
 }
 
+/// An update that is computed.
+enum Attempt {
+    /// It made an adapter that can be released.
+    Made {
+        updated: Box<Updated>,
+        version: u64,
+        digest: String,
+    },
+    /// It came to nothing.
+    Ended(Computed),
+}
+
 /// When the next step may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -91,8 +103,37 @@ impl Trainer {
         components: Components,
     ) -> Result<Self, TrainingError> {
         options.validate()?;
+        let checkpoints = Checkpoints::open(&data, &journal.adapters()?)?;
+        Self::over(journal, engine, checkpoints, options, components)
+    }
+
+    /// The same beside whoever has the data directory: nothing in it is touched. Such a trainer can only
+    /// [`preview`](Self::preview).
+    pub(crate) fn beside(
+        journal: Journal,
+        engine: Engine,
+        data: PathBuf,
+        options: TrainingOptions,
+        components: Components,
+    ) -> Result<Self, TrainingError> {
+        options.validate()?;
+        Self::over(
+            journal,
+            engine,
+            Checkpoints::beside(&data),
+            options,
+            components,
+        )
+    }
+
+    fn over(
+        journal: Journal,
+        engine: Engine,
+        checkpoints: Checkpoints,
+        options: TrainingOptions,
+        components: Components,
+    ) -> Result<Self, TrainingError> {
         let adapters = journal.adapters()?;
-        let checkpoints = Checkpoints::open(&data, &adapters)?;
         let row = journal.active_adapter()?;
         let current = take_up(
             &journal,
@@ -201,6 +242,39 @@ impl Trainer {
         ))
     }
 
+    /// The step that would be made of what is queued, down to its numbers; nothing is written.
+    pub(crate) fn preview(&mut self, started_ms: i64) -> Result<Option<NewStep>, TrainingError> {
+        let started = Instant::now();
+        self.in_use = self.components.now();
+        let adapters = self.journal.adapters()?;
+        let Some(batch) = self.draw(started_ms, &adapters)? else {
+            return Ok(None);
+        };
+        let mut metrics = Metrics::of(&batch);
+        metrics.components = self.in_use.told();
+        let computed = match self.attempt(&batch, &adapters, &mut metrics)? {
+            Attempt::Ended(computed) => computed,
+            Attempt::Made {
+                updated,
+                version,
+                digest,
+            } => Computed::Adapter {
+                next: Box::new(Current {
+                    version,
+                    digest,
+                    adapter: Arc::new(updated.adapter),
+                    moments: updated.moments,
+                    baselines: batch.baselines.clone(),
+                }),
+                provenance: Value::Null,
+            },
+        };
+        Ok(Some(
+            self.describe(batch, metrics, computed, started_ms, started)
+                .step,
+        ))
+    }
+
     /// Commits a step and publishes what it made.
     pub(crate) fn record(&mut self, prepared: Prepared) -> Result<Recorded, TrainingError> {
         let Prepared { step, next } = prepared;
@@ -261,7 +335,7 @@ impl Trainer {
             return Ok(());
         }
         self.engine
-            .publish(version, Some(self.current.adapter.clone()));
+            .publish(version, Some(self.current.learned.clone()));
         let served = self.engine.active();
         if served.digest != self.current.digest {
             return Err(TrainingError::NotServed {
@@ -325,11 +399,40 @@ impl Trainer {
         metrics: &mut Metrics,
         started: Instant,
     ) -> Result<Computed, TrainingError> {
+        let (updated, version, digest) = match self.attempt(batch, adapters, metrics)? {
+            Attempt::Ended(computed) => return Ok(computed),
+            Attempt::Made {
+                updated,
+                version,
+                digest,
+            } => (*updated, version, digest),
+        };
+        let base = self.engine.model().digest();
+        let unfinished = self.checkpoints.begin(
+            version,
+            &format!("sha256:{base}"),
+            &updated.adapter,
+            &updated.moments,
+        )?;
+        self.release(
+            unfinished, updated, version, digest, batch, metrics, started,
+        )
+    }
+
+    /// Updates a copy of the active adapter. `Err` means that nothing can be recorded now.
+    fn attempt(
+        &self,
+        batch: &Batch,
+        adapters: &[AdapterRow],
+        metrics: &mut Metrics,
+    ) -> Result<Attempt, TrainingError> {
+        let no_signal = |why: String| Ok(Attempt::Ended(Computed::NoSignal(why)));
+        let failed = |why: String| Ok(Attempt::Ended(Computed::Failed(why)));
         if batch.chosen.is_empty() {
-            return Ok(Computed::NoSignal(format!(
+            return no_signal(format!(
                 "none of the {} samples can teach anything",
                 batch.dropped.len()
-            )));
+            ));
         }
         let version = next_version(adapters);
         let component = self.in_use.loss(version);
@@ -343,15 +446,17 @@ impl Trainer {
                 asked.component.name()
             )));
         }
-        let averaged = averaged(&self.current.adapter, &self.current.moments);
+        let from = self.options.teacher.from;
+        let averaged = (from == TeacherFrom::Ema)
+            .then(|| averaged(&self.current.learned, &self.current.moments));
         let task = Task {
             model: self.engine.model(),
-            adapter: &self.current.adapter,
+            learned: &self.current.learned,
             moments: &self.current.moments,
-            teacher: match self.options.teacher.from {
+            teacher: match from {
                 TeacherFrom::Reference => None,
-                TeacherFrom::Policy => Some(&*self.current.adapter),
-                TeacherFrom::Ema => Some(&averaged),
+                TeacherFrom::Policy => Some(&self.current.learned),
+                TeacherFrom::Ema => averaged.as_ref(),
             },
             chosen: &batch.chosen,
             active: self.current.version,
@@ -373,7 +478,7 @@ impl Trainer {
         if updated.report.updates == 0 {
             return Ok(Computed::NoSignal("the gradient is zero".to_owned()));
         }
-        let change = updated.adapter.delta_norm(&self.current.adapter);
+        let change = updated.learned.delta_norm(&self.current.learned);
         metrics.change_norm = Some(change);
         if change == 0.0 {
             return Ok(Computed::NoSignal(
@@ -383,7 +488,7 @@ impl Trainer {
         if !change.is_finite() {
             return Ok(Computed::Failed("the new adapter is not finite".to_owned()));
         }
-        let digest = updated.adapter.digest();
+        let digest = updated.learned.digest();
         if digest == self.current.digest {
             return Ok(Computed::Failed(
                 "the new adapter has the digest of the old one".to_owned(),
@@ -393,7 +498,7 @@ impl Trainer {
         let unfinished = self.checkpoints.begin(
             version,
             &format!("sha256:{base}"),
-            &updated.adapter,
+            (&updated.learned, self.engine.files()),
             &updated.moments,
         )?;
         self.release(
@@ -402,9 +507,9 @@ impl Trainer {
     }
 }
 
-/// The running mean of the adapters so far; the adapter itself where none is kept yet.
-fn averaged(adapter: &Adapter, moments: &Moments<f32>) -> Adapter {
-    let mut averaged = adapter.clone();
+/// The running mean of the versions so far; this one itself where none is kept yet.
+fn averaged(learned: &Learned, moments: &Moments<f32>) -> Learned {
+    let mut averaged = learned.clone();
     for ((_, values), average) in averaged.tensors_mut().into_iter().zip(&moments.average) {
         values.copy_from_slice(average);
     }

@@ -1,4 +1,4 @@
-//! The numeric part of a step: from chosen samples to a changed adapter.
+//! The numeric part of a step: from chosen samples to changed parameters, of an adapter or of a whole model.
 //!
 //! Forward passes under the parameters as they are, losses on log-probs, hand-written backward,
 //! AdamW. Samples are packed into passes of bounded size; gradients add up over the passes of one
@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clawhost_plugins::Fault;
-use clawhost_policy::{
-    Adapter, ForwardError, Gradients, Model, Partials, Scored, Sequence, Trained,
-};
+use clawhost_policy::{ForwardError, Gradients, Learned, Model, Partials, Scored, Sequence};
 
 use crate::batch::Chosen;
 use crate::component::{Asked, LossComponent, Member};
@@ -19,15 +17,16 @@ use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
 use crate::options::{TeacherFrom, TrainingOptions};
 use crate::packing::{Laid, order, passes, portions, sequences};
 use crate::report::{Moved, Report, SampleReport, Totals};
+use crate::rewarding::worths;
 use crate::teaching::{Compared, Lesson, Over, Plan, lessons};
 
 /// What an update starts from.
 pub(crate) struct Task<'a> {
     pub(crate) model: &'a Model,
-    pub(crate) adapter: &'a Adapter,
+    pub(crate) learned: &'a Learned,
     pub(crate) moments: &'a Moments<f32>,
     /// Whose parameters the teacher has; none = the base model's.
-    pub(crate) teacher: Option<&'a Adapter>,
+    pub(crate) teacher: Option<&'a Learned>,
     pub(crate) chosen: &'a [Chosen],
     /// Version of the adapter that the update starts from.
     pub(crate) active: u64,
@@ -43,7 +42,7 @@ pub(crate) struct Task<'a> {
 /// What came of it.
 #[derive(Debug)]
 pub(crate) struct Updated {
-    pub(crate) adapter: Adapter,
+    pub(crate) learned: Learned,
     pub(crate) moments: Moments<f32>,
     /// Log-probs of each chosen sample before the update.
     pub(crate) before: Vec<Vec<f32>>,
@@ -81,11 +80,12 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
     let needs = task.component.as_ref().map(|asked| asked.component.needs());
     let plan = Plan::of(task.options, needs);
     let before = if minibatches > 1 || plan.scores_before() {
-        task.score(Some(task.adapter), &laid, plan.top())?
+        task.score(Some(task.learned), &laid, plan.top())?
     } else {
         Vec::new()
     };
-    let lessons = lessons(task, plan, &before)?;
+    let worths = worths(task.chosen, &reference, task.options);
+    let lessons = lessons(task, plan, &before, &worths)?;
     for (laid, lesson) in laid.iter_mut().zip(&lessons) {
         if let Some(compared) = &lesson.compared {
             laid.compare(compared.ids.clone(), compared.k);
@@ -102,9 +102,9 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
         laid: &laid,
         lessons: &lessons,
         reference: &reference,
-        adapter: task.adapter.clone(),
+        learned: task.learned.clone(),
         moments: task.moments.clone(),
-        gradients: Gradients::for_adapter(task.adapter),
+        gradients: task.learned.gradients(),
         moved: vec![Moved::default(); laid.len()],
         report: Report {
             reference_seconds,
@@ -124,10 +124,10 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
     if task.options.teacher.from == TeacherFrom::Ema && run.report.updates > 0 {
         if run.moments.average.is_empty() {
             // The mean begins at what the first step started from.
-            let start = task.adapter.tensors();
+            let start = task.learned.tensors();
             run.moments.follow(start.into_iter().map(|(_, v)| v), 1.0);
         }
-        let made = run.adapter.tensors();
+        let made = run.learned.tensors();
         let rate = task.options.teacher.ema_rate;
         run.moments.follow(made.into_iter().map(|(_, v)| v), rate);
     }
@@ -144,13 +144,13 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
     report.all_tokens = laid.iter().map(|l| l.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
     let after = if task.options.measure_moved && report.updates > 0 {
-        logprobs(task.score(Some(&run.adapter), &laid, None)?)
+        logprobs(task.score(Some(&run.learned), &laid, None)?)
     } else {
         Vec::new()
     };
     report.samples = told(task, &lessons, moved, &before, &after);
     Ok(Updated {
-        adapter: run.adapter,
+        learned: run.learned,
         moments: run.moments,
         before,
         report,
@@ -170,11 +170,11 @@ impl Task<'_> {
         }
     }
 
-    /// What is laid out, scored under an adapter (none = the base model); with `top`, also the so many likeliest
+    /// What is laid out, scored under what was learned (none = the base model); with `top`, also the so many likeliest
     /// tokens of each position.
     pub(crate) fn score(
         &self,
-        adapter: Option<&Adapter>,
+        learned: Option<&Learned>,
         laid: &[Laid],
         top: Option<usize>,
     ) -> Result<Vec<Scored>, Broken> {
@@ -183,7 +183,10 @@ impl Task<'_> {
         for pass in passes(&members, laid, self.options.pass_tokens) {
             self.check_stop()?;
             let sequences: Vec<Sequence<'_>> = sequences(&pass, laid, top);
-            scored.extend(self.model.score(adapter, &sequences)?);
+            scored.extend(match learned {
+                Some(learned) => learned.score(self.model, &sequences)?,
+                None => self.model.score(None, &sequences)?,
+            });
         }
         Ok(scored)
     }
@@ -195,7 +198,7 @@ struct Run<'a> {
     laid: &'a [Laid],
     lessons: &'a [Lesson],
     reference: &'a [Vec<f32>],
-    adapter: Adapter,
+    learned: Learned,
     moments: Moments<f32>,
     gradients: Gradients,
     /// What each sample came to in the last epoch that it was part of.
@@ -224,10 +227,7 @@ impl Run<'_> {
         for pass in passes(members, self.laid, options.pass_tokens) {
             self.task.check_stop()?;
             let sequences = sequences(&pass, self.laid, None);
-            let forward = self
-                .task
-                .model
-                .forward_train(Trained::Lora(&self.adapter), &sequences)?;
+            let forward = self.learned.forward_train(self.task.model, &sequences)?;
             if keep_before {
                 for (&member, scored) in pass.iter().zip(forward.scored()) {
                     if let Some(slot) = before.get_mut(member) {
@@ -287,11 +287,11 @@ impl Run<'_> {
         }
         self.report.gradient_norm = self.report.gradient_norm.max(norm);
         if norm == 0.0 {
-            // Weight decay alone would change the adapter without anything having been learned.
+            // Weight decay alone would change the parameters without anything having been learned.
             return Ok(());
         }
         let rate = options.optimizer.schedule().rate(self.moments.updates + 1);
-        let mut tensors = self.adapter.tensors_mut();
+        let mut tensors = self.learned.tensors_mut();
         let mut parameters: Vec<&mut [f32]> = tensors.iter_mut().map(|(_, v)| &mut **v).collect();
         options.optimizer.adamw().update(
             rate,

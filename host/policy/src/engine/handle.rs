@@ -1,6 +1,6 @@
 //! The handle that everyone else holds.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
@@ -34,6 +34,8 @@ struct Inner {
     ends: Arc<[u32]>,
     options: EngineOptions,
     active: RwLock<Served>,
+    /// Where it was loaded from.
+    files: OnceLock<ModelFiles>,
     intake: Arc<Intake>,
     stats: Arc<Mutex<EngineStats>>,
     stopped: watch::Receiver<bool>,
@@ -128,14 +130,17 @@ impl Engine {
         let model = Arc::new(model);
         let forward: Forward = Box::new(Model::forward);
         let own = (defaults, ends);
-        Ok(Self::launch(
+        let engine = Self::launch(
             model,
             Arc::new(tokenizer),
             Arc::new(template),
             own,
             options,
             forward,
-        ))
+        );
+        // Nobody else holds it yet, so this is the first value.
+        let _first = engine.inner.files.set(files.clone());
+        Ok(engine)
     }
 
     pub(super) fn launch(
@@ -170,6 +175,7 @@ impl Engine {
             ends: ends.into(),
             options,
             active: RwLock::new(base),
+            files: OnceLock::new(),
             intake,
             stats,
             stopped,
@@ -182,6 +188,11 @@ impl Engine {
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.inner.model
+    }
+
+    /// The checkpoint's files; none when it was started from parts.
+    pub fn files(&self) -> Option<&ModelFiles> {
+        self.inner.files.get()
     }
 
     /// The tokenizer.

@@ -6,6 +6,7 @@
 mod advantage;
 mod loss;
 mod optimizer;
+mod parameters;
 mod rules;
 mod teacher;
 
@@ -20,6 +21,7 @@ use rules::{at_least_one, not_negative, positive, rule, seconds};
 pub use advantage::AdvantageOptions;
 pub use loss::{ImportanceKind, LossOptions, Method, RatioFrom};
 pub use optimizer::OptimizerOptions;
+pub use parameters::Parameters;
 pub use rules::OptionsError;
 pub(crate) use teacher::Lecture;
 pub use teacher::{HintChoice, Learning, TeacherFrom, TeacherOptions, TopkOf};
@@ -32,6 +34,8 @@ pub struct TrainingOptions {
     pub enabled: bool,
     /// What a step learns from. Default `binary`.
     pub method: Learning,
+    /// What a step changes: an adapter (`lora`) or every weight (`full`). Default `lora`.
+    pub parameters: Parameters,
     /// The teacher that reads hints.
     pub teacher: TeacherOptions,
     /// Decides the start of a new adapter and the order of samples. Default 0.
@@ -64,7 +68,7 @@ pub struct TrainingOptions {
     pub baseline_rate: f64,
     /// Running mean of a key that was never seen. Default 0.
     pub baseline_start: f64,
-    /// Shape of a new adapter. Default rank 16, alpha 32, all seven linear layers.
+    /// Shape of a new adapter; refused with `parameters = "full"`. Default rank 16, alpha 32, all seven linear layers.
     pub lora: LoraSpec,
     /// The objective.
     pub loss: LossOptions,
@@ -97,6 +101,7 @@ impl Default for TrainingOptions {
         Self {
             enabled: true,
             method: Learning::default(),
+            parameters: Parameters::default(),
             teacher: TeacherOptions::default(),
             seed: 0,
             batch: 16,
@@ -169,6 +174,7 @@ impl TrainingOptions {
             self.baseline_start,
             "must be a finite number",
         )?;
+        self.check_parameters()?;
         at_least_one("training.lora.rank", self.lora.rank)?;
         rule(
             self.lora.rank <= 1024,
@@ -196,6 +202,31 @@ impl TrainingOptions {
     /// The estimator with its numbers.
     pub fn estimation(&self) -> Estimation {
         self.advantage.estimation(self.estimator)
+    }
+
+    /// Nothing shapes an adapter where none is trained.
+    fn check_parameters(&self) -> Result<(), OptionsError> {
+        const RULE: &str = "shapes an adapter, and training.parameters = \"full\" trains none; leave one of the two away";
+        let (set, usual) = (&self.lora, LoraSpec::default());
+        let lora = self.parameters == Parameters::Lora;
+        rule(
+            lora || set.rank == usual.rank,
+            "training.lora.rank",
+            set.rank,
+            RULE,
+        )?;
+        rule(
+            lora || set.alpha == usual.alpha,
+            "training.lora.alpha",
+            set.alpha,
+            RULE,
+        )?;
+        rule(
+            lora || set.targets == usual.targets,
+            "training.lora.targets",
+            format!("{:?}", set.targets),
+            RULE,
+        )
     }
 
     pub(crate) fn max_wait(&self) -> Duration {
@@ -262,6 +293,10 @@ mod tests {
             (
                 "[optimizer]\nlearning_rate = -1.0",
                 "training.optimizer.learning_rate = -1: must be more than 0",
+            ),
+            (
+                "parameters = \"full\"\n[lora]\nrank = 8",
+                "training.lora.rank = 8: shapes an adapter, and training.parameters = \"full\" trains none; leave one of the two away",
             ),
             (
                 "[loss]\ndual_clip = 0.5",

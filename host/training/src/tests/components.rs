@@ -1,10 +1,11 @@
 //! A step with a component is the step with the native formula, and a component is exchanged between steps only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clawhost_plugins::{Grants, HostOptions, Outcome, Plugin, PluginHost, Profile};
-use clawhost_policy::Adapter;
+use clawhost_policy::{Adapter, Learned};
 use tokio::runtime::Runtime;
 
 use super::sample;
@@ -80,7 +81,7 @@ fn batch(shop: &mut Workshop) -> Vec<Chosen> {
 
 /// Where an update begins.
 struct Start {
-    adapter: Adapter,
+    learned: Learned,
     moments: Moments<f32>,
 }
 
@@ -91,7 +92,7 @@ impl Start {
         let lengths: Vec<usize> = adapter.tensors().iter().map(|(_, v)| v.len()).collect();
         Self {
             moments: Moments::zeros(lengths),
-            adapter,
+            learned: Arc::new(adapter).into(),
         }
     }
 
@@ -105,7 +106,7 @@ impl Start {
         let in_use = components.now();
         let task = Task {
             model: shop.engine.model(),
-            adapter: &self.adapter,
+            learned: &self.learned,
             moments: &self.moments,
             teacher: None,
             chosen,
@@ -135,9 +136,9 @@ fn apart<'a>(pairs: impl Iterator<Item = (&'a f32, &'a f32)>) -> f64 {
     (difference / size).sqrt()
 }
 
-/// All parameters of an adapter.
-fn parameters(adapter: &Adapter) -> Vec<f32> {
-    let tensors = adapter.tensors();
+/// All parameters that are trained.
+fn parameters(learned: &Learned) -> Vec<f32> {
+    let tensors = learned.tensors();
     tensors.iter().flat_map(|(_, v)| v.to_vec()).collect()
 }
 
@@ -196,15 +197,15 @@ fn same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOptions) 
         let gap = apart(gradients.flat_map(|(one, two)| one.iter().zip(two)));
         assert!(gap <= CLOSE, "gradients differ by {gap:e}");
         let gap = apart(
-            parameters(&one.adapter)
+            parameters(&one.learned)
                 .iter()
-                .zip(&parameters(&two.adapter)),
+                .zip(&parameters(&two.learned)),
         );
         assert!(gap <= CLOSE, "adapters differ by {gap:e}");
         same_numbers(&one, &two, CLOSE);
         clipped += one.report.clipped;
         at = Start {
-            adapter: one.adapter,
+            learned: one.learned,
             moments: one.moments,
         };
     }
@@ -213,15 +214,15 @@ fn same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOptions) 
     let updates = (native.epochs * native.minibatches) as u64;
     assert_eq!((one.report.updates, two.report.updates), (updates, updates));
     let gap = apart(
-        parameters(&one.adapter)
+        parameters(&one.learned)
             .iter()
-            .zip(&parameters(&two.adapter)),
+            .zip(&parameters(&two.learned)),
     );
     assert!(
         gap <= CLOSE_AFTER_SEVERAL,
         "after {updates} updates the adapters differ by {gap:e}"
     );
-    assert!(one.adapter.delta_norm(&begun.adapter) > 1e-2);
+    assert!(one.learned.delta_norm(&begun.learned) > 1e-2);
     same_numbers(&one, &two, CLOSE_AFTER_SEVERAL);
     assert!(
         clipped + one.report.clipped > 0.0,
@@ -322,6 +323,8 @@ fn rloo_chooses_and_weighs_as_the_native_estimator() {
         method: crate::Learning::Binary,
         hinted: &|_| Ok(Vec::new()),
         estimation: Estimator::Rloo.into(),
+        overlong: None,
+        whitens: false,
         component,
         batch: 16,
         max_staleness: 4,
