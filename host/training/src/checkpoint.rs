@@ -62,6 +62,13 @@ impl Checkpoints {
         Ok(own)
     }
 
+    /// The same beside whoever opened it: nothing is made or removed.
+    pub(crate) fn beside(data: &Path) -> Self {
+        Self {
+            data: data.to_owned(),
+        }
+    }
+
     fn root(&self) -> PathBuf {
         self.data.join(FOLDER)
     }

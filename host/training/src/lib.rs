@@ -12,7 +12,9 @@ mod current;
 mod error;
 mod hints;
 mod lineage;
+mod logging;
 mod metrics;
+mod offline;
 mod optimizer_state;
 mod options;
 mod packing;
@@ -35,11 +37,13 @@ pub mod pretrain;
 
 pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
+pub use offline::{Offline, OfflineStep};
 pub use options::{
-    AdvantageOptions, HintChoice, ImportanceKind, Learning, LossOptions, Method, OptimizerOptions,
+    AdvantageOptions, HintChoice, ImportanceKind, Learning, LogOptions, LossOptions, Method, OptimizerOptions,
     OptionsError, Parameters, ProofOptions, RatioFrom, TeacherFrom, TeacherOptions, TopkOf,
     TrainingOptions,
 };
+pub use logging::flat_metrics;
 pub use proof::Proof;
 pub use real::Real;
 pub use state::{TrainingSnapshot, TrainingState};

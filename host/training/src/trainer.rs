@@ -26,11 +26,12 @@ use crate::current::{Current, take_up};
 use crate::error::TrainingError;
 use crate::hints::Prompter;
 use crate::lineage::Lineage;
+use crate::logging::StepLogs;
 use crate::metrics::Metrics;
 use crate::optimizer::Moments;
 use crate::options::{HintChoice, TeacherFrom, TrainingOptions};
 use crate::release::Computed;
-use crate::update::{Broken, Task, update};
+use crate::update::{Broken, Task, Updated, update};
 
 /// Samples read from the queue per step, in multiples of the batch: room for those that are dropped.
 const LOOK_AHEAD: usize = 8;
@@ -40,6 +41,7 @@ pub(crate) struct Trainer {
     journal: Journal,
     pub(crate) engine: Engine,
     checkpoints: Checkpoints,
+    logs: StepLogs,
     pub(crate) options: TrainingOptions,
     components: Components,
     /// The components of the step in progress.
@@ -104,7 +106,11 @@ impl Trainer {
     ) -> Result<Self, TrainingError> {
         options.validate()?;
         let checkpoints = Checkpoints::open(&data, &journal.adapters()?)?;
-        Self::over(journal, engine, checkpoints, options, components)
+        let logs = StepLogs::new(&data, &options.log);
+        let mut trainer = Self::over(journal, engine, checkpoints, options, components)?;
+        trainer.logs = logs;
+        trainer.logs.follow(&trainer.journal);
+        Ok(trainer)
     }
 
     /// The same beside whoever has the data directory: nothing in it is touched. Such a trainer can only
@@ -147,6 +153,8 @@ impl Trainer {
             journal,
             engine,
             checkpoints,
+            // Nothing is written beside another process.
+            logs: StepLogs::default(),
             options,
             in_use: components.now(),
             components,
@@ -262,7 +270,7 @@ impl Trainer {
                 next: Box::new(Current {
                     version,
                     digest,
-                    adapter: Arc::new(updated.adapter),
+                    learned: updated.learned,
                     moments: updated.moments,
                     baselines: batch.baselines.clone(),
                 }),
@@ -279,6 +287,7 @@ impl Trainer {
     pub(crate) fn record(&mut self, prepared: Prepared) -> Result<Recorded, TrainingError> {
         let Prepared { step, next } = prepared;
         let id = self.journal.commit_step(&step)?;
+        self.logs.follow(&self.journal);
         if let Some(next) = next {
             self.current = next;
         }
@@ -411,7 +420,7 @@ impl Trainer {
         let unfinished = self.checkpoints.begin(
             version,
             &format!("sha256:{base}"),
-            &updated.adapter,
+            (&updated.learned, self.engine.files()),
             &updated.moments,
         )?;
         self.release(
@@ -472,38 +481,31 @@ impl Trainer {
             Err(broken @ Broken::Component(_)) => {
                 return Err(TrainingError::Component(broken.to_string()));
             }
-            Err(broken) => return Ok(Computed::Failed(broken.to_string())),
+            Err(broken) => return failed(broken.to_string()),
         };
         metrics.take(&updated.report);
         if updated.report.updates == 0 {
-            return Ok(Computed::NoSignal("the gradient is zero".to_owned()));
+            return no_signal("the gradient is zero".to_owned());
         }
         let change = updated.learned.delta_norm(&self.current.learned);
         metrics.change_norm = Some(change);
         if change == 0.0 {
-            return Ok(Computed::NoSignal(
+            return no_signal(
                 "the adapter did not change: the update is below the precision of f32".to_owned(),
-            ));
+            );
         }
         if !change.is_finite() {
-            return Ok(Computed::Failed("the new adapter is not finite".to_owned()));
+            return failed("the new adapter is not finite".to_owned());
         }
         let digest = updated.learned.digest();
         if digest == self.current.digest {
-            return Ok(Computed::Failed(
-                "the new adapter has the digest of the old one".to_owned(),
-            ));
+            return failed("the new adapter has the digest of the old one".to_owned());
         }
-        let base = self.engine.model().digest();
-        let unfinished = self.checkpoints.begin(
+        Ok(Attempt::Made {
+            updated: Box::new(updated),
             version,
-            &format!("sha256:{base}"),
-            (&updated.learned, self.engine.files()),
-            &updated.moments,
-        )?;
-        self.release(
-            unfinished, updated, version, digest, batch, metrics, started,
-        )
+            digest,
+        })
     }
 }
 
