@@ -16,7 +16,7 @@ use clawhost_judging::JudgingOptions;
 use clawhost_plugins::{HostOptions, Profile};
 use clawhost_policy::EngineOptions;
 use clawhost_sessions::SessionOptions;
-use clawhost_training::TrainingOptions;
+use clawhost_training::{Parameters, TrainingOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capabilities::{ModelAlias, StateConfig};
@@ -272,6 +272,12 @@ kl_coefficient = 0.05
 learning_rate = 1.3e-3
 "#;
 
+/// What suits a step over all parameters: each value has more company, so each moves less.
+const FULL: &str = "[training.optimizer]\nlearning_rate = 1e-5";
+
+/// The same for the embedded policy.
+const EMBEDDED_FULL: &str = "[training.optimizer]\nlearning_rate = 1.3e-4";
+
 impl Config {
     /// Reads and checks a configuration file; without one, the defaults. `model` stands above the file's
     /// `model.dir`.
@@ -302,12 +308,23 @@ impl Config {
         if let Some(dir) = model {
             plain.model.dir = Some(dir.to_owned());
         }
-        let config = if plain.model.dir.is_some() {
+        let full = plain.training.parameters == Parameters::Full;
+        let suits: &[&str] = match (plain.model.dir.is_some(), full) {
+            (true, false) => &[],
+            (true, true) => &[FULL],
+            (false, false) => &[EMBEDDED],
+            (false, true) => &[EMBEDDED, EMBEDDED_FULL],
+        };
+        let config = if suits.is_empty() {
             plain
         } else {
-            let mut merged: toml::Table = toml::from_str(EMBEDDED)?;
-            overlay(&mut merged, toml::from_str(text)?);
-            merged.try_into()?
+            let mut merged = toml::Table::new();
+            for text in suits.iter().chain([&text]) {
+                overlay(&mut merged, toml::from_str(text)?);
+            }
+            let mut config: Self = merged.try_into()?;
+            config.model.dir = plain.model.dir;
+            config
         };
         config.validate()?;
         Ok(config)
@@ -394,6 +411,23 @@ mod tests {
         assert_eq!(config.training.batch, 6);
         let config = Config::parse("[model]\ndir = \"x\"").unwrap();
         assert_eq!(config.training.batch, TrainingOptions::default().batch);
+    }
+
+    #[test]
+    fn all_parameters_take_a_rate_of_their_own_and_the_file_wins() {
+        let rate = |text: &str| {
+            let config = Config::parse(text).unwrap();
+            config.training.optimizer.learning_rate
+        };
+        assert_eq!(rate("[training]\nparameters = \"full\""), 1.3e-4);
+        let dir = "[model]\ndir = \"x\"\n[training]\nparameters = \"full\"";
+        assert_eq!(rate(dir), 1e-5);
+        assert_eq!(
+            Config::parse(dir).unwrap().model.dir,
+            Some(PathBuf::from("x"))
+        );
+        let own = "[training]\nparameters = \"full\"\n[training.optimizer]\nlearning_rate = 3e-6";
+        assert_eq!(rate(own), 3e-6);
     }
 
     #[test]

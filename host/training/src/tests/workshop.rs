@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clawhost_journal::{
-    Arrival, Completion, Finish, Journal, NewSample, NewTurn, NextState, SampleId, SampleRecord,
-    SessionId, SessionUpsert, TurnId, TurnKind,
+    Arrival, Completion, Finish, HintOutcome, HintPlacement, Journal, JudgementOutcome, NewHint,
+    NewJudgement, NewSample, NewTurn, NextState, SampleId, SampleRecord, SessionId, SessionUpsert,
+    TurnId, TurnKind,
 };
 use clawhost_policy::{
     ChatTemplate, Engine, EngineOptions, Event, GenerateRequest, Priority, Sampling, Tokenizer,
@@ -56,6 +57,28 @@ pub(super) fn engine(seed: u64) -> Engine {
     )
 }
 
+/// The text of which each letter is one of these tokens.
+pub(super) fn letters(ids: &[u32]) -> String {
+    ids.iter()
+        .filter_map(|id| char::from_u32(u32::from('a') + id))
+        .collect()
+}
+
+fn hint(text: &str) -> NewHint {
+    NewHint {
+        source: "plugin:h".to_owned(),
+        digest: "hh".to_owned(),
+        outcome: HintOutcome::Hint {
+            text: text.to_owned(),
+            placement: HintPlacement::LastUser,
+            confidence: 1.0,
+        },
+        said: String::new(),
+        metrics: json!({}),
+        ms: 4,
+    }
+}
+
 impl Workshop {
     pub(super) fn new() -> Self {
         Self {
@@ -89,6 +112,11 @@ impl Workshop {
 
     /// A sample with this reward, drawn by the engine from the adapter that is active now.
     pub(super) fn sample(&mut self, reward: f32) -> SampleId {
+        self.taught(Some(reward), &[])
+    }
+
+    /// A sample with hints, and with a reward or without one.
+    pub(super) fn taught(&mut self, reward: Option<f32>, hints: &[&str]) -> SampleId {
         self.made += 1;
         let prompt: Vec<u32> = (0..5).map(|i| 1 + (i * 7 + self.made * 3) % 23).collect();
         let served = self.engine.active();
@@ -119,7 +147,7 @@ impl Workshop {
                 Event::Failed(reason) => panic!("{reason}"),
             }
         }
-        self.record(prompt, ids, logprobs, full, served.version, reward)
+        self.keep(prompt, ids, logprobs, full, served.version, reward, hints)
     }
 
     pub(super) fn record(
@@ -130,6 +158,32 @@ impl Workshop {
         full_logprobs: Vec<f32>,
         adapter_version: u64,
         reward: f32,
+    ) -> SampleId {
+        let reward = Some(reward);
+        self.keep(
+            prompt_ids,
+            token_ids,
+            logprobs,
+            full_logprobs,
+            adapter_version,
+            reward,
+            &[],
+        )
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the fields of one recorded sample"
+    )]
+    fn keep(
+        &self,
+        prompt_ids: Vec<u32>,
+        token_ids: Vec<u32>,
+        logprobs: Vec<f32>,
+        full_logprobs: Vec<f32>,
+        adapter_version: u64,
+        reward: Option<f32>,
+        hints: &[&str],
     ) -> SampleId {
         let session = SessionUpsert {
             id: SessionId(format!("s{}", self.made)),
@@ -147,7 +201,8 @@ impl Workshop {
             received_ms: 1,
             key: None,
             request_digest: String::new(),
-            messages: json!([]),
+            // The template shows the content alone, and every token is one letter.
+            messages: json!([{"role": "user", "content": letters(&prompt_ids)}]),
             tools: json!([]),
             template: json!({}),
             prompt_ids,
@@ -186,14 +241,19 @@ impl Workshop {
         arrive(vec![next], Vec::new());
         let sample = NewSample {
             turn: id,
-            reward: Some(reward),
+            reward,
             baseline_key: "default".to_owned(),
             provenance: json!({"components": ["c0ffee"]}),
         };
-        self.journal
-            .commit_judgement(id, &[], Some(&sample), None, &[])
-            .unwrap()
-            .unwrap()
+        let hints: Vec<NewHint> = hints.iter().map(|text| hint(text)).collect();
+        let judgement = NewJudgement {
+            turn: id.into(),
+            verdicts: &[],
+            hints: &hints,
+            receipts: &[],
+            outcome: JudgementOutcome::Sample(&sample),
+        };
+        self.journal.commit(&judgement).unwrap().unwrap()
     }
 
     /// Eight samples, rewarded and punished in turn.
@@ -224,14 +284,7 @@ impl Workshop {
             candidates: clawhost_policy::Candidates::None,
         };
         let served = self.engine.active();
-        let scored = self
-            .engine
-            .model()
-            .score(
-                served.adapter().map(std::convert::AsRef::as_ref),
-                &[sequence],
-            )
-            .unwrap();
+        let scored = served.score(self.engine.model(), &[sequence]).unwrap();
         scored[0].logprobs.iter().sum::<f32>() / scored[0].logprobs.len() as f32
     }
 }
