@@ -2,6 +2,7 @@
 
 mod plugins;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -112,19 +113,76 @@ impl StatusSource for Loops {
             );
         }
         plugins::write(&mut text, self.plugins.accounts());
-        let last = training.last_metrics.as_ref().and_then(Value::as_object);
-        let numbers = last
-            .into_iter()
-            .flatten()
-            .filter_map(|(k, v)| Some((k, v.as_f64()?)));
-        for (key, value) in numbers.filter(|(_, v)| v.is_finite()) {
-            let name = format!("clawhost_last_step_{key}");
-            let _ = writeln!(text, "# TYPE {name} gauge\n{name} {value}");
+        if let Some(last) = &training.last_metrics {
+            last_step(&mut text, last);
         }
         text
     }
 
     fn reload(&self) -> Option<Value> {
         Some(Value::Array(self.plugins.look(true)))
+    }
+}
+
+/// The numbers of the last step. Names of a loss component's own numbers become labels, since a component may call them
+/// anything; so do the kinds of reasons for which samples were dropped.
+fn last_step(text: &mut String, metrics: &Value) {
+    const LABELLED: [(&str, &str, &str); 2] = [
+        ("loss_component/", "loss_component", "name"),
+        ("dropped_by/", "dropped_by", "reason"),
+    ];
+    let mut begun = BTreeSet::new();
+    for (path, value) in clawhost_training::flat_metrics(metrics) {
+        let labelled = LABELLED.iter().find_map(|(prefix, family, label)| {
+            let word = path.strip_prefix(prefix)?;
+            let word: String = word.chars().filter(|c| !c.is_control()).take(64).collect();
+            let word = word.replace('\\', "\\\\").replace('"', "\\\"");
+            Some(((*family).to_owned(), format!("{{{label}=\"{word}\"}}")))
+        });
+        let (family, labels) = labelled.unwrap_or_else(|| (path.replace('/', "_"), String::new()));
+        let name = format!("clawhost_training_last_{family}");
+        if begun.insert(name.clone()) {
+            let _ = writeln!(
+                text,
+                "# HELP {name} Of the last training step.\n# TYPE {name} gauge"
+            );
+        }
+        let _ = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_last_step_are_gauges() {
+        let mut text = String::new();
+        last_step(
+            &mut text,
+            &json!({
+                "kl_old": 0.5,
+                "mismatch": {"mean": 0.25},
+                "dropped_by": {"stale": 2, "level": 3},
+                "loss_component": {"odd \"name\"\n": 1},
+                "samples_moved": [{"sample": 1}],
+            }),
+        );
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "clawhost_training_last_kl_old 0.5",
+                "clawhost_training_last_mismatch_mean 0.25",
+                "clawhost_training_last_dropped_by{reason=\"stale\"} 2",
+                "clawhost_training_last_dropped_by{reason=\"level\"} 3",
+                "clawhost_training_last_loss_component{name=\"odd \\\"name\\\"\"} 1",
+            ]
+        );
+        assert_eq!(
+            text.matches("# TYPE clawhost_training_last_dropped_by gauge")
+                .count(),
+            1
+        );
     }
 }

@@ -219,6 +219,14 @@ impl Journal {
         self.read(|conn| steps(conn, "ORDER BY id DESC LIMIT ?1", i64::from(limit)))
     }
 
+    /// The steps after one, oldest first; after step 0 come all.
+    pub fn steps_after(&self, step: StepId, limit: u32) -> Result<Vec<StepRecord>, JournalError> {
+        self.read(|conn| {
+            let clause = format!("WHERE id > ?1 ORDER BY id LIMIT {limit}");
+            steps(conn, &clause, step.0)
+        })
+    }
+
     /// One step.
     pub fn step(&self, step: StepId) -> Result<Option<StepRecord>, JournalError> {
         self.read(|conn| Ok(steps(conn, "WHERE id = ?1", step.0)?.into_iter().next()))

@@ -96,7 +96,16 @@ impl Rules<'_> {
             if seen.is_empty() {
                 return Ok(Vec::new());
             }
-            return asked.component.estimate(&seen, asked.step, asked.receipts);
+            // As one value a token, so that nothing further is done to what a component says.
+            let lengths: Vec<usize> = seen.iter().map(|(_, length, _)| *length).collect();
+            let estimates = asked
+                .component
+                .estimate(&seen, asked.step, asked.receipts)?;
+            return Ok(estimates
+                .into_iter()
+                .zip(lengths)
+                .map(|(one, length)| one.spread(length))
+                .collect());
         }
         let rewarded: Vec<Rewarded<'_>> = samples.iter().filter_map(|s| self.reward(s)).collect();
         Ok(self.estimation.estimate_tokens(&rewarded, baselines))
@@ -119,7 +128,17 @@ pub(crate) struct Batch {
     pub(crate) stale: usize,
     /// Samples without a signal.
     pub(crate) without_signal: usize,
+    /// Groups of two or more whose rewards are all the same: they leave the queue without taking a place.
+    pub(crate) constant_groups: usize,
+    /// Sum over the chosen of what is added to their rewards for being overlong.
+    pub(crate) shaping: f64,
 }
+
+/// Why a sample without a signal leaves the queue.
+pub(crate) const ALONE: &str = "no signal: the only sample of its group";
+pub(crate) const LEVEL: &str = "no signal: its reward is what was expected (advantage 0)";
+pub(crate) const NO_REWARD: &str = "no signal: it has no reward";
+pub(crate) const NO_HINT: &str = "no signal: it has no hint";
 
 /// What a sample's reward says.
 enum Worth {
@@ -134,10 +153,8 @@ impl Worth {
     fn of(estimate: Estimate) -> Self {
         match estimate.relative {
             Relative::Value(advantage) => Self::Advantage(advantage, estimate.tokens),
-            Relative::Alone => Self::Nothing("no signal: the only sample of its group"),
-            Relative::Level => {
-                Self::Nothing("no signal: its reward is what was expected (advantage 0)")
-            }
+            Relative::Alone => Self::Nothing(ALONE),
+            Relative::Level => Self::Nothing(LEVEL),
         }
     }
 }
@@ -153,10 +170,8 @@ impl Batch {
         let (advantage, token_advantages, silent) = match worth {
             Worth::Advantage(advantage, tokens) => (Some(advantage), tokens, ""),
             Worth::Nothing(reason) => (None, None, reason),
-            Worth::None if rules.method.uses_rewards() => {
-                (None, None, "no signal: it has no reward")
-            }
-            Worth::None => (None, None, "no signal: it has no hint"),
+            Worth::None if rules.method.uses_rewards() => (None, None, NO_REWARD),
+            Worth::None => (None, None, NO_HINT),
         };
         let hinted = match hinted {
             Ok(hinted) => hinted,
@@ -176,6 +191,9 @@ impl Batch {
             return;
         }
         let staleness = staleness(&sample, rules).unwrap_or(0);
+        if let (Some(overlong), Some(_)) = (&rules.overlong, advantage) {
+            self.shaping += overlong.shaping::<f64>(sample.token_ids.len());
+        }
         self.chosen.push(Chosen {
             sample,
             advantage,
@@ -202,6 +220,8 @@ pub(crate) fn draw(
         baselines: baselines.clone(),
         stale: 0,
         without_signal: 0,
+        constant_groups: 0,
+        shaping: 0.0,
     };
     let queue = if rules.needs_groups() {
         settled(queue, rules.settled_ms)
@@ -227,7 +247,13 @@ pub(crate) fn draw(
                 None => usable.push(sample),
             }
         }
-        let mut estimates = rules.estimate(&usable, baselines)?.into_iter();
+        let estimates = rules.estimate(&usable, baselines)?;
+        if rules.needs_groups() && rules.component.is_none() {
+            let level = |one: &Estimate| one.relative == Relative::Level;
+            batch.constant_groups +=
+                usize::from(estimates.len() > 1 && estimates.iter().all(level));
+        }
+        let mut estimates = estimates.into_iter();
         for sample in usable {
             let rewarded = match rules.reward(&sample) {
                 Some(rewarded) if rules.method.uses_rewards() => {
@@ -239,7 +265,7 @@ pub(crate) fn draw(
             batch.take(sample, rewarded, rules);
         }
     }
-    if rules.whitens {
+    if rules.whitens && rules.component.is_none() {
         whitened(&mut batch.chosen);
     }
     batch.baselines = baselines.after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)));

@@ -147,6 +147,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn hints_agree_with_the_reference() {
+        let text = include_str!("../../judging/tests/goldens/15_votes_hints.json");
+        let page: Value = serde_json::from_str(text).unwrap();
+        let cases = page["cases"].as_array().unwrap().iter();
+        let mut seen = 0;
+        for case in cases.filter(|case| case["id"] == "hint") {
+            seen += 1;
+            let votes = case["inputs"]["votes"].as_array().unwrap().iter();
+            let hints: Vec<&str> = votes
+                .filter(|vote| vote[0] == 1)
+                .filter_map(|vote| vote[1].as_str())
+                .collect();
+            let taken = candidates(hints).into_iter().next();
+            assert_eq!(taken, case["expected"]["hint"].as_str());
+        }
+        assert_eq!(seen, 3);
+    }
+
+    #[test]
     fn the_longest_of_more_than_ten_characters_goes_first() {
         let of = |hints: &[&str]| candidates(hints.iter().copied()).join("|");
         assert_eq!(

@@ -37,13 +37,13 @@ pub mod pretrain;
 
 pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
+pub use logging::flat_metrics;
 pub use offline::{Offline, OfflineStep};
 pub use options::{
-    AdvantageOptions, HintChoice, ImportanceKind, Learning, LogOptions, LossOptions, Method, OptimizerOptions,
-    OptionsError, Parameters, ProofOptions, RatioFrom, TeacherFrom, TeacherOptions, TopkOf,
-    TrainingOptions,
+    AdvantageOptions, HintChoice, ImportanceKind, Learning, LogOptions, LossOptions, Method,
+    OptimizerOptions, OptionsError, Parameters, ProofOptions, RatioFrom, TeacherFrom,
+    TeacherOptions, TopkOf, TrainingOptions,
 };
-pub use logging::flat_metrics;
 pub use proof::Proof;
 pub use real::Real;
 pub use state::{TrainingSnapshot, TrainingState};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawhost_journal::SampleId;
 use serde::Serialize;
 
-use crate::batch::Batch;
+use crate::batch::{ALONE, Batch, LEVEL, NO_HINT, NO_REWARD};
 use crate::component::Told;
 use crate::loss::Mismatch;
 use crate::proof::Proof;
@@ -19,6 +19,10 @@ pub(crate) struct Gap {
     /// Mean |trainer − engine|; in f32 and on the same engine expect less than 1e-4.
     pub(crate) mean: f64,
     pub(crate) max: f64,
+    /// Mean k3 estimate of how far the engine's distribution is from the trainer's.
+    pub(crate) divergence: f64,
+    /// Largest exp(trainer − engine), before any bound.
+    pub(crate) max_weight: f64,
 }
 
 impl Gap {
@@ -28,6 +32,8 @@ impl Gap {
             tokens: mismatch.tokens(),
             mean: mismatch.mean(),
             max: mismatch.max(),
+            divergence: mismatch.divergence(),
+            max_weight: mismatch.max_weight(),
         }
     }
 }
@@ -39,10 +45,16 @@ pub(crate) struct Metrics {
     pub(crate) dropped: usize,
     pub(crate) dropped_stale: usize,
     pub(crate) without_signal: usize,
+    /// Samples that left the queue without training, by the kind of reason.
+    pub(crate) dropped_by: BTreeMap<&'static str, usize>,
+    /// Groups that left the queue because all their rewards are the same.
+    pub(crate) constant_groups: usize,
     /// Samples with a reward, and samples with a hint that a teacher can read.
     pub(crate) rewarded: usize,
     pub(crate) hinted: usize,
     pub(crate) reward_mean: f64,
+    /// What was added to the rewards for overlong replies, on average.
+    pub(crate) shaping_mean: f64,
     pub(crate) advantage_mean: f64,
     pub(crate) advantage_absolute: f64,
     pub(crate) staleness_mean: f64,
@@ -56,6 +68,13 @@ pub(crate) struct Metrics {
     pub(crate) change_norm: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) proof: Option<Proof>,
+    /// Reading the queue and estimating advantages.
+    pub(crate) draw_seconds: f64,
+    /// Writing the checkpoint, and proving what was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) write_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) proof_seconds: Option<f64>,
     pub(crate) seconds: f64,
 }
 
@@ -110,9 +129,12 @@ impl Metrics {
             dropped: batch.dropped.len(),
             dropped_stale: batch.stale,
             without_signal: batch.without_signal,
+            dropped_by: kinds(batch.dropped.iter().map(|(_, reason)| reason.as_str())),
+            constant_groups: batch.constant_groups,
             rewarded: rewards.len(),
             hinted: batch.chosen.iter().filter(|c| !c.hinted.is_empty()).count(),
             reward_mean: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
+            shaping_mean: batch.shaping / rewards.len().max(1) as f64,
             advantage_mean: mean(&|c| c.advantage.unwrap_or(0.0)),
             advantage_absolute: mean(&|c| c.advantage.map_or(0.0, f64::abs)),
             staleness_mean: mean(&|c| c.staleness as f64),
@@ -152,6 +174,26 @@ impl Metrics {
             moved: report.samples.clone(),
         });
     }
+}
+
+/// How often each kind of reason was given.
+fn kinds<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, usize> {
+    const KINDS: [(&str, &str); 6] = [
+        ("stale", "stale:"),
+        ("unusable", "unusable:"),
+        ("alone", ALONE),
+        ("level", LEVEL),
+        ("no_reward", NO_REWARD),
+        ("no_hint", NO_HINT),
+    ];
+    let mut kinds = BTreeMap::new();
+    for reason in reasons {
+        let kind = KINDS.iter().find(|(_, start)| reason.starts_with(start));
+        *kinds
+            .entry(kind.map_or("other", |kind| kind.0))
+            .or_default() += 1;
+    }
+    kinds
 }
 
 /// Over the replies, each as much as the other.

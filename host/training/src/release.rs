@@ -50,6 +50,7 @@ impl Trainer {
             ));
         }
         let options = &self.options.proof;
+        let proving = Instant::now();
         let proof = match prove(
             model,
             &updated.learned,
@@ -67,6 +68,7 @@ impl Trainer {
             "served and trained log-probs differ by {:.2e} on average and {:.2e} at most; training.proof allows {:.0e} and {:.0e}",
             proof.mean, proof.max, options.mean, options.max
         );
+        metrics.proof_seconds = Some(proving.elapsed().as_secs_f64());
         metrics.proof = Some(proof);
         if !agrees {
             return Ok(Computed::Failed(said));

@@ -88,24 +88,27 @@ pub(crate) fn whitened(chosen: &mut [Chosen]) {
     }
 }
 
-/// What each token of a batch is worth once the reference's log-probs are known; none where they do not matter.
-/// A sample without a reward has no entry of its own.
-pub(crate) fn after_reference(
+/// What the reward of each sample, if it has one, is worth for each of its tokens: as it was estimated, or for
+/// `reinforce++` with what the token pays for leaving the reference.
+pub(crate) fn worths(
     chosen: &[Chosen],
     reference: &[Vec<f32>],
     options: &TrainingOptions,
-) -> Option<Vec<Option<Vec<f32>>>> {
+) -> Vec<Option<Vec<f32>>> {
+    let mut worths: Vec<Option<Vec<f32>>> = chosen.iter().map(Chosen::per_token).collect();
     if options.estimator != Estimator::ReinforcePlusPlus {
-        return None;
+        return worths;
     }
     let advantage = &options.advantage;
-    let discount = advantage.estimation(options.estimator).discount;
+    let discount = options.estimation().discount;
     let (places, mut rows): (Vec<usize>, Vec<Vec<f32>>) = chosen
         .iter()
         .zip(reference)
         .enumerate()
+        // What a component said of single tokens stays as it is.
+        .filter(|(_, (chosen, _))| chosen.token_advantages.is_none())
         .filter_map(|(at, (chosen, reference))| {
-            // What the policy that sampled the reply had left the reference by.
+            // How far the policy that sampled the reply had left the reference.
             let divergence: Vec<f32> = chosen
                 .sample
                 .full_logprobs
@@ -125,13 +128,12 @@ pub(crate) fn after_reference(
     if advantage.whitens(options.estimator) {
         whiten(&mut rows);
     }
-    let mut tokens = vec![None; chosen.len()];
     for (at, row) in places.into_iter().zip(rows) {
-        if let Some(slot) = tokens.get_mut(at) {
-            *slot = Some(row);
+        if let Some(worth) = worths.get_mut(at) {
+            *worth = Some(row);
         }
     }
-    Some(tokens)
+    worths
 }
 
 #[cfg(test)]
@@ -220,7 +222,7 @@ mod tests {
         one.sample.full_logprobs = vec![-1.0, -1.0];
         let batch = [one, chosen(2, None)];
         let reference = [vec![-2.0, -0.5], vec![-1.0, -1.0]];
-        let found = after_reference(&batch, &reference, &options).unwrap();
+        let found = worths(&batch, &reference, &options);
         // Tokens earn -0.1 * 1 and 1 - 0.1 * -0.5.
         let tokens = found[0].clone().unwrap();
         assert!(
@@ -229,6 +231,9 @@ mod tests {
         );
         assert_eq!(found[1], None);
         let other = TrainingOptions::default();
-        assert!(after_reference(&batch, &reference, &other).is_none());
+        assert_eq!(
+            worths(&batch, &reference, &other),
+            [Some(vec![1.0; 2]), None]
+        );
     }
 }

@@ -31,7 +31,7 @@ pub struct TrainingSnapshot {
     pub last_outcome: Option<String>,
     /// Why the last step published nothing.
     pub last_reason: Option<String>,
-    /// Metrics of the last step since the start.
+    /// Metrics of the last step, also of one before this start.
     pub last_metrics: Option<Value>,
     /// What keeps a step from being recorded (a full disk, say); none when the last attempt worked.
     pub last_error: Option<String>,

@@ -95,11 +95,11 @@ impl Lesson {
     }
 
     /// Of rewards alone.
-    fn rewarded(chosen: &Chosen, weight: f64) -> Self {
+    fn rewarded(chosen: &Chosen, worth: Option<&[f32]>, weight: f64) -> Self {
         let length = chosen.sample.token_ids.len();
-        match chosen.per_token() {
+        match worth {
             Some(advantages) => Self {
-                advantages: scaled(advantages, weight),
+                advantages: scaled(advantages.to_vec(), weight),
                 ..Self::default()
             },
             // Nothing teaches here: masked whole.
@@ -241,17 +241,20 @@ impl Plan {
 }
 
 /// Scores what the teacher needs and says what each sample teaches. `before` is what the policy found before the
-/// update, as `plan` asks for it; empty when the plan asks for nothing.
+/// update, as `plan` asks for it; empty when the plan asks for nothing. `worths` is what the reward of each sample, if it
+/// has one, is worth for each of its tokens.
 pub(crate) fn lessons(
     task: &Task<'_>,
     plan: Plan,
     before: &[Scored],
+    worths: &[Option<Vec<f32>>],
 ) -> Result<Vec<Lesson>, Broken> {
     let options = &task.options.teacher;
     let mut lessons: Vec<Lesson> = task
         .chosen
         .iter()
-        .map(|chosen| Lesson::rewarded(chosen, options.weight_rl))
+        .zip(worths)
+        .map(|(chosen, worth)| Lesson::rewarded(chosen, worth.as_deref(), options.weight_rl))
         .collect();
     if plan.teacher != Asked::Own && plan.policys {
         for (lesson, before) in lessons.iter_mut().zip(before) {
@@ -266,10 +269,10 @@ pub(crate) fn lessons(
         return Ok(lessons);
     };
     let heard = Classroom { task, plan, before }.hear()?;
-    let all = lessons.iter_mut().zip(task.chosen).zip(before).zip(heard);
-    for (((lesson, chosen), before), heard) in all {
+    let all = lessons.iter_mut().zip(worths).zip(before).zip(heard);
+    for (((lesson, worth), before), heard) in all {
         if let Some(heard) = heard {
-            lesson.attend(task, plan, lecture, chosen, before, heard);
+            lesson.attend(task, plan, lecture, worth.as_deref(), before, heard);
         }
         // The native loss looks at these tokens only where there is something to compare with.
         if task.component.is_none() && lesson.over.is_none() {
@@ -290,7 +293,7 @@ impl Lesson {
         task: &Task<'_>,
         plan: Plan,
         lecture: Lecture,
-        chosen: &Chosen,
+        worth: Option<&[f32]>,
         before: &Scored,
         heard: Heard,
     ) {
@@ -313,9 +316,9 @@ impl Lesson {
         }
         let kind = match lecture {
             Lecture::Gaps => {
-                let (teaching, rewarded) = (options.teaching(), chosen.per_token());
+                let teaching = options.teaching();
                 let gaps = teaching.gaps(&teacher, &before.logprobs);
-                let pulls = teaching.advantages(rewarded.as_deref(), &gaps);
+                let pulls = teaching.advantages(worth, &gaps);
                 self.mask = pulls.iter().map(Option::is_some).collect();
                 self.advantages = pulls.into_iter().map(|pull| pull.unwrap_or(0.0)).collect();
                 if self.mask.iter().all(|trains| *trains) {

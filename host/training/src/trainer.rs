@@ -243,6 +243,7 @@ impl Trainer {
             return Ok(None);
         };
         let mut metrics = Metrics::of(&batch);
+        metrics.draw_seconds = started.elapsed().as_secs_f64();
         metrics.components = self.in_use.told();
         let outcome = self.compute(&batch, &adapters, &mut metrics, started)?;
         Ok(Some(
@@ -417,12 +418,14 @@ impl Trainer {
             } => (*updated, version, digest),
         };
         let base = self.engine.model().digest();
+        let writing = Instant::now();
         let unfinished = self.checkpoints.begin(
             version,
             &format!("sha256:{base}"),
             (&updated.learned, self.engine.files()),
             &updated.moments,
         )?;
+        metrics.write_seconds = Some(writing.elapsed().as_secs_f64());
         self.release(
             unfinished, updated, version, digest, batch, metrics, started,
         )

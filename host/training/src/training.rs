@@ -53,6 +53,7 @@ impl Training {
                 .unwrap_or(0),
             version: trainer.version(),
             digest: trainer.digest().to_owned(),
+            last_metrics: trainer.journal().steps(1)?.pop().map(|step| step.metrics),
             ..TrainingSnapshot::default()
         });
         Ok(Self { trainer, state })

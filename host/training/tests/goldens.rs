@@ -4,11 +4,11 @@
 //!
 //! | file | checked by |
 //! |---|---|
-//! | 01 advantages, 07 overlong and dynamic sampling, 13 returns, 19 staleness | `reference/advantages.rs` |
+//! | 01 and 09 advantages, 07 overlong and dynamic sampling, 13 returns, 19 staleness | `reference/advantages.rs` |
 //! | 02 clip, 03 divergences, 04 importance weights, 08 aggregation | `reference/objective.rs` |
-//! | 05 decoupled, 06 GSPO, 07 loss, 09 Dr. GRPO, 10 CISPO, 14 DPPO, 18 logits, 19 SAPO | `reference/surrogates.rs` |
+//! | 05 decoupled, 06 GSPO, 07 loss, 09 loss, 10 CISPO, 14 DPPO, 18 logits, 19 SAPO | `reference/surrogates.rs` |
 //! | 11 gaps, 12 distances on the most likely tokens | `reference/distillation.rs` |
-//! | 15 votes | `host/judging/src/votes.rs` |
+//! | 15 votes | `host/judging/src/votes.rs` (its cases on parsing are about a form of answer that is not ours) |
 //! | 15 hints | `src/hints.rs` |
 //! | 16 log-probs and entropies | `reference/engine.rs` |
 //! | 17 AdamW | `reference/optimizer.rs` |
@@ -50,6 +50,7 @@ macro_rules! checks {
 checks! {
     advantages::groups_and_batches,
     advantages::whitening,
+    advantages::mean_of_the_group,
     advantages::overlong,
     advantages::dynamic_sampling,
     advantages::returns,

@@ -1,6 +1,7 @@
 //! Low-rank adapters (Hu et al. 2021): `y = W x + (alpha / rank) B A x`, kept beside the base and never
 //! merged, so that many versions are served from one copy of it. On disk they are PEFT directories.
 
+mod merge;
 mod peft;
 mod spec;
 

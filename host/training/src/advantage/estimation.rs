@@ -102,6 +102,21 @@ impl Estimate {
     }
 }
 
+impl Estimate {
+    /// The same with a value for each token.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "losses are computed in f32, as the parameters are"
+    )]
+    pub(crate) fn spread(self, length: usize) -> Self {
+        let value = self.relative.value() as f32;
+        Self {
+            tokens: self.tokens.or_else(|| Some(vec![value; length])),
+            ..self
+        }
+    }
+}
+
 impl From<Relative> for Estimate {
     fn from(relative: Relative) -> Self {
         Self {

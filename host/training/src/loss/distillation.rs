@@ -165,6 +165,24 @@ mod tests {
 
     proptest! {
         #[test]
+        fn partials_of_the_cross_entropy_are_its_slopes(policy in logits(), teacher in logits(), k in 1usize..6) {
+            let kind = Distillation { direction: Direction::CrossEntropy, tail: false };
+            let (policy, teacher) = (top(&policy, k), top(&teacher, k));
+            let mut partials = vec![0.0; k];
+            kind.token(&policy, &teacher, &mut partials);
+            prop_assert!((partials.iter().sum::<f64>() + 1.0).abs() < 1e-9, "weights are a distribution");
+            for i in 0..k {
+                let at = |by: f64| {
+                    let mut moved = policy.clone();
+                    moved[i] += by;
+                    kind.token(&moved, &teacher, &mut vec![0.0; k])
+                };
+                let slope = (at(1e-6) - at(-1e-6)) / 2e-6;
+                prop_assert!((slope - partials[i]).abs() < 1e-6);
+            }
+        }
+
+        #[test]
         fn partials_are_the_slopes(kind in kinds(), policy in logits(), teacher in logits(), k in 1usize..6) {
             let (policy, teacher) = (top(&policy, k), top(&teacher, k));
             let mut partials = vec![0.0; k];

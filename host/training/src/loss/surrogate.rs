@@ -126,6 +126,10 @@ mod tests {
             })),
             Just(Surrogate::Sapo(Sapo::default())),
             Just(Surrogate::Dppo(Dppo::default())),
+            Just(Surrogate::Dppo(Dppo {
+                one_sided: true,
+                ..Dppo::default()
+            })),
             Just(Surrogate::Reinforce),
         ]
     }
@@ -161,6 +165,35 @@ mod tests {
                 let slope = (total(&up) - total(&down)) / (2.0 * h);
                 prop_assert!((slope - here[t].d_logprob).abs() < 1e-6 * (1.0 + slope.abs()), "{method:?} token {t}: {slope} {here:?}");
             }
+        }
+
+        #[test]
+        fn a_weight_that_is_a_constant_scales_the_slope(tokens in tokens()) {
+            let cispo = Cispo::default();
+            for (old, change, advantage, _) in tokens {
+                let now = old + change;
+                let term = Surrogate::Cispo(cispo).terms(&[now], &[old], &[advantage], &[])[0];
+                let weight = (now - old).exp().clamp(cispo.low, cispo.high);
+                let at = |now: f64| -weight * advantage * now;
+                let slope = (at(now + 1e-6) - at(now - 1e-6)) / 2e-6;
+                prop_assert!((term.loss - at(now)).abs() < 1e-9);
+                prop_assert!((term.d_logprob - slope).abs() < 1e-6 * (1.0 + slope.abs()), "{term:?}");
+            }
+        }
+
+        #[test]
+        fn padding_changes_nothing(method in methods(), tokens in tokens(), padding in prop::collection::vec(-9.0..0.0f64, 0..4)) {
+            let old: Vec<f64> = tokens.iter().map(|t| t.0).collect();
+            let now: Vec<f64> = tokens.iter().map(|t| t.0 + t.1).collect();
+            let advantages: Vec<f64> = tokens.iter().map(|t| t.2).collect();
+            let mask: Vec<bool> = tokens.iter().map(|t| t.3).collect();
+            let bare = method.terms(&now, &old, &advantages, &mask);
+            let longer = |values: &[f64]| -> Vec<f64> { values.iter().chain(&padding).copied().collect() };
+            let mut padded = mask.clone();
+            padded.resize(mask.len() + padding.len(), false);
+            let whole = method.terms(&longer(&now), &longer(&old), &longer(&advantages), &padded);
+            prop_assert_eq!(&bare[..], &whole[..bare.len()]);
+            prop_assert!(whole[bare.len()..].iter().all(|term| term.loss == 0.0 && term.d_logprob == 0.0));
         }
 
         #[test]

@@ -4,6 +4,7 @@
 //! [`TrainingOptions::validate`] says which key holds a value that cannot work, and what can.
 
 mod advantage;
+mod log;
 mod loss;
 mod optimizer;
 mod parameters;
@@ -19,6 +20,7 @@ use crate::advantage::{Estimation, Estimator};
 use rules::{at_least_one, not_negative, positive, rule, seconds};
 
 pub use advantage::AdvantageOptions;
+pub use log::LogOptions;
 pub use loss::{ImportanceKind, LossOptions, Method, RatioFrom};
 pub use optimizer::OptimizerOptions;
 pub use parameters::Parameters;
@@ -76,6 +78,8 @@ pub struct TrainingOptions {
     pub optimizer: OptimizerOptions,
     /// Proof that a new adapter is what was trained.
     pub proof: ProofOptions,
+    /// Files that the numbers of every step go to.
+    pub log: LogOptions,
     /// Whether a step ends with one more scoring of its samples, so that `clawhost explain` can tell how far each
     /// moved. Default true.
     pub measure_moved: bool,
@@ -121,6 +125,7 @@ impl Default for TrainingOptions {
             loss: LossOptions::default(),
             optimizer: OptimizerOptions::default(),
             proof: ProofOptions::default(),
+            log: LogOptions::default(),
             measure_moved: true,
             keep_checkpoints: 8,
         }

@@ -4,9 +4,13 @@ use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::{Model, ModelConfig};
 
 mod components;
+mod estimators;
+mod full;
 mod loops;
+mod offline;
 mod resume;
 mod steps;
+mod teaching;
 mod workshop;
 
 /// A queued sample of two reply tokens, as a journal would give it.

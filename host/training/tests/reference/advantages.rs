@@ -143,6 +143,15 @@ pub(crate) fn overlong<R: Real>() {
     case.done::<R>();
 }
 
+/// Reward less the mean of its group, from the file of the loss that goes with it.
+pub(crate) fn mean_of_the_group<R: Real>() {
+    let case = case("09", "adv");
+    let rewards: Vec<R> = numbers(&case["inputs"]["rewards"]);
+    let got = relative(&rewards, &vec![(); rewards.len()], Scale::None);
+    all_close("adv", &values(&got), &case["expected"]["A"]);
+    case.done::<R>();
+}
+
 /// A group whose rewards are all the same has no sample with a signal, and does not fill a batch.
 pub(crate) fn dynamic_sampling<R: Real>() {
     let case = case("07", "dynamic_sampling");

@@ -43,12 +43,17 @@ const FILES: &[(&str, &str)] = &[
 /// Cases that are checked beside the code that they are about, because it is private there, and where.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("15", "vote", VOTES),
-    ("15", "parse", VOTES),
-    ("15", "parse_out_of_range", VOTES),
-    ("15", "parse_none", VOTES),
     ("15", "hint", include_str!("../../src/hints.rs")),
     ("17", "lora_merge_r1_alpha2", MERGING),
     ("17", "scaling", MERGING),
+];
+
+/// Cases about the form in which a peer's judges answer. Ours answer in another one, which `plugins/asking` reads and tests;
+/// this one it takes for an attempt to steer.
+const ANOTHER_FORM: &[(&str, &str)] = &[
+    ("15", "parse"),
+    ("15", "parse_out_of_range"),
+    ("15", "parse_none"),
 ];
 
 const VOTES: &str = include_str!("../../../judging/src/votes.rs");
@@ -94,6 +99,9 @@ pub(crate) fn missing() -> Vec<String> {
     for (file, _) in FILES {
         for case in cases(file) {
             let id = case.id();
+            if ANOTHER_FORM.contains(&(*file, id.as_str())) {
+                continue;
+            }
             match ELSEWHERE.iter().find(|(f, i, _)| f == file && *i == id) {
                 Some((.., text)) if text.contains("goldens") && text.contains(&id) => {}
                 Some(_) => missing.push(format!("{file} {id}: not where it is said to be")),

@@ -1,0 +1,168 @@
+//! A base and an adapter as one model: `W + (alpha / rank) B A` in each layer that the adapter changes.
+//!
+//! Serving never merges, so that versions share one base; this is for handing a model to those who know no adapters.
+
+use super::spec::mismatch;
+use super::{Adapter, Pair, Target};
+use crate::error::LoadError;
+use crate::model::Model;
+use crate::ops::simd::{axpy, vectorised};
+
+/// Adds `scale * B A` to a weight `[outputs, inputs]`.
+fn add_product(weight: &mut [f32], pair: &Pair, inputs: usize, rank: usize, scale: f32) {
+    vectorised(
+        #[inline(always)]
+        || {
+            let rows = weight.chunks_exact_mut(inputs);
+            for (row, factors) in rows.zip(pair.b.chunks_exact(rank)) {
+                for (factor, a) in factors.iter().zip(pair.a.chunks_exact(inputs)) {
+                    axpy(row, scale * factor, a);
+                }
+            }
+        },
+    );
+}
+
+impl Model {
+    /// This model with an adapter put into its weights.
+    ///
+    /// # Errors
+    /// An adapter that was made for a model of another shape.
+    pub fn merged(&self, adapter: &Adapter) -> Result<Self, LoadError> {
+        let config = self.config();
+        if !adapter.fits(config) {
+            return Err(mismatch(
+                "it was made for a model of another shape".to_owned(),
+            ));
+        }
+        let (rank, scale) = (adapter.spec().rank, adapter.spec().scale());
+        let mut weights = self.weights.clone();
+        let mut tensors: std::collections::HashMap<String, &mut [f32]> =
+            weights.tensors_mut(config).into_iter().collect();
+        for layer in 0..config.num_hidden_layers {
+            for target in Target::ALL {
+                let name = format!("model.layers.{layer}.{}.weight", target.module());
+                let (Some(pair), Some(weight)) =
+                    (adapter.pair(layer, target), tensors.get_mut(&name))
+                else {
+                    continue;
+                };
+                let (inputs, _) = target.widths(config);
+                add_product(weight, pair, inputs, rank, scale);
+            }
+        }
+        drop(tensors);
+        Ok(Self::with_weights(config.clone(), weights))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grad::{Candidates, Sequence};
+    use crate::lora::LoraSpec;
+    use crate::model::tests::{busy_adapter, tiny};
+
+    fn goldens() -> serde_json::Value {
+        let text = include_str!("../../../training/tests/goldens/17_adamw_lora.json");
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn case(id: &str) -> serde_json::Value {
+        let page = goldens();
+        let cases = page["cases"].as_array().unwrap();
+        cases.iter().find(|case| case["id"] == id).unwrap().clone()
+    }
+
+    fn flat(rows: &serde_json::Value) -> Vec<f32> {
+        let rows = rows.as_array().unwrap().iter();
+        rows.flat_map(|row| row.as_array().unwrap())
+            .map(|value| value.as_f64().unwrap() as f32)
+            .collect()
+    }
+
+    #[test]
+    fn a_product_is_added_with_its_scale() {
+        let case = case("lora_merge_r1_alpha2");
+        let mut weight = flat(&case["inputs"]["W"]);
+        let pair = Pair {
+            a: flat(&case["inputs"]["A"]),
+            b: flat(&case["inputs"]["B"]),
+        };
+        let spec = LoraSpec {
+            rank: 1,
+            alpha: case["hyper"]["alpha"].as_f64().unwrap() as f32,
+            ..LoraSpec::default()
+        };
+        add_product(&mut weight, &pair, 2, spec.rank, spec.scale());
+        for (found, expected) in weight.iter().zip(flat(&case["expected"]["W"])) {
+            assert!((found - expected).abs() < 1e-5, "{weight:?}");
+        }
+    }
+
+    #[test]
+    fn scales_are_those_of_the_convention() {
+        let case = case("scaling");
+        let (rank, alpha) = (
+            case["inputs"]["r"].as_u64().unwrap() as usize,
+            case["inputs"]["alpha"].as_f64().unwrap() as f32,
+        );
+        for (rank_stabilised, name) in [(false, "lora"), (true, "rslora")] {
+            let spec = LoraSpec::scaled(rank, alpha, rank_stabilised, Vec::new());
+            assert_eq!(
+                f64::from(spec.scale()),
+                case["expected"][name].as_f64().unwrap()
+            );
+        }
+    }
+
+    #[test]
+    fn a_merged_model_scores_as_base_and_adapter() {
+        let base = Model::random(tiny(), 3);
+        let few = LoraSpec {
+            rank: 3,
+            alpha: 6.0,
+            targets: vec![Target::V, Target::Down],
+        };
+        let mut few = Adapter::init(base.config(), few, 5);
+        for (_, values) in few.tensors_mut() {
+            values.iter_mut().for_each(|value| *value += 0.03);
+        }
+        for adapter in [busy_adapter(base.config(), 5), few] {
+            let merged = base.merged(&adapter).unwrap();
+            let tokens: Vec<u32> = (0..24).map(|i| (i * 7 + 1) % 40).collect();
+            let sequences = [Sequence {
+                tokens: &tokens,
+                start: 1,
+                temperature: 1.0,
+                candidates: Candidates::Top(5),
+            }];
+            let apart = base.score(Some(&adapter), &sequences).unwrap();
+            let bare = base.score(None, &sequences).unwrap();
+            let whole = merged.score(None, &sequences).unwrap();
+            let far = |a: &[f32], b: &[f32]| {
+                let pairs = a.iter().zip(b);
+                pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+            };
+            assert!(far(&whole[0].logprobs, &apart[0].logprobs) < 1e-4);
+            assert_eq!(whole[0].candidates, apart[0].candidates);
+            assert!(far(&whole[0].candidate_logprobs, &apart[0].candidate_logprobs) < 1e-4);
+            assert!(far(&whole[0].logprobs, &bare[0].logprobs) > 1e-3);
+            assert_ne!(merged.digest(), base.digest());
+        }
+    }
+
+    #[test]
+    fn an_adapter_of_another_shape_is_refused() {
+        let base = Model::random(tiny(), 3);
+        let mut other = tiny();
+        other.num_hidden_layers += 1;
+        let adapter = Adapter::init(&other, LoraSpec::default(), 1);
+        assert!(
+            base.merged(&adapter)
+                .unwrap_err()
+                .to_string()
+                .contains("shape")
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Estimators that tell tokens apart or look around a batch, through whole steps.
+
+use clawhost_journal::{StepOutcome, StepRecord};
+use serde_json::Value;
+
+use super::workshop::{Workshop, options};
+use crate::advantage::Estimator;
+use crate::options::{AdvantageOptions, TrainingOptions};
+
+/// Steps once over four samples; the step as recorded, and each sample's advantage and reply length in the journal.
+fn stepped(options: &TrainingOptions, rewards: [f32; 4]) -> (StepRecord, Vec<(f64, usize)>) {
+    let mut shop = Workshop::new();
+    let samples = rewards.map(|reward| shop.sample(reward));
+    let step = shop.trainer(options).step(10).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+    let found = samples.map(|sample| {
+        let sample = shop.found(sample);
+        (f64::from(sample.advantage.unwrap()), sample.token_ids.len())
+    });
+    let lines = std::fs::read_to_string(shop.data().join("metrics/steps.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 1, "the step is in the files");
+    let record = shop.journal.steps(1).unwrap().pop().unwrap();
+    (record, found.to_vec())
+}
+
+fn with(estimator: Estimator, advantage: AdvantageOptions) -> TrainingOptions {
+    TrainingOptions {
+        estimator,
+        advantage,
+        ..options()
+    }
+}
+
+fn number(metrics: &Value, key: &str) -> f64 {
+    metrics[key].as_f64().unwrap()
+}
+
+#[test]
+fn gae_gives_the_last_token_most() {
+    let options = with(
+        Estimator::Gae,
+        AdvantageOptions {
+            gae_lambda: Some(0.5),
+            ..AdvantageOptions::default()
+        },
+    );
+    let (_, found) = stepped(&options, [1.0, -1.0, 1.0, -1.0]);
+    // The mean over a reply of n tokens of 1, 1/2, 1/4 … from its end.
+    for ((advantage, tokens), reward) in found.iter().zip([1.0, -1.0, 1.0, -1.0]) {
+        let n = *tokens as f64;
+        let expected = reward * (2.0 - 2f64.powf(1.0 - n)) / n;
+        assert!((advantage - expected).abs() < 1e-6, "{found:?}");
+    }
+    assert!(found.iter().any(|(_, tokens)| *tokens > 1));
+}
+
+#[test]
+fn reinforce_plus_plus_trains_on_whitened_returns() {
+    let options = with(Estimator::ReinforcePlusPlus, AdvantageOptions::default());
+    let rewards = [1.0, 0.0, 1.0, 0.0];
+    let (_, found) = stepped(&options, rewards);
+    // Nothing has left the reference yet: the returns are the rewards, whitened over tokens.
+    let tokens: f64 = found.iter().map(|(_, n)| *n as f64).sum();
+    let rewarded = (found[0].1 + found[2].1) as f64;
+    let mean = rewarded / tokens;
+    let deviation = (mean * (1.0 - mean)).sqrt();
+    for ((advantage, _), reward) in found.iter().zip(rewards) {
+        let expected = (f64::from(reward) - mean) / deviation;
+        assert!((advantage - expected).abs() < 1e-3, "{found:?}");
+    }
+}
+
+#[test]
+fn a_whitened_batch_has_advantages_around_nothing() {
+    let options = with(
+        Estimator::Raw,
+        AdvantageOptions {
+            whiten: Some(true),
+            ..AdvantageOptions::default()
+        },
+    );
+    let (_, found) = stepped(&options, [0.25, 0.5, 0.75, 1.0]);
+    let tokens = |&(advantage, n): &(f64, usize)| {
+        (advantage * n as f64, advantage.powi(2) * n as f64, n as f64)
+    };
+    let sums = found.iter().map(tokens);
+    let (sum, squares, count) =
+        sums.fold((0.0, 0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2));
+    assert!(
+        sum.abs() < 1e-5 * count && (squares / count - 1.0).abs() < 1e-4,
+        "{found:?}"
+    );
+    assert!(found.is_sorted_by(|a, b| a.0 < b.0), "{found:?}");
+}
+
+#[test]
+fn an_overlong_reply_is_worth_less() {
+    let options = with(
+        Estimator::Raw,
+        AdvantageOptions {
+            overlong_length: Some(8),
+            overlong_buffer: Some(4),
+            overlong_penalty: Some(0.5),
+            ..AdvantageOptions::default()
+        },
+    );
+    let (step, found) = stepped(&options, [1.0, -1.0, 1.0, 0.25]);
+    let mut paid = 0.0;
+    for ((advantage, tokens), reward) in found.iter().zip([1.0, -1.0, 1.0, 0.25]) {
+        let own = tokens.saturating_sub(4) as f64 / 4.0 * 0.5;
+        assert!((advantage - (reward - own)).abs() < 1e-6, "{found:?}");
+        paid += own;
+    }
+    assert!(paid > 0.0, "{found:?}");
+    assert!((number(&step.metrics, "shaping_mean") + paid / 4.0).abs() < 1e-6);
+    assert!((number(&step.metrics, "reward_mean") - 0.3125).abs() < 1e-6);
+    let kept = &step.metrics["draw_seconds"];
+    assert!(kept.as_f64().unwrap() > 0.0 && step.metrics["proof_seconds"].is_number());
+}
+
+#[test]
+fn steps_of_episodes_are_compared_and_others_say_what_they_lack() {
+    let mut shop = Workshop::new();
+    let live = shop.sample(1.0);
+    let mut options = with(Estimator::Step, AdvantageOptions::default());
+    options.group_wait_seconds = 0.0;
+    let step = shop.trainer(&options).step(i64::MAX).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::NoSignal);
+    let reason = shop.found(live).reason.unwrap();
+    assert!(
+        reason.contains("needs its trajectory, step and votes"),
+        "{reason}"
+    );
+}
