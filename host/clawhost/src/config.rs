@@ -16,6 +16,7 @@ use clawhost_judging::JudgingOptions;
 use clawhost_plugins::{HostOptions, Profile};
 use clawhost_policy::EngineOptions;
 use clawhost_sessions::SessionOptions;
+use clawhost_training::advantage::Estimator;
 use clawhost_training::{Parameters, TrainingOptions};
 use serde::{Deserialize, Serialize};
 
@@ -326,7 +327,9 @@ impl Config {
             config.model.dir = plain.model.dir;
             config
         };
-        config.validate()?;
+        config
+            .validate()
+            .map_err(|e| anyhow::anyhow!(mistake::placed(text, &format!("{e:#}"))))?;
         Ok(config)
     }
 
@@ -343,6 +346,10 @@ impl Config {
     /// The first value that cannot work, with its key.
     pub fn validate(&self) -> Result<()> {
         self.training.validate()?;
+        anyhow::ensure!(
+            self.training.estimator != Estimator::Step,
+            "training.estimator = step: needs the trajectory, the step and the votes of episodes, which environments give and conversations do not have; take \"baseline\" or \"group\""
+        );
         self.judging.validate()?;
         self.plugin_state.validate()?;
         for (key, value) in [
@@ -438,8 +445,33 @@ mod tests {
             unknown.contains("line 2") && unknown.contains("did you mean `port`"),
             "{unknown}"
         );
-        assert!(message("[training]\nbatch = 0").contains("training.batch"));
-        assert!(message("[sessions]\nidle_minutes = -1.0").contains("idle_minutes"));
+        for (text, line, part) in [
+            ("[training]\nbatch = 0", 2, "training.batch = 0"),
+            (
+                "[sessions]\n\nidle_minutes = -1.0",
+                3,
+                "sessions.idle_minutes = -1",
+            ),
+            (
+                "[training]\nestimator = \"gae\"\n[training.advantage]\nreward_kl = 0.1",
+                4,
+                "training.advantage.reward_kl",
+            ),
+            ("[training]\nestimator = \"step\"", 2, "environments"),
+            (
+                "[training.advantage]\ndiscont = 0.1",
+                2,
+                "did you mean `discount`",
+            ),
+            ("[training.log]\njson = true", 2, "did you mean `jsonl`"),
+            ("[judging]\nvotez = 1", 2, "votez"),
+        ] {
+            let said = message(text);
+            assert!(
+                said.contains(&format!("line {line}, ")) && said.contains(part),
+                "{said}"
+            );
+        }
         assert!(message("[server]\nport = \"x\"").contains("line 2"));
     }
 
