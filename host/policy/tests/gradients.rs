@@ -300,6 +300,46 @@ fn gradients_of_six_layers_equal_autograd() {
     compare(&model, None, &sequences);
 }
 
+/// Sequences are gone through in portions; enough of them for several.
+#[test]
+fn gradients_of_many_sequences_equal_autograd_whatever_the_threads() {
+    let adapter = busy_adapter(&tiny(), 4, 5);
+    let all: Vec<Vec<u32>> = (0..9).map(|i| tokens(30 + 23 * i, i as u32)).collect();
+    let given = [7, 90, 12, 41];
+    let sequences: Vec<Sequence<'_>> = all
+        .iter()
+        .enumerate()
+        .map(|(i, tokens)| Sequence {
+            candidates: match i {
+                1 => Candidates::Top(3),
+                8 => Candidates::Given {
+                    ids: &given,
+                    per_token: 2,
+                },
+                _ => Candidates::None,
+            },
+            ..sequence(tokens, if i == 8 { tokens.len() - 2 } else { 5 + i }, 1.0)
+        })
+        .collect();
+    compare(&lively(tiny()), Some(&adapter), &sequences);
+    compare(&lively(tiny()), None, &sequences);
+    let run = |threads| {
+        let model = lively(tiny()).with_threads(threads);
+        let mut gradients = Gradients::for_adapter(&adapter);
+        let pass = model
+            .forward_train(Trained::Lora(&adapter), &sequences)
+            .unwrap();
+        let scored = pass.scored().to_vec();
+        let given: Vec<Partials> = (0..).zip(&scored).map(|(i, s)| partials(i, s)).collect();
+        pass.backward(&given, &mut gradients).unwrap();
+        (scored, gradients)
+    };
+    let one = run(1);
+    for threads in [2, 3, 16] {
+        assert!(run(threads) == one, "{threads} threads differ");
+    }
+}
+
 #[test]
 fn gradients_through_candidates_equal_autograd() {
     let model = lively(tiny());

@@ -11,7 +11,7 @@ use super::gradients::Gradients;
 use super::pass::Trained;
 use crate::lora::Target;
 use crate::model::{Activations, Model};
-use crate::ops::linear::{self, Mat};
+use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::rope::Angles;
 use crate::ops::{attention, norm, swiglu};
 use crate::weights::PER_LAYER;
@@ -21,10 +21,26 @@ pub(crate) struct Below<'a> {
     pub(crate) layer: usize,
     /// Residual stream before the layer, `[t, hidden]`.
     pub(crate) input: &'a [f32],
+    /// Residual stream between attention and feed-forward, `[rows, hidden]`.
+    pub(crate) middle: &'a [f32],
+    /// Rows that went on after attention; none = all.
+    pub(crate) rows: Option<&'a [usize]>,
     pub(crate) spans: &'a [Range<usize>],
     pub(crate) angles: &'a Angles,
     /// Nothing below is trained: the gradient of the input is not needed.
     pub(crate) last: bool,
+    pub(crate) threads: Threads,
+}
+
+/// Buffers that layers use in turn.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    activated: Vec<f32>,
+    normed: Vec<f32>,
+    attended: Vec<f32>,
+    qkv: Vec<f32>,
+    inner: Vec<f32>,
+    dinner: Vec<f32>,
 }
 
 /// Places of a layer's tensors in full-parameter gradients (see `weights::entries`).
@@ -42,50 +58,68 @@ mod place {
     pub(super) const DOWN: usize = 10;
 }
 
-/// Turns `dx`, the gradient of the layer's output, into that of its input, and adds the gradients of what
+/// Turns `dx`, the gradient of the layer's output (of the rows that went on), into that of its input, and adds the gradients of what
 /// is trained. `act` holds the recomputed forward pass (with `keep`) and is consumed.
 pub(crate) fn backward(
     model: &Model,
     trained: Trained<'_>,
     below: &Below<'_>,
     act: &mut Activations,
-    dx: &mut [f32],
+    dx: &mut Vec<f32>,
     gradients: &mut Gradients,
+    scratch: &mut Scratch,
 ) {
     let c = model.config();
     let w = &model.weights.layers[below.layer];
     let (h, f, eps) = (c.hidden_size, c.intermediate_size, c.rms_norm_eps);
     let (q, k, stride) = model.qkv_widths();
-    let t = dx.len() / h;
+    let (t, going_on) = (below.input.len() / h, dx.len() / h);
+    let Scratch {
+        activated: dactivated,
+        normed: dnormed,
+        attended: dattended,
+        qkv: dqkv,
+        inner,
+        dinner,
+    } = scratch;
     let mut ctx = Linears {
         model,
         trained,
         layer: below.layer,
-        t,
+        t: going_on,
         gradients,
+        inner,
+        dinner,
+        threads: below.threads,
     };
 
-    let mut dactivated = vec![0f32; t * f];
+    dactivated.resize(going_on * f, 0.0);
     ctx.weights(dx, h, &[(Target::Down, place::DOWN, 0)], &act.activated);
-    ctx.through(&mut dactivated, dx, h, &w.down, h);
-    ctx.lora(&mut dactivated, dx, h, &[(Target::Down, 0)], &act.activated);
-    swiglu::backward_in_place(&mut act.gate_up, &dactivated, f);
+    ctx.through(dactivated, dx, h, &w.down, h);
+    ctx.lora(dactivated, dx, h, &[(Target::Down, 0)], &act.activated);
+    swiglu::backward_in_place(&mut act.gate_up, dactivated, f);
 
-    let mut dnormed = vec![0f32; t * h];
+    dnormed.resize(going_on * h, 0.0);
     let dgate_up = &act.gate_up;
     let parts = [(Target::Gate, place::GATE, 0), (Target::Up, place::UP, f)];
     ctx.weights(dgate_up, 2 * f, &parts, &act.normed_ff);
-    ctx.through(&mut dnormed, dgate_up, 2 * f, &w.gate_up, 2 * f);
+    ctx.through(dnormed, dgate_up, 2 * f, &w.gate_up, 2 * f);
     let parts = [(Target::Gate, 0), (Target::Up, f)];
-    ctx.lora(&mut dnormed, dgate_up, 2 * f, &parts, &act.normed_ff);
+    ctx.lora(dnormed, dgate_up, 2 * f, &parts, &act.normed_ff);
     let dgain = ctx.norm_slot(place::POST_NORM);
-    norm::backward(dx, &dnormed, &act.middle, &w.post_norm, eps, true, dgain);
+    norm::backward(dx, dnormed, below.middle, &w.post_norm, eps, true, dgain);
 
-    let mut dattended = vec![0f32; t * q];
+    dattended.resize(going_on * q, 0.0);
     ctx.weights(dx, h, &[(Target::O, place::O, 0)], &act.attended);
-    ctx.through(&mut dattended, dx, h, &w.o, h);
-    ctx.lora(&mut dattended, dx, h, &[(Target::O, 0)], &act.attended);
-    let mut dqkv = vec![0f32; t * stride];
+    ctx.through(dattended, dx, h, &w.o, h);
+    ctx.lora(dattended, dx, h, &[(Target::O, 0)], &act.attended);
+    if let Some(rows) = below.rows {
+        spread(dx, rows, h, t);
+        spread(dattended, rows, q, t);
+        ctx.t = t;
+        dnormed.resize(t * h, 0.0);
+    }
+    dqkv.resize(t * stride, 0.0);
     for span in below.spans {
         attention::backward(
             &mut dqkv[span.start * stride..span.end * stride],
@@ -93,11 +127,11 @@ pub(crate) fn backward(
             &act.qkv[span.start * stride..span.end * stride],
             span.len(),
             model.shape(),
-            model.threads,
+            below.threads,
         );
     }
     let heads = c.num_attention_heads + c.num_key_value_heads;
-    below.angles.rotate(&mut dqkv, heads, stride, true);
+    below.angles.rotate(dqkv, heads, stride, true);
     let mut dy = vec![0f32; q.max(k)];
     for (d, raw) in dqkv
         .chunks_exact_mut(stride)
@@ -127,15 +161,15 @@ pub(crate) fn backward(
         (Target::K, place::K, q),
         (Target::V, place::V, q + k),
     ];
-    ctx.weights(&dqkv, stride, &parts, &act.normed);
+    ctx.weights(dqkv, stride, &parts, &act.normed);
     if !below.last {
-        ctx.through(&mut dnormed, &dqkv, stride, &w.qkv, stride);
+        ctx.through(dnormed, dqkv, stride, &w.qkv, stride);
     }
     let parts = [(Target::Q, 0), (Target::K, q), (Target::V, q + k)];
-    ctx.lora(&mut dnormed, &dqkv, stride, &parts, &act.normed);
+    ctx.lora(dnormed, dqkv, stride, &parts, &act.normed);
     if !below.last {
         let dgain = ctx.norm_slot(place::INPUT_NORM);
-        norm::backward(dx, &dnormed, below.input, &w.input_norm, eps, true, dgain);
+        norm::backward(dx, dnormed, below.input, &w.input_norm, eps, true, dgain);
     }
 }
 
@@ -146,6 +180,18 @@ struct Linears<'a> {
     layer: usize,
     t: usize,
     gradients: &'a mut Gradients,
+    inner: &'a mut Vec<f32>,
+    dinner: &'a mut Vec<f32>,
+    threads: Threads,
+}
+
+/// Puts rows where they were among `total`; the others are zero.
+fn spread(values: &mut Vec<f32>, rows: &[usize], width: usize, total: usize) {
+    let mut all = vec![0f32; total * width];
+    for (row, values) in rows.iter().zip(values.chunks_exact(width)) {
+        all[row * width..(row + 1) * width].copy_from_slice(values);
+    }
+    *values = all;
 }
 
 impl Linears<'_> {
@@ -160,7 +206,7 @@ impl Linears<'_> {
             Mat::new(w, out, inputs),
             false,
             1.0,
-            self.model.threads,
+            self.threads,
         );
     }
 
@@ -174,7 +220,7 @@ impl Linears<'_> {
             let slot = self.gradients.slot(1 + self.layer * PER_LAYER + place);
             let dy = Mat::strided(&dy[*at..], self.t, outputs, stride);
             let x = Mat::new(x, self.t, inputs);
-            linear::outer(slot, inputs, dy, x, true, 1.0, self.model.threads);
+            linear::outer(slot, inputs, dy, x, true, 1.0, self.threads);
         }
     }
 
@@ -191,9 +237,9 @@ impl Linears<'_> {
             return;
         };
         let (rank, scale) = (adapter.spec().rank, adapter.spec().scale());
-        let threads = self.model.threads;
-        let mut inner = vec![0f32; self.t * rank];
-        let mut dinner = vec![0f32; self.t * rank];
+        let threads = self.threads;
+        self.inner.resize(self.t * rank, 0.0);
+        self.dinner.resize(self.t * rank, 0.0);
         for (target, at) in parts {
             let Some(pair) = adapter.pair(self.layer, *target) else {
                 continue;
@@ -205,10 +251,10 @@ impl Linears<'_> {
             let x = Mat::new(x, self.t, inputs);
             let dy = Mat::strided(&dy[*at..], self.t, outputs, stride);
             let a = Mat::new(&pair.a, rank, inputs);
-            linear::forward(&mut inner, rank, x, a, false, 1.0, threads);
+            linear::forward(self.inner, rank, x, a, false, 1.0, threads);
             let b = Mat::new(&pair.b, outputs, rank);
-            linear::product(&mut dinner, rank, dy, b, false, scale, threads);
-            let inner = Mat::new(&inner, self.t, rank);
+            linear::product(self.dinner, rank, dy, b, false, scale, threads);
+            let inner = Mat::new(self.inner, self.t, rank);
             linear::outer(
                 self.gradients.slot(index + 1),
                 rank,
@@ -218,7 +264,7 @@ impl Linears<'_> {
                 scale,
                 threads,
             );
-            let dinner = Mat::new(&dinner, self.t, rank);
+            let dinner = Mat::new(self.dinner, self.t, rank);
             linear::outer(
                 self.gradients.slot(index),
                 inputs,

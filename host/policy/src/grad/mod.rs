@@ -3,7 +3,8 @@
 //!
 //! The forward pass keeps one input per layer; the backward pass runs the layers in reverse, recomputes
 //! each and differentiates it by hand, so memory is one layer's activations plus one input per layer.
-//! Sequences are packed end to end and never padded. It refuses to know any loss or optimizer.
+//! Sequences are packed end to end and never padded, in portions of a few hundred tokens that several threads go
+//! through at once: one layer's activations are those of one portion per thread. It refuses to know any loss or optimizer.
 
 mod gradients;
 mod layer;

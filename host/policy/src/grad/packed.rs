@@ -1,4 +1,6 @@
-//! Sequences end to end: never padded, so that no computation is spent on what is not there.
+//! Sequences end to end: never padded, so that no computation is spent on what is not there. They are packed in
+//! portions that several threads can go through at once, each in its own caches, and that bound how much of a layer is in
+//! memory.
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,6 +16,9 @@ use crate::model::Model;
 use crate::ops::head::Position;
 use crate::ops::rope::Angles;
 
+/// Tokens from which on a portion is closed. How sequences are divided depends on nothing but their lengths.
+const PORTION: usize = 256;
+
 /// Sequences end to end.
 pub(super) struct Packed {
     pub(super) tokens: Vec<u32>,
@@ -28,12 +33,25 @@ pub(super) struct Packed {
 }
 
 impl Model {
+    /// One after the other, in portions of at least [`PORTION`] tokens but for the last.
     pub(super) fn pack(
         &self,
         adapter: Option<&Adapter>,
         sequences: &[Sequence<'_>],
-    ) -> Result<Packed, ForwardError> {
+    ) -> Result<Vec<Packed>, ForwardError> {
         self.check_adapter(adapter)?;
+        let (mut portions, mut from, mut tokens) = (Vec::new(), 0, 0);
+        for (at, sequence) in sequences.iter().enumerate() {
+            tokens += sequence.tokens.len();
+            if tokens >= PORTION || at + 1 == sequences.len() {
+                portions.push(self.portion(&sequences[from..=at])?);
+                (from, tokens) = (at + 1, 0);
+            }
+        }
+        Ok(portions)
+    }
+
+    fn portion(&self, sequences: &[Sequence<'_>]) -> Result<Packed, ForwardError> {
         let (mut tokens, mut spans, mut rows) = (Vec::new(), Vec::new(), Vec::new());
         let (mut positions, mut counts) = (Vec::new(), Vec::new());
         let mut candidates = Vec::new();

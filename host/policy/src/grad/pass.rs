@@ -5,15 +5,17 @@
     reason = "offsets into packed buffers are computed here from the sizes that allocated them"
 )]
 
+use std::sync::{Mutex, PoisonError};
+
 use super::gradients::Gradients;
-use super::layer::{Below, backward as layer_backward};
+use super::layer::{Below, Scratch, backward as layer_backward};
 use super::packed::Packed;
 use super::sequence::{Partials, Scored, Sequence};
 use crate::error::ForwardError;
 use crate::lora::Adapter;
-use crate::model::{Activations, Group, Model};
+use crate::model::{Activations, Group, Model, Way};
 use crate::ops::head::{self, Partial};
-use crate::ops::linear::Mat;
+use crate::ops::linear::{Mat, Threads};
 use crate::ops::norm;
 use crate::weights::PER_LAYER;
 
@@ -39,13 +41,26 @@ impl<'m> Trained<'m> {
 pub struct TrainPass<'m> {
     model: &'m Model,
     trained: Trained<'m>,
+    portions: Vec<Portion>,
+    scored: Vec<Scored>,
+}
+
+/// What is kept of a few sequences.
+struct Portion {
     packed: Packed,
     /// Residual stream before each layer.
     inputs: Vec<Vec<f32>>,
     /// Residual stream at the scored positions, before and after the final norm.
     outputs: Vec<f32>,
     normed: Vec<f32>,
-    scored: Vec<Scored>,
+}
+
+/// What a loss said of a portion.
+#[derive(Default)]
+struct Said {
+    partials: Vec<Partial>,
+    /// Of all its candidates, or nothing when none has any.
+    candidates: Vec<f32>,
 }
 
 impl Model {
@@ -58,10 +73,13 @@ impl Model {
         adapter: Option<&Adapter>,
         sequences: &[Sequence<'_>],
     ) -> Result<Vec<Scored>, ForwardError> {
-        let mut packed = self.pack(adapter, sequences)?;
-        let x = self.run(&packed, adapter, |_| ());
-        let (_, normed) = self.scored_rows(&packed, &x);
-        Ok(self.scored(&mut packed, &normed))
+        let portions = self.pack(adapter, sequences)?;
+        let scored = apart(portions, self.threads, |mut packed, threads| {
+            let outputs = self.run(&packed, adapter, threads, |_| ());
+            let normed = self.final_norm(&outputs);
+            self.scored(&mut packed, &normed, threads)
+        });
+        Ok(scored.into_iter().flatten().collect())
     }
 
     /// As [`Model::score`], keeping what a backward pass needs: one `[tokens, hidden]` input per layer.
@@ -73,27 +91,37 @@ impl Model {
         trained: Trained<'m>,
         sequences: &[Sequence<'_>],
     ) -> Result<TrainPass<'m>, ForwardError> {
-        let mut packed = self.pack(trained.adapter(), sequences)?;
-        let mut inputs = Vec::with_capacity(self.config().num_hidden_layers);
-        let x = self.run(&packed, trained.adapter(), |x| inputs.push(x.to_vec()));
-        let (outputs, normed) = self.scored_rows(&packed, &x);
-        let scored = self.scored(&mut packed, &normed);
+        let adapter = trained.adapter();
+        let portions = self.pack(adapter, sequences)?;
+        let run = apart(portions, self.threads, |mut packed, threads| {
+            let mut inputs = Vec::with_capacity(self.config().num_hidden_layers);
+            let outputs = self.run(&packed, adapter, threads, |x| inputs.push(x.to_vec()));
+            let normed = self.final_norm(&outputs);
+            let scored = self.scored(&mut packed, &normed, threads);
+            let portion = Portion {
+                packed,
+                inputs,
+                outputs,
+                normed,
+            };
+            (portion, scored)
+        });
+        let (portions, scored): (Vec<Portion>, Vec<Vec<Scored>>) = run.into_iter().unzip();
         Ok(TrainPass {
             model: self,
             trained,
-            packed,
-            inputs,
-            outputs,
-            normed,
-            scored,
+            portions,
+            scored: scored.into_iter().flatten().collect(),
         })
     }
 
-    /// Runs all layers; `before` sees the residual stream before each.
+    /// Runs all layers; `before` sees the residual stream before each. What is left of the last one are the
+    /// rows that predict scored tokens.
     fn run(
         &self,
         packed: &Packed,
         adapter: Option<&Adapter>,
+        threads: Threads,
         mut before: impl FnMut(&[f32]),
     ) -> Vec<f32> {
         let mut x = Vec::new();
@@ -102,37 +130,41 @@ impl Model {
         let mut act = Activations::default();
         for layer in 0..self.config().num_hidden_layers {
             before(&x);
-            let attend = |qkv: &[f32], out: &mut [f32]| self.attend_packed(qkv, out, &packed.spans);
-            self.layer(
-                layer,
-                &mut x,
-                &groups,
-                &packed.angles,
-                &mut act,
-                false,
-                attend,
-            );
+            let way = self.way(packed, &groups, layer, false, threads);
+            let attend = |qkv: &[f32], out: &mut [f32]| {
+                self.attend_packed(qkv, out, &packed.spans, threads);
+            };
+            self.layer(layer, &mut x, way, &mut act, attend);
         }
         x
     }
 
-    /// The rows of `x` that predict scored tokens, before and after the final norm.
-    fn scored_rows(&self, packed: &Packed, x: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let h = self.config().hidden_size;
-        let mut outputs = Vec::with_capacity(packed.rows.len() * h);
-        for row in &packed.rows {
-            outputs.extend_from_slice(&x[row * h..(row + 1) * h]);
+    fn way<'a>(
+        &self,
+        packed: &'a Packed,
+        groups: &'a [Group<'a>],
+        layer: usize,
+        keep: bool,
+        threads: Threads,
+    ) -> Way<'a> {
+        let last = layer + 1 == self.config().num_hidden_layers;
+        Way {
+            groups,
+            angles: &packed.angles,
+            rows: last.then_some(packed.rows.as_slice()),
+            keep,
+            threads,
         }
-        let mut normed = outputs.clone();
-        norm::forward_in_place(
-            &mut normed,
-            &self.weights.final_norm,
-            self.config().rms_norm_eps,
-        );
-        (outputs, normed)
     }
 
-    fn scored(&self, packed: &mut Packed, normed: &[f32]) -> Vec<Scored> {
+    fn final_norm(&self, outputs: &[f32]) -> Vec<f32> {
+        let mut normed = outputs.to_vec();
+        let eps = self.config().rms_norm_eps;
+        norm::forward_in_place(&mut normed, &self.weights.final_norm, eps);
+        normed
+    }
+
+    fn scored(&self, packed: &mut Packed, normed: &[f32], threads: Threads) -> Vec<Scored> {
         let sizes = (self.config().hidden_size, self.config().vocab_size);
         let weight = Mat::new(self.weights.head(), sizes.1, sizes.0);
         let found = head::forward(
@@ -141,7 +173,7 @@ impl Model {
             sizes,
             &packed.positions,
             &mut packed.candidates,
-            self.threads,
+            threads,
         );
         let mut values = found.values.into_iter();
         let mut at = 0;
@@ -172,7 +204,7 @@ impl TrainPass<'_> {
     }
 
     /// Adds dL/dparameter to `gradients`, given dL/dlogprob and dL/dentropy of every scored token, and
-    /// dL/dlogprob of every candidate.
+    /// dL/dlogprob of every candidate. What it kept is given up as it goes.
     ///
     /// # Errors
     /// A vector of the wrong length; nothing has been added then.
@@ -181,109 +213,34 @@ impl TrainPass<'_> {
         partials: &[Partials],
         gradients: &mut Gradients,
     ) -> Result<(), ForwardError> {
-        let flat = self.flatten(partials)?;
-        let dcandidates = self.flatten_candidates(partials)?;
-        let model = self.model;
-        let c = model.config();
-        let sizes = (c.hidden_size, c.vocab_size);
-        let h = c.hidden_size;
-        let full = matches!(self.trained, Trained::Full);
-        let (embed_index, norm_index) = (0, 1 + c.num_hidden_layers * PER_LAYER);
-        let head_index = if c.tie_word_embeddings {
-            embed_index
-        } else {
-            norm_index + 1
+        let said = self.flatten(partials)?;
+        let (model, trained) = (self.model, self.trained);
+        let mut work = self.portions.into_iter().zip(said);
+        let Trained::Lora(adapter) = trained else {
+            // A buffer of gradients for each thread would be as large as the model.
+            for (portion, said) in work {
+                portion.backward(model, trained, &said, gradients, model.threads);
+            }
+            return Ok(());
         };
-
-        let mut dnormed = vec![0f32; self.normed.len()];
-        head::backward(
-            &mut dnormed,
-            full.then(|| gradients.slot(head_index)),
-            &self.normed,
-            Mat::new(model.weights.head(), sizes.1, sizes.0),
-            sizes,
-            &self.packed.positions,
-            &flat,
-            (&self.packed.candidates, &dcandidates),
-            model.threads,
-        );
-        let mut doutputs = vec![0f32; self.outputs.len()];
-        norm::backward(
-            &mut doutputs,
-            &dnormed,
-            &self.outputs,
-            &model.weights.final_norm,
-            c.rms_norm_eps,
-            false,
-            full.then(|| gradients.slot(norm_index)),
-        );
-        let mut dx = vec![0f32; self.packed.tokens.len() * h];
-        for (row, d) in self.packed.rows.iter().zip(doutputs.chunks_exact(h)) {
-            for (dx, d) in dx[row * h..(row + 1) * h].iter_mut().zip(d) {
-                *dx += d;
+        // In turns of as many as run at once, so that no more buffers are needed; added up in order, so that the
+        // number of threads changes nothing.
+        loop {
+            let turn: Vec<_> = work.by_ref().take(model.threads.0.max(1)).collect();
+            if turn.is_empty() {
+                return Ok(());
             }
+            let made = apart(turn, model.threads, |(portion, said), threads| {
+                let mut own = Gradients::for_adapter(adapter);
+                portion.backward(model, trained, &said, &mut own, threads);
+                own
+            });
+            made.iter().for_each(|own| gradients.add(own));
         }
-
-        let groups: [Group<'_>; 1] = [(0..self.packed.tokens.len(), self.trained.adapter())];
-        let mut act = Activations::default();
-        for (layer, input) in self.inputs.iter().enumerate().rev() {
-            let mut x = input.clone();
-            let attend =
-                |qkv: &[f32], out: &mut [f32]| model.attend_packed(qkv, out, &self.packed.spans);
-            model.layer(
-                layer,
-                &mut x,
-                &groups,
-                &self.packed.angles,
-                &mut act,
-                true,
-                attend,
-            );
-            let below = Below {
-                layer,
-                input,
-                spans: &self.packed.spans,
-                angles: &self.packed.angles,
-                last: layer == 0 && !full,
-            };
-            layer_backward(model, self.trained, &below, &mut act, &mut dx, gradients);
-        }
-        if full {
-            let slot = gradients.slot(embed_index);
-            for (id, d) in self.packed.tokens.iter().zip(dx.chunks_exact(h)) {
-                let at = *id as usize * h;
-                for (g, d) in slot[at..at + h].iter_mut().zip(d) {
-                    *g += d;
-                }
-            }
-        }
-        Ok(())
     }
 
-    /// Of all sequences, or nothing when none has any.
-    fn flatten_candidates(&self, partials: &[Partials]) -> Result<Vec<f32>, ForwardError> {
-        if partials.iter().all(|p| p.d_candidates.is_empty()) {
-            return Ok(Vec::new());
-        }
-        let mut flat = Vec::with_capacity(self.packed.candidates.len());
-        for (partial, scored) in partials.iter().zip(&self.scored) {
-            let expected = scored.candidates.len();
-            match partial.d_candidates.len() {
-                found if found == expected => flat.extend_from_slice(&partial.d_candidates),
-                0 => flat.resize(flat.len() + expected, 0.0),
-                found => {
-                    return Err(ForwardError::Length {
-                        what: "d_candidates",
-                        found,
-                        expected,
-                    });
-                }
-            }
-        }
-        Ok(flat)
-    }
-
-    fn flatten(&self, partials: &[Partials]) -> Result<Vec<Partial>, ForwardError> {
+    /// Checks the partials and lays them out portion by portion.
+    fn flatten(&self, partials: &[Partials]) -> Result<Vec<Said>, ForwardError> {
         let length = |what, found, expected| {
             if found == expected {
                 Ok(())
@@ -296,20 +253,191 @@ impl TrainPass<'_> {
             }
         };
         length("sequences", partials.len(), self.scored.len())?;
-        let mut flat = Vec::with_capacity(self.packed.positions.len());
-        for (partial, scored) in partials.iter().zip(&self.scored) {
-            length("d_logprob", partial.d_logprob.len(), scored.logprobs.len())?;
-            if !partial.d_entropy.is_empty() {
-                length("d_entropy", partial.d_entropy.len(), scored.logprobs.len())?;
+        let mut sequences = partials.iter().zip(&self.scored);
+        let mut all = Vec::with_capacity(self.portions.len());
+        for portion in &self.portions {
+            let mut said = Said::default();
+            let mut looks = false;
+            for (partial, scored) in sequences.by_ref().take(portion.packed.counts.len()) {
+                let tokens = scored.logprobs.len();
+                length("d_logprob", partial.d_logprob.len(), tokens)?;
+                if !partial.d_entropy.is_empty() {
+                    length("d_entropy", partial.d_entropy.len(), tokens)?;
+                }
+                let entropies = partial.d_entropy.iter().chain(std::iter::repeat(&0.0));
+                let pairs = partial.d_logprob.iter().zip(entropies);
+                said.partials
+                    .extend(pairs.map(|(logprob, entropy)| Partial {
+                        logprob: *logprob,
+                        entropy: *entropy,
+                    }));
+                let candidates = scored.candidates.len();
+                if partial.d_candidates.is_empty() {
+                    let zeros = said.candidates.len() + candidates;
+                    said.candidates.resize(zeros, 0.0);
+                } else {
+                    length("d_candidates", partial.d_candidates.len(), candidates)?;
+                    said.candidates.extend_from_slice(&partial.d_candidates);
+                    looks = true;
+                }
             }
-            let entropies = partial
-                .d_entropy
-                .iter()
-                .copied()
-                .chain(std::iter::repeat(0.0));
-            let pairs = partial.d_logprob.iter().copied().zip(entropies);
-            flat.extend(pairs.map(|(logprob, entropy)| Partial { logprob, entropy }));
+            if !looks {
+                said.candidates.clear();
+            }
+            all.push(said);
         }
-        Ok(flat)
+        Ok(all)
+    }
+}
+
+impl Portion {
+    /// Adds what this portion contributes to `gradients`.
+    fn backward(
+        self,
+        model: &Model,
+        trained: Trained<'_>,
+        said: &Said,
+        gradients: &mut Gradients,
+        threads: Threads,
+    ) {
+        let Self {
+            packed,
+            mut inputs,
+            outputs,
+            normed,
+        } = self;
+        let c = model.config();
+        let sizes = (c.hidden_size, c.vocab_size);
+        let h = c.hidden_size;
+        let full = matches!(trained, Trained::Full);
+        let (embed_index, norm_index) = (0, 1 + c.num_hidden_layers * PER_LAYER);
+        let head_index = if c.tie_word_embeddings {
+            embed_index
+        } else {
+            norm_index + 1
+        };
+
+        let mut dnormed = vec![0f32; normed.len()];
+        head::backward(
+            &mut dnormed,
+            full.then(|| gradients.slot(head_index)),
+            &normed,
+            Mat::new(model.weights.head(), sizes.1, sizes.0),
+            sizes,
+            &packed.positions,
+            &said.partials,
+            (&packed.candidates, &said.candidates),
+            threads,
+        );
+        drop(normed);
+        let mut dx = vec![0f32; outputs.len()];
+        norm::backward(
+            &mut dx,
+            &dnormed,
+            &outputs,
+            &model.weights.final_norm,
+            c.rms_norm_eps,
+            false,
+            full.then(|| gradients.slot(norm_index)),
+        );
+        drop((dnormed, outputs));
+
+        let groups: [Group<'_>; 1] = [(0..packed.tokens.len(), trained.adapter())];
+        let mut act = Activations::default();
+        let mut scratch = Scratch::default();
+        let mut x = Vec::new();
+        while let Some(input) = inputs.pop() {
+            let layer = inputs.len();
+            x.clone_from(&input);
+            let way = model.way(&packed, &groups, layer, true, threads);
+            let attend = |qkv: &[f32], out: &mut [f32]| {
+                model.attend_packed(qkv, out, &packed.spans, threads);
+            };
+            model.layer(layer, &mut x, way, &mut act, attend);
+            let below = Below {
+                layer,
+                input: &input,
+                middle: &x,
+                rows: way.rows,
+                spans: &packed.spans,
+                angles: &packed.angles,
+                last: layer == 0 && !full,
+                threads,
+            };
+            layer_backward(
+                model,
+                trained,
+                &below,
+                &mut act,
+                &mut dx,
+                gradients,
+                &mut scratch,
+            );
+        }
+        if full {
+            let slot = gradients.slot(embed_index);
+            for (id, d) in packed.tokens.iter().zip(dx.chunks_exact(h)) {
+                let at = *id as usize * h;
+                for (g, d) in slot[at..at + h].iter_mut().zip(d) {
+                    *g += d;
+                }
+            }
+        }
+    }
+}
+
+/// Does some work on several threads at once, and gives the results in the order of the work. Threads of its own,
+/// because work this long would keep those that matrix products share from people's requests.
+fn apart<T: Send, R: Send>(
+    work: Vec<T>,
+    threads: Threads,
+    each: impl Fn(T, Threads) -> R + Sync,
+) -> Vec<R> {
+    let workers = threads.0.min(work.len());
+    if workers <= 1 {
+        return work.into_iter().map(|one| each(one, threads)).collect();
+    }
+    let share = Threads((threads.0 / workers).max(1));
+    let queue = Mutex::new(work.into_iter().enumerate());
+    let next = || {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.next()
+    };
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let worker = || {
+            let mut own = Vec::new();
+            while let Some((at, one)) = next() {
+                own.push((at, each(one, share)));
+            }
+            own
+        };
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    });
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_work_whoever_did_it() {
+        for threads in [1, 2, 3, 16] {
+            let made = apart((0..50).collect(), Threads(threads), |n: usize, share| {
+                assert!(share.0 >= 1 && share.0 <= threads);
+                n * n
+            });
+            assert!(made.into_iter().eq((0..50).map(|n| n * n)));
+        }
+        assert!(apart(Vec::<u8>::new(), Threads(4), |n, _| n).is_empty());
     }
 }

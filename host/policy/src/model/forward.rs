@@ -9,7 +9,7 @@
 )]
 
 use super::Model;
-use super::layer::{Activations, Group};
+use super::layer::{Activations, Group, Way};
 use crate::cache::KvCache;
 use crate::error::ForwardError;
 use crate::lora::Adapter;
@@ -60,46 +60,45 @@ impl Model {
         let angles = self.rope.angles(positions);
         let mut act = Activations::default();
         let (q_width, k_width, stride) = self.qkv_widths();
+        // Only the last token of each row has a use for the end of the last layer.
+        let ends: Vec<usize> = spans.iter().map(|span| span.end - 1).collect();
         for layer in 0..c.num_hidden_layers {
-            self.layer(
-                layer,
-                &mut x,
-                &groups,
-                &angles,
-                &mut act,
-                false,
-                |qkv, out| {
-                    for (row, span) in rows.iter_mut().zip(&spans) {
-                        let qkv = &qkv[span.start * stride..span.end * stride];
-                        let past = row.cache.len();
-                        row.cache
-                            .append(layer, &qkv[q_width..], &qkv[q_width + k_width..], stride);
-                        let cache = &*row.cache;
-                        attention::forward(
-                            &mut out[span.start * q_width..span.end * q_width],
-                            qkv,
-                            stride,
-                            (span.len(), past),
-                            self.shape(),
-                            |head| cache.head(layer, head),
-                            self.threads,
-                        );
-                    }
-                },
-            );
+            let way = Way {
+                groups: &groups,
+                angles: &angles,
+                rows: (layer + 1 == c.num_hidden_layers).then_some(&ends),
+                keep: false,
+                threads: self.threads,
+            };
+            self.layer(layer, &mut x, way, &mut act, |qkv, out| {
+                for (row, span) in rows.iter_mut().zip(&spans) {
+                    let qkv = &qkv[span.start * stride..span.end * stride];
+                    let past = row.cache.len();
+                    row.cache
+                        .append(layer, &qkv[q_width..], &qkv[q_width + k_width..], stride);
+                    let cache = &*row.cache;
+                    attention::forward(
+                        &mut out[span.start * q_width..span.end * q_width],
+                        qkv,
+                        stride,
+                        (span.len(), past),
+                        self.shape(),
+                        |head| cache.head(layer, head),
+                        self.threads,
+                    );
+                }
+            });
         }
         let h = c.hidden_size;
-        let mut last = Vec::with_capacity(rows.len() * h);
         for (row, span) in rows.iter_mut().zip(&spans) {
             row.cache.advance(span.len());
-            last.extend_from_slice(&x[(span.end - 1) * h..span.end * h]);
         }
-        norm::forward_in_place(&mut last, &self.weights.final_norm, c.rms_norm_eps);
+        norm::forward_in_place(&mut x, &self.weights.final_norm, c.rms_norm_eps);
         let mut logits = vec![0f32; rows.len() * c.vocab_size];
         linear::forward(
             &mut logits,
             c.vocab_size,
-            Mat::new(&last, rows.len(), h),
+            Mat::new(&x, rows.len(), h),
             Mat::new(self.weights.head(), c.vocab_size, h),
             false,
             1.0,

@@ -27,43 +27,55 @@ pub(crate) struct Activations {
     pub(crate) raw: Vec<f32>,
     /// Query, key, value as attention sees them.
     pub(crate) qkv: Vec<f32>,
-    /// Attention output, `[t, q]`.
+    /// Attention output of the rows that go on, `[rows, q]`.
     pub(crate) attended: Vec<f32>,
-    /// Residual stream between attention and feed-forward; kept only on request.
-    pub(crate) middle: Vec<f32>,
-    /// Normalised input of the feed-forward layer.
+    /// Normalised input of the feed-forward layer, `[rows, hidden]`.
     pub(crate) normed_ff: Vec<f32>,
-    /// Gate and up, `[t, 2 f]`.
+    /// Gate and up, `[rows, 2 f]`.
     pub(crate) gate_up: Vec<f32>,
-    /// Activated product, `[t, f]`.
+    /// Activated product, `[rows, f]`.
     pub(crate) activated: Vec<f32>,
     /// Inner LoRA values, `[t, rank]`.
     inner: Vec<f32>,
 }
 
+/// How packed tokens go through a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) groups: &'a [Group<'a>],
+    pub(crate) angles: &'a Angles,
+    /// Rows that somebody wants of the last layer, ascending: after attention the others need not go on.
+    /// None = all.
+    pub(crate) rows: Option<&'a [usize]>,
+    /// Keep what a backward pass needs.
+    pub(crate) keep: bool,
+    pub(crate) threads: Threads,
+}
+
 impl Model {
-    /// One decoder layer over packed tokens: `x` is updated in place. `attend` gets the finished
-    /// queries, keys and values and fills the attention output. `keep` keeps what a backward pass needs.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one call site for serving, one for training"
-    )]
+    /// One decoder layer over packed tokens: `x` is updated in place, and shrinks to the rows that go on.
+    /// `attend` gets the finished queries, keys and values and fills the attention output. With `keep`, `x` ends
+    /// between attention and feed-forward, for a backward pass has no use for what comes after it.
     pub(crate) fn layer(
         &self,
         layer: usize,
-        x: &mut [f32],
-        groups: &[Group<'_>],
-        angles: &Angles,
+        x: &mut Vec<f32>,
+        way: Way<'_>,
         act: &mut Activations,
-        keep: bool,
         attend: impl FnOnce(&[f32], &mut [f32]),
     ) {
+        let Way {
+            groups,
+            angles,
+            keep,
+            threads,
+            ..
+        } = way;
         let c = &self.config;
         let w = &self.weights.layers[layer];
         let (h, f, eps) = (c.hidden_size, c.intermediate_size, c.rms_norm_eps);
         let (q, k, stride) = self.qkv_widths();
         let t = x.len() / h;
-        let threads = self.threads;
 
         act.normed.resize(t * h, 0.0);
         norm::forward(&mut act.normed, x, &w.input_norm, eps);
@@ -106,6 +118,16 @@ impl Model {
 
         act.attended.resize(t * q, 0.0);
         attend(&act.qkv, &mut act.attended);
+        let mut going_on = Vec::new();
+        let (t, groups) = match way.rows {
+            None => (t, groups),
+            Some(rows) => {
+                keep_rows(x, rows, h);
+                keep_rows(&mut act.attended, rows, q);
+                narrow(groups, rows, &mut going_on);
+                (rows.len(), going_on.as_slice())
+            }
+        };
         linear::forward(
             x,
             h,
@@ -125,11 +147,6 @@ impl Model {
             &mut act.inner,
             (c, threads),
         );
-        if keep {
-            act.middle.clear();
-            act.middle.extend_from_slice(x);
-        }
-
         act.normed_ff.resize(t * h, 0.0);
         norm::forward(&mut act.normed_ff, x, &w.post_norm, eps);
         act.gate_up.resize(t * 2 * f, 0.0);
@@ -156,6 +173,9 @@ impl Model {
         }
         act.activated.resize(t * f, 0.0);
         swiglu::forward(&mut act.activated, &act.gate_up, f);
+        if keep {
+            return;
+        }
         linear::forward(
             x,
             h,
@@ -178,7 +198,13 @@ impl Model {
     }
 
     /// Causal attention of packed sequences that have no past.
-    pub(crate) fn attend_packed(&self, qkv: &[f32], out: &mut [f32], spans: &[Range<usize>]) {
+    pub(crate) fn attend_packed(
+        &self,
+        qkv: &[f32],
+        out: &mut [f32],
+        spans: &[Range<usize>],
+        threads: Threads,
+    ) {
         let (q, k, stride) = self.qkv_widths();
         let dim = self.config.head_dim;
         for span in spans {
@@ -194,9 +220,27 @@ impl Model {
                     values: &qkv[q + k + head * dim..],
                     stride,
                 },
-                self.threads,
+                threads,
             );
         }
+    }
+}
+
+/// Moves these rows, ascending, to the front and drops the others.
+fn keep_rows(values: &mut Vec<f32>, rows: &[usize], width: usize) {
+    for (to, from) in rows.iter().enumerate() {
+        values.copy_within(from * width..(from + 1) * width, to * width);
+    }
+    values.truncate(rows.len() * width);
+}
+
+/// The groups that the remaining rows belong to.
+fn narrow<'a>(groups: &[Group<'a>], rows: &[usize], narrowed: &mut Vec<Group<'a>>) {
+    let mut from = 0;
+    for (range, adapter) in groups {
+        let to = rows.partition_point(|row| *row < range.end);
+        narrowed.push((from..to, *adapter));
+        from = to;
     }
 }
 

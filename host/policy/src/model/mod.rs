@@ -6,7 +6,7 @@ mod forward;
 mod layer;
 
 pub use forward::Row;
-pub(crate) use layer::{Activations, Group};
+pub(crate) use layer::{Activations, Group, Way};
 
 use std::path::Path;
 
