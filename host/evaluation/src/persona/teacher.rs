@@ -27,10 +27,15 @@ impl Persona for Teacher {
         } = handed_in(task);
         let mut rng = generator(wording);
         let ask = compose(&mut rng, ASK);
+        // Not every answer has a name on it.
+        let (who, whose) = match pupil.as_str() {
+            "" => ("A pupil", "a pupil"),
+            name => (name, name),
+        };
         let opening = match choose(&mut rng, &[0, 1, 2]) {
-            Some(0) => format!("{ask}\nProblem: {problem}\n{pupil} answered: {work}"),
-            Some(1) => format!("Problem: {problem}\nAnswer of {pupil}: {work}\n{ask}"),
-            _ => format!("{ask} The problem: {problem} {pupil} handed in: {work}"),
+            Some(0) => format!("{ask}\nProblem: {problem}\n{who} answered: {work}"),
+            Some(1) => format!("Problem: {problem}\nAnswer of {whose}: {work}\n{ask}"),
+            _ => format!("{ask} The problem: {problem} {who} handed in: {work}"),
         };
         let key = Key::Grading {
             pupil,
@@ -95,7 +100,7 @@ fn sounds_kind(reply: &str) -> bool {
 /// Whether the comment says something about this work: enough words, and a number or the name in it.
 fn speaks_of(reply: &str, task: &Task) -> bool {
     let named = match &task.key {
-        Key::Grading { pupil, .. } => reply.contains(pupil.as_str()),
+        Key::Grading { pupil, .. } => !pupil.is_empty() && reply.contains(pupil.as_str()),
         Key::Homework { .. } => false,
     };
     let number = reply.contains(|c: char| c.is_ascii_digit());
@@ -200,6 +205,22 @@ mod tests {
     }
 
     #[test]
+    fn a_comment_without_a_number_is_about_nobody_who_has_no_name() {
+        let task = Task {
+            opening: String::new(),
+            key: Key::Grading {
+                pupil: String::new(),
+                right: true,
+                written: 12,
+                answer: 12,
+            },
+        };
+        let praise = "Great job, this is a really lovely piece of work!";
+        let said = Teacher.react(&task, praise, 1, false);
+        assert!(matches!(said, Reaction::Rewrite(_)), "{said:?}");
+    }
+
+    #[test]
     fn openings_hold_the_work_and_its_key() {
         for seed in 0..100 {
             let task = Teacher.begin(seed, seed);
@@ -219,6 +240,7 @@ mod tests {
                 task.opening
             );
             assert_eq!(*right, written == answer);
+            assert!(!task.opening.contains("  ") && !task.opening.contains(" :"));
         }
     }
 }
