@@ -11,8 +11,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    bench, compile_component, config, demo, eval, explain, export, plugin, pretrain, replay, run,
-    status,
+    adapter, bench, compile_component, config, demo, eval, explain, export, plugin, pretrain, replay, run,
+    status, train,
 };
 use crate::{compiling, usage};
 
@@ -44,10 +44,14 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Tell how a turn was matched, judged and trained, or why not
     Explain(explain::ExplainArgs),
-    /// Write what was recorded as JSON lines
+    /// Write what was recorded as JSON lines, or what was learned as a whole model
     Export(export::ExportArgs),
+    /// Bring in an adapter that was made elsewhere
+    Adapter(adapter::AdapterArgs),
     /// Show what a data directory holds: turns, verdicts, steps, adapters
     Status(status::StatusArgs),
+    /// Train on what is recorded, without a server, or show the next step
+    Train(train::TrainArgs),
     /// Judge the record anew with another judge or other options, and show what would change
     Replay(replay::ReplayArgs),
     /// Look into plugin components
@@ -95,7 +99,9 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Eval(args) => eval::eval(args),
         Command::Explain(args) => explain::explain(args),
         Command::Export(args) => export::export(args),
+        Command::Adapter(args) => adapter::adapter(args),
         Command::Status(args) => status::status(args),
+        Command::Train(args) => train::train(args),
         Command::Replay(args) => replay::replay(args),
         Command::Plugin(args) => plugin::plugin(args),
         Command::Bench(args) => bench::bench(args),

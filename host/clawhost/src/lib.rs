@@ -17,6 +17,7 @@ mod granting;
 mod loading;
 mod output;
 mod pretraining;
+mod placing;
 mod progress;
 mod reloading;
 mod status;

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::error::TrainingError;
 use crate::optimizer::Moments;
 use crate::optimizer_state;
+use crate::retention::{Kept, Retention};
 
 /// Name of the optimizer's file.
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -137,6 +138,14 @@ impl Checkpoints {
             .get("files")
             .and_then(Value::as_object)
             .ok_or_else(|| damaged("its record names no files".to_owned()))?;
+        let only = |entry: Result<fs::DirEntry, _>| {
+            entry.is_ok_and(|entry| entry.file_name().to_string_lossy() == PROVENANCE)
+        };
+        if fs::read_dir(&path).is_ok_and(|entries| entries.into_iter().all(only)) {
+            return Err(TrainingError::LetGo {
+                version: row.version,
+            });
+        }
         let mut optimizer = false;
         for (name, expected) in recorded {
             let own = path.join(name);
@@ -176,21 +185,28 @@ impl Checkpoints {
         Ok((learned, Some(moments)))
     }
 
-    /// Removes the optimizer's state of all but the newest `keep` recorded versions.
-    pub(crate) fn retain(&self, recorded: &[AdapterRow], keep: usize) -> Result<(), TrainingError> {
-        let mut versions: Vec<u64> = recorded.iter().map(|row| row.version).collect();
-        versions.sort_unstable();
-        for version in versions.iter().rev().skip(keep) {
-            let path = self.root().join(name(*version)).join(OPTIMIZER);
-            match fs::remove_file(&path) {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(source) => {
-                    return Err(TrainingError::File {
-                        act: "remove",
-                        path,
-                        source,
-                    });
+    /// Removes what retention lets go of recorded versions.
+    pub(crate) fn retain(
+        &self,
+        recorded: &[AdapterRow],
+        retention: Retention,
+    ) -> Result<(), TrainingError> {
+        for (version, kept) in retention.decide(recorded) {
+            let place = self.root().join(name(version));
+            let gone = |file: &str| match kept {
+                Kept::Full => false,
+                Kept::Served => file == OPTIMIZER,
+                Kept::Provenance => file != PROVENANCE,
+            };
+            let entries = match fs::read_dir(&place) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(source) => return Err(file("list", &place)(source)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(file("list", &place))?;
+                if gone(&entry.file_name().to_string_lossy()) {
+                    fs::remove_file(entry.path()).map_err(file("remove", &entry.path()))?;
                 }
             }
         }

@@ -105,7 +105,7 @@ fn fresh(engine: &Engine, options: &TrainingOptions) -> Learned {
     }
 }
 
-fn zeros(learned: &Learned) -> Moments<f32> {
+pub(crate) fn zeros(learned: &Learned) -> Moments<f32> {
     Moments::zeros(learned.tensors().iter().map(|(_, v)| v.len()))
 }
 

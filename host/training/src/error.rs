@@ -47,6 +47,25 @@ pub enum TrainingError {
         /// What differs.
         reason: String,
     },
+    /// A data directory that has learned already cannot begin with something else.
+    #[error(
+        "the data directory holds adapter version {version} already; name a new one with --data"
+    )]
+    AlreadyLearned {
+        /// The active version.
+        version: u64,
+    },
+    /// What was to be imported was made for a model of another shape.
+    #[error("it was made for a model of another shape")]
+    OtherShape,
+    /// Retention has removed what a version had learned.
+    #[error(
+        "adapter version {version} was let go by training.keep_adapters; choose a version that is still there"
+    )]
+    LetGo {
+        /// The version.
+        version: u64,
+    },
     /// The base model is another one than the adapter was trained on.
     #[error(
         "adapter version {version} was trained on base model {recorded}, this is {present}; start with the model of that time, or with another data directory"

@@ -11,6 +11,7 @@ mod component;
 mod current;
 mod error;
 mod hints;
+mod importing;
 mod lineage;
 mod logging;
 mod metrics;
@@ -22,6 +23,7 @@ mod proof;
 mod real;
 mod release;
 mod report;
+mod retention;
 mod rewarding;
 mod state;
 mod teaching;
@@ -37,6 +39,7 @@ pub mod pretrain;
 
 pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;
+pub use importing::{Imported, import};
 pub use logging::flat_metrics;
 pub use offline::{Offline, OfflineStep};
 pub use options::{

@@ -162,6 +162,7 @@ impl Trainer {
             stop: Arc::new(AtomicBool::new(false)),
         };
         trainer.publish_current()?;
+        tracing::debug!(version = trainer.current.version, "training taken up");
         Ok(trainer)
     }
 
@@ -245,6 +246,11 @@ impl Trainer {
         let mut metrics = Metrics::of(&batch);
         metrics.draw_seconds = started.elapsed().as_secs_f64();
         metrics.components = self.in_use.told();
+        tracing::debug!(
+            samples = batch.chosen.len(),
+            dropped = batch.dropped.len(),
+            "batch drawn"
+        );
         let outcome = self.compute(&batch, &adapters, &mut metrics, started)?;
         Ok(Some(
             self.describe(batch, metrics, outcome, started_ms, started),
@@ -288,6 +294,7 @@ impl Trainer {
     pub(crate) fn record(&mut self, prepared: Prepared) -> Result<Recorded, TrainingError> {
         let Prepared { step, next } = prepared;
         let id = self.journal.commit_step(&step)?;
+        tracing::debug!(step = %id, "step recorded");
         self.logs.follow(&self.journal);
         if let Some(next) = next {
             self.current = next;
@@ -299,12 +306,9 @@ impl Trainer {
                 .journal
                 .adapters()
                 .map_err(TrainingError::from)
-                .and_then(|rows| {
-                    self.checkpoints
-                        .retain(&rows, self.options.keep_checkpoints)
-                })
+                .and_then(|rows| self.checkpoints.retain(&rows, self.options.retention()))
             {
-                tracing::warn!(%error, "old optimizer states were not removed");
+                tracing::warn!(%error, "old checkpoints were not removed");
             }
         }
         Ok(Recorded {
@@ -419,12 +423,14 @@ impl Trainer {
         };
         let base = self.engine.model().digest();
         let writing = Instant::now();
+        tracing::debug!(version, "update computed");
         let unfinished = self.checkpoints.begin(
             version,
             &format!("sha256:{base}"),
             (&updated.learned, self.engine.files()),
             &updated.moments,
         )?;
+        tracing::debug!(version, "checkpoint written");
         metrics.write_seconds = Some(writing.elapsed().as_secs_f64());
         self.release(
             unfinished, updated, version, digest, batch, metrics, started,
@@ -448,16 +454,6 @@ impl Trainer {
         }
         let version = next_version(adapters);
         let component = self.in_use.loss(version);
-        if let Some(asked) = &component
-            && let needs = asked.component.needs()
-            && (needs.teacher || needs.teacher_topk)
-            && !self.options.method.uses_hints()
-        {
-            return Err(TrainingError::Component(format!(
-                "{} reads a teacher's log-probabilities, and training.method = \"binary\" has no teacher; set it to \"opd\" or \"hybrid\"",
-                asked.component.name()
-            )));
-        }
         let from = self.options.teacher.from;
         let averaged = (from == TeacherFrom::Ema)
             .then(|| averaged(&self.current.learned, &self.current.moments));
@@ -522,6 +518,6 @@ fn averaged(learned: &Learned, moments: &Moments<f32>) -> Learned {
 }
 
 /// The version that the next adapter gets.
-fn next_version(adapters: &[AdapterRow]) -> u64 {
+pub(crate) fn next_version(adapters: &[AdapterRow]) -> u64 {
     adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1
 }

@@ -1,20 +1,28 @@
-//! `clawhost export`: the record as JSON lines.
+//! `clawhost export`: the record as JSON lines, or a whole model.
+
+pub(crate) mod merged;
 
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use clawhost_journal::{Export, Journal, JournalError};
 use clawhost_policy::{ModelFiles, Tokenizer};
 
 /// Arguments of `clawhost export`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  clawhost export > conversations.jsonl\n  \
-    clawhost export --what verdicts --out verdicts.jsonl\n\nWorks while a server runs on the same data directory. \
-    Conversations and verdicts carry the field names of OpenClaw-RL's record and PRM files.")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  clawhost export > conversations.jsonl\n  \
+    clawhost export --what verdicts --out verdicts.jsonl\n  \
+    clawhost export merged --out ./my-model\n\nWorks while a server runs on the same data directory. \
+    Conversations and verdicts carry the field names of OpenClaw-RL's record and PRM files."
+)]
 pub(crate) struct ExportArgs {
+    #[command(subcommand)]
+    form: Option<Form>,
     /// What to write
     #[arg(long, value_enum, default_value_t = What::Conversations)]
     what: What,
@@ -27,6 +35,12 @@ pub(crate) struct ExportArgs {
     /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Form {
+    /// Base and adapter as one model in Hugging Face layout
+    Merged(merged::MergedArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -47,6 +61,9 @@ enum What {
 
 /// Runs the command.
 pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
+    if let Some(Form::Merged(args)) = &args.form {
+        return merged::merged(args);
+    }
     let journal = Journal::open_read_only(&args.data)?;
     let what = match args.what {
         What::Conversations => Export::Conversations,

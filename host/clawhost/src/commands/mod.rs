@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod adapter;
 pub(crate) mod bench;
 pub(crate) mod compile_component;
 pub(crate) mod config;
@@ -12,3 +13,4 @@ pub(crate) mod pretrain;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod train;

@@ -17,6 +17,7 @@ use clawhost_policy::LoraSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::advantage::{Estimation, Estimator};
+use crate::retention::Retention;
 use rules::{at_least_one, not_negative, positive, rule, seconds};
 
 pub use advantage::AdvantageOptions;
@@ -83,9 +84,15 @@ pub struct TrainingOptions {
     /// Whether a step ends with one more scoring of its samples, so that `clawhost explain` can tell how far each
     /// moved. Default true.
     pub measure_moved: bool,
-    /// Full checkpoints (adapter and optimizer) that are kept; older ones keep the adapter only.
+    /// Full checkpoints (adapter and optimizer) that are kept; older ones keep the adapter only. The active one and
+    /// the one it was trained from are always kept.
     /// Default 8.
     pub keep_checkpoints: usize,
+    /// Versions that this divides are kept whole for ever; 0 = none. Default 0.
+    pub keep_every: u64,
+    /// Beyond the newest so many versions the adapter goes as well, and only where it came from stays; 0 = all adapters
+    /// stay. With `parameters = "full"` each is as large as the model. Default 0.
+    pub keep_adapters: usize,
 }
 
 /// `[training.proof]`.
@@ -128,6 +135,8 @@ impl Default for TrainingOptions {
             log: LogOptions::default(),
             measure_moved: true,
             keep_checkpoints: 8,
+            keep_every: 0,
+            keep_adapters: 0,
         }
     }
 }
@@ -195,6 +204,12 @@ impl TrainingOptions {
             "must name at least one layer, such as \"q_proj\"",
         )?;
         at_least_one("training.keep_checkpoints", self.keep_checkpoints)?;
+        rule(
+            self.keep_adapters == 0 || self.keep_adapters >= self.keep_checkpoints,
+            "training.keep_adapters",
+            self.keep_adapters,
+            "must not be less than training.keep_checkpoints; 0 keeps all",
+        )?;
         self.teacher.validate(self.method)?;
         self.advantage.validate(self.estimator)?;
         self.loss.validate()?;
@@ -202,6 +217,14 @@ impl TrainingOptions {
         at_least_one("training.proof.samples", self.proof.samples)?;
         not_negative("training.proof.mean", self.proof.mean)?;
         not_negative("training.proof.max", self.proof.max)
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        Retention {
+            full: self.keep_checkpoints,
+            every: self.keep_every,
+            served: self.keep_adapters,
+        }
     }
 
     /// The estimator with its numbers.

@@ -13,10 +13,11 @@ use super::workshop::{Workshop, options};
 use crate::advantage::{Baselines, Estimator};
 use crate::batch::{Chosen, Rules, draw};
 use crate::component::{ComponentCalls, Components};
+use crate::hints::Hinted;
 use crate::lineage::Lineage;
 use crate::loss::Aggregation;
 use crate::optimizer::Moments;
-use crate::options::{Method, RatioFrom, TrainingOptions};
+use crate::options::{Learning, Method, RatioFrom, TrainingOptions};
 use crate::trainer::Trainer;
 use crate::update::{Task, Updated, update};
 
@@ -290,9 +291,56 @@ fn a_loss_that_needs_a_teacher_is_refused_with_its_need() {
         ))
         .unwrap_err();
     assert!(
-        refused.to_string().contains("does not compute"),
+        refused
+            .to_string()
+            .contains("with training.method = \"binary\" there is no teacher"),
         "{refused}"
     );
+}
+
+#[test]
+fn top_k_distillation_makes_the_native_step() {
+    let runtime = Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let mut shop = Workshop::new();
+    let mut chosen = batch(&mut shop);
+    for (i, chosen) in chosen.iter_mut().enumerate() {
+        chosen.advantage = None;
+        let mut prompt_ids = chosen.sample.prompt_ids.clone();
+        prompt_ids.extend((0..6).map(|at| 1 + u32::try_from(i * 5 + at).unwrap() % 22));
+        chosen.hinted = vec![Hinted {
+            hint: 1,
+            prompt_ids,
+        }];
+    }
+    let calls = ComponentCalls {
+        teacher: true,
+        ..calls(&[("k", "3")])
+    };
+    let component = runtime
+        .block_on(Components::new(&[load(DISTILL)], &calls))
+        .unwrap();
+    let mut native = several(|options| {
+        options.method = Learning::OpdTopk;
+        options.teacher.top_k = 3;
+        options.loss.aggregation = Aggregation::SeqMeanTokenMean;
+    });
+    (native.epochs, native.minibatches) = (1, 1);
+    let begun = Start::of(&shop, &native);
+    let one = begun.updated(&shop, &chosen, &native, &Components::default());
+    let two = begun.updated(&shop, &chosen, &native, &component);
+    assert!(one.report.first_loss > 1e-4, "{}", one.report.first_loss);
+    let gradients = one.moments.first.iter().zip(&two.moments.first);
+    let gap = apart(gradients.flat_map(|(one, two)| one.iter().zip(two)));
+    assert!(gap <= CLOSE, "gradients differ by {gap:e}");
+    let gap = (one.report.first_loss - two.report.first_loss).abs();
+    assert!(gap <= CLOSE, "losses differ by {gap:e}");
+    assert_eq!(two.report.told["missing_teacher"], 0.0);
+    // A sample without a hint has no teacher: left out of the loss, and counted.
+    chosen[0].hinted.clear();
+    chosen[0].advantage = Some(1.0);
+    let alone = begun.updated(&shop, &chosen, &native, &component);
+    assert!(alone.report.told["missing_teacher"] > 0.0);
 }
 
 #[test]

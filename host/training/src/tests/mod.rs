@@ -6,6 +6,7 @@ use clawhost_policy::{Model, ModelConfig};
 mod components;
 mod estimators;
 mod full;
+mod importing;
 mod loops;
 mod offline;
 mod resume;

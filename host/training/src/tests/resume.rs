@@ -184,3 +184,47 @@ fn only_the_newest_checkpoints_keep_the_optimizer() {
     shop.restart();
     assert_eq!(shop.trainer(&few).version(), 4);
 }
+
+#[test]
+fn marked_checkpoints_stay_and_what_is_let_go_says_so() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    let options = crate::TrainingOptions {
+        batch: 1,
+        keep_checkpoints: 1,
+        keep_every: 3,
+        keep_adapters: 2,
+        max_staleness: 9,
+        ..options()
+    };
+    let mut trainer = shop.trainer(&options);
+    for now in 0..7 {
+        trainer.step(now).unwrap().unwrap();
+    }
+    let kept = |file: &str| -> String {
+        (1..=7)
+            .map(|v| {
+                shop.data()
+                    .join(format!("adapters/v{v:06}/{file}"))
+                    .exists()
+            })
+            .map(|there| if there { 'x' } else { '-' })
+            .collect()
+    };
+    // 3 and 6 by their number, 7 is active, 6 is what it was trained from.
+    assert_eq!(kept("optimizer.safetensors"), "--x--xx");
+    assert_eq!(kept("adapter_model.safetensors"), "--x--xx");
+    assert_eq!(kept("provenance.json"), "xxxxxxx");
+    drop(trainer);
+    let rows = shop.journal.adapters().unwrap();
+    let checkpoints = crate::checkpoint::Checkpoints::beside(&shop.data());
+    let load = |version: usize| checkpoints.load(&rows[version - 1], shop.engine.model(), false);
+    assert!(load(3).is_ok() && load(7).is_ok());
+    let said = load(2).unwrap_err().to_string();
+    assert!(
+        said.contains("version 2 was let go by training.keep_adapters"),
+        "{said}"
+    );
+    shop.restart();
+    assert_eq!(shop.trainer(&options).version(), 7);
+}

@@ -1,0 +1,121 @@
+//! A directory that is made whole before it has its name, so that nobody ever finds half of one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clawhost_plugins::digest;
+use serde_json::{Map, Value};
+
+/// A directory in the making. Dropped before it is finished, it is removed.
+pub(crate) struct Place {
+    out: PathBuf,
+    work: PathBuf,
+    finished: bool,
+}
+
+impl Place {
+    /// Begins a directory that is to be called `out`, which must not be there yet, or be empty.
+    pub(crate) fn begin(out: &Path) -> Result<Self> {
+        let taken = match std::fs::read_dir(out) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(_) => out.exists(),
+        };
+        ensure!(
+            !taken,
+            "{} is there already; name a new directory with --out",
+            out.display()
+        );
+        let name = out
+            .file_name()
+            .with_context(|| format!("{} is no name for a directory", out.display()))?;
+        let folder = out.parent().unwrap_or(Path::new(""));
+        let work = folder.join(format!(
+            ".{}.{}",
+            name.to_string_lossy(),
+            std::process::id()
+        ));
+        std::fs::create_dir_all(&work)
+            .with_context(|| format!("cannot make {}; name another with --out", out.display()))?;
+        Ok(Self {
+            out: out.to_owned(),
+            work,
+            finished: false,
+        })
+    }
+
+    /// Where its files go for now.
+    pub(crate) fn path(&self) -> &Path {
+        &self.work
+    }
+
+    /// Adds `provenance.json` with the digest of every file, and gives the directory its name.
+    pub(crate) fn finish(mut self, mut provenance: Value) -> Result<()> {
+        if let Some(fields) = provenance.as_object_mut() {
+            fields.insert("files".to_owned(), Value::Object(digests(&self.work)?));
+        }
+        let text = format!("{provenance:#}\n");
+        std::fs::write(self.work.join("provenance.json"), text)
+            .and_then(|()| match std::fs::remove_dir(&self.out) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => std::fs::rename(&self.work, &self.out),
+            })
+            .with_context(|| format!("cannot write {}", self.out.display()))?;
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.finished {
+            // It is named after this process; nobody else looks for it.
+            let _ = std::fs::remove_dir_all(&self.work);
+        }
+    }
+}
+
+/// sha256 of every file in a directory.
+pub(crate) fn digests(dir: &Path) -> Result<Map<String, Value>> {
+    let mut files = Map::new();
+    let unreadable = || format!("cannot read {}", dir.display());
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
+        paths.push(entry.with_context(unreadable)?.path());
+    }
+    paths.sort();
+    for path in paths.iter().filter(|path| path.is_file()) {
+        let bytes = std::fs::read(path).with_context(unreadable)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        files.insert(name.into_owned(), digest(&bytes).into());
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_directory_has_its_name_when_it_is_whole_and_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("made");
+        let place = Place::begin(&out).unwrap();
+        std::fs::write(place.path().join("a"), "x").unwrap();
+        assert!(!out.exists());
+        drop(place);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        std::fs::create_dir(&out).unwrap();
+        let place = Place::begin(&out).unwrap();
+        std::fs::write(place.path().join("a"), "x").unwrap();
+        place.finish(json!({"made": true})).unwrap();
+        let text = std::fs::read_to_string(out.join("provenance.json")).unwrap();
+        let provenance: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(provenance["files"]["a"], digest(b"x"));
+        let error = Place::begin(&out).err().unwrap().to_string();
+        assert!(error.contains("is there already"), "{error}");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(Place::begin(&file).is_err());
+    }
+}
