@@ -40,7 +40,7 @@ pub fn fits(schema: &Value, value: &Value, place: &str) {
             fits(items, item, &format!("{place}[{at}]"));
         }
     }
-    if let Some(others) = schema.get("additionalProperties") {
+    if let Some(others) = schema.get("additionalProperties").filter(|s| s.is_object()) {
         for (key, value) in value.as_object().into_iter().flatten() {
             fits(others, value, &format!("{place}.{key}"));
         }
