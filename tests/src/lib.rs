@@ -9,6 +9,7 @@
 //! | `server` | a server inside the test, with a data directory of its own |
 //! | `client` | chat requests, whole and streamed, and what came back |
 //! | `process` | the `clawhost` command as a process that can be killed |
+//! | `work` | a command that is watched at its work by what it logs |
 //! | `schema` | the documented shapes of what commands print |
 //! | `scripted` | a checkpoint whose replies are known |
 //! | `guest` | components written by hand, from core WebAssembly as text |
@@ -29,6 +30,7 @@ mod schema;
 mod scripted;
 mod server;
 mod waiting;
+mod work;
 
 pub use client::{Answer, Chat, Client, Stream, Streamed, Talk, assistant, system, user};
 pub use process::{Command, Ended, Process, become_clawhost};
@@ -36,3 +38,4 @@ pub use schema::{fits, schema};
 pub use scripted::Script;
 pub use server::{Running, configuration};
 pub use waiting::{PATIENCE, until};
+pub use work::{Over, Work};

@@ -76,6 +76,12 @@ impl Command {
         self
     }
 
+    /// Starts it with more in its environment.
+    pub(crate) fn spawn_with(mut self, environment: &[(&str, &str)]) -> Child {
+        self.0.envs(environment.iter().copied());
+        self.0.spawn().unwrap()
+    }
+
     /// Runs it to its end.
     pub fn run(mut self) -> Ended {
         let output = self.0.output().unwrap();

@@ -232,7 +232,7 @@ pub(crate) fn engine(config: &Config) -> Result<(Engine, String)> {
 }
 
 /// Serves the given adapter from the start when nothing has been learned yet.
-fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()> {
+pub(crate) fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()> {
     let Some(dir) = &config.model.adapter else {
         return Ok(());
     };
@@ -261,6 +261,7 @@ pub(crate) fn component_calls(config: &Config) -> ComponentCalls {
         settings: texts.collect(),
         limits: config.judging.limits.clone(),
         seed: config.training.seed,
+        teacher: config.training.method.uses_hints(),
     }
 }
 

@@ -7,7 +7,7 @@ use rusqlite::types::FromSql;
 
 use crate::codec::Natural;
 use crate::error::{Fault, JournalError};
-use crate::ids::{SessionId, StepId, TurnId};
+use crate::ids::{SampleId, SessionId, StepId, TurnId};
 use crate::journal::Journal;
 use crate::records::{
     Asked, Counts, JudgementRecord, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
@@ -207,6 +207,15 @@ impl Journal {
     /// The samples made of a turn, oldest first.
     pub fn samples_of(&self, turn: TurnId) -> Result<Vec<SampleRecord>, JournalError> {
         self.read(|conn| rows::samples(conn, "WHERE s.turn = ?1 ORDER BY s.id", [turn.0]))
+    }
+
+    /// One sample, or none when it was forgotten or never was.
+    pub fn sample(&self, sample: SampleId) -> Result<Option<SampleRecord>, JournalError> {
+        self.read(|conn| {
+            Ok(rows::samples(conn, "WHERE s.id = ?1", [sample.0])?
+                .into_iter()
+                .next())
+        })
     }
 
     /// The samples that a step trained or dropped, oldest first, as far as their session was not forgotten.

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use clawhost_journal::{
-    AdapterRow, HintOutcome, HintRecord, Journal, SampleId, SampleRecord, SampleState, StepId,
-    StepOutcome, StepRecord, TurnRecord,
+    AdapterRow, HintOutcome, HintRecord, Journal, NewStep, SampleId, SampleRecord, SampleState,
+    StepId, StepOutcome, StepRecord, TurnRecord,
 };
 use serde_json::{Map, Value, json};
 
@@ -43,8 +43,8 @@ impl Sessions {
         let after = adapters
             .iter()
             .find(|row| Some(row.version) == step.adapter);
-        let before = after.and_then(|row| parent(row, &adapters));
-        let rows = Rows::of(&step);
+        let before = after.and_then(|row| version(row.parent, &adapters));
+        let rows = Rows::of(&step.metrics);
         let (mut trained, mut dropped) = (Vec::new(), Vec::new());
         for sample in self.journal.samples_of_step(step.id)? {
             match sample.state {
@@ -71,6 +71,53 @@ impl Sessions {
             "forgotten": forgotten,
         })))
     }
+
+    /// The same of a step that was computed and not recorded: it has no number, and what it would do stands where a
+    /// recorded step has what it did.
+    ///
+    /// # Errors
+    /// As [`Sessions::explain_step`].
+    pub fn explain_planned(&self, step: &NewStep) -> Result<Value, SessionError> {
+        let adapters = self.journal.adapters()?;
+        let made = step.adapter.as_ref();
+        let before = made.and_then(|made| version(made.parent, &adapters));
+        let rows = Rows::of(&step.metrics);
+        let mut trained = Vec::new();
+        for (id, advantage) in &step.trained {
+            if let Some(mut sample) = self.journal.sample(*id)? {
+                sample.advantage = Some(*advantage);
+                trained.push(story(&self.journal, &sample, &rows)?);
+            }
+        }
+        let mut dropped = Vec::new();
+        for (id, reason) in &step.dropped {
+            if let Some(mut sample) = self.journal.sample(*id)? {
+                sample.reason = Some(reason.clone());
+                dropped.push(left_out(&sample));
+            }
+        }
+        let (take, leave) = (step.trained.len(), step.dropped.len());
+        let why = match &step.reason {
+            None => format!("It would train {take} samples and drop {leave}."),
+            Some(reason) => {
+                format!("It would change nothing: {reason}. It would drop {leave} samples.")
+            }
+        };
+        Ok(json!({
+            "step": Value::Null,
+            "outcome": step.outcome,
+            "reason": step.reason,
+            "started_ms": step.started_ms,
+            "ended_ms": step.ended_ms,
+            "adapter_before": before,
+            "adapter_after": made.map(|made| json!({"version": made.version, "digest": made.digest})),
+            "why": why,
+            "metrics": rows.rest,
+            "samples": trained,
+            "dropped": dropped,
+            "forgotten": 0,
+        }))
+    }
 }
 
 /// The metrics of a step, those of single samples apart.
@@ -82,8 +129,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(step: &StepRecord) -> Self {
-        let mut rest = step.metrics.clone();
+    fn of(metrics: &Value) -> Self {
+        let mut rest = metrics.clone();
         let rows = rest.as_object_mut().and_then(|fields| fields.remove(ROWS));
         let rows = match rows {
             Some(Value::Array(rows)) => rows,
@@ -112,12 +159,15 @@ impl Rows {
     }
 }
 
-fn parent(row: &AdapterRow, adapters: &[AdapterRow]) -> Option<Value> {
-    if row.parent == 0 {
+/// A version as it is shown; 0 is the base model.
+fn version(version: u64, adapters: &[AdapterRow]) -> Option<Value> {
+    if version == 0 {
         return Some(json!({"version": 0, "digest": Value::Null}));
     }
-    let parent = adapters.iter().find(|other| other.version == row.parent)?;
-    Some(shown_adapter(parent))
+    adapters
+        .iter()
+        .find(|row| row.version == version)
+        .map(shown_adapter)
 }
 
 fn shown_adapter(row: &AdapterRow) -> Value {

@@ -87,6 +87,7 @@ impl Trainer {
             "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
             "created_ms": now_ms(),
         }))?;
+        tracing::debug!(version, "checkpoint in its place");
         Ok(Computed::Adapter {
             next: Box::new(Current {
                 version,

@@ -1,6 +1,6 @@
 //! `clawhost explain`: how a turn was matched, judged and trained, or why not; and what a step was made of.
 
-mod step;
+pub(super) mod step;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

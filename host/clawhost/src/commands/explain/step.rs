@@ -29,7 +29,7 @@ const COLUMNS: [(&str, usize); 9] = [
 ];
 
 /// Runs the command for one step, or the last one.
-pub(super) fn explain(
+pub(in crate::commands) fn explain(
     journal: &Journal,
     sessions: &Sessions,
     step: Option<StepId>,
@@ -60,8 +60,8 @@ pub(super) fn explain(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A step for people.
-fn text(told: &Value) -> String {
+/// A step for people, or one that was only planned.
+pub(in crate::commands) fn text(told: &Value) -> String {
     let mut out = String::new();
     let word = |path: &str| told.pointer(path).and_then(Value::as_str).unwrap_or("");
     let number = |path: &str| told.pointer(path).and_then(Value::as_f64);
@@ -72,12 +72,13 @@ fn text(told: &Value) -> String {
     let mut line = |head: &str, text: String| {
         let _ = writeln!(out, "{head:<10} {text}");
     };
-    line(
-        &format!("step {}", told.get("step").unwrap_or(&Value::Null)),
-        format!("{} · {seconds:.1} s", word("/outcome")),
-    );
+    let head = match told.get("step").and_then(Value::as_i64) {
+        Some(step) => format!("step {step}"),
+        None => "next step".to_owned(),
+    };
+    line(&head, format!("{} · {seconds:.1} s", word("/outcome")));
     line("", one_line(word("/why")));
-    if let Some(after) = number("/adapter_after/version") {
+    if number("/adapter_after/version").is_some() {
         let version = |path: &str| {
             let digest: String = word(&format!("{path}/digest")).chars().take(12).collect();
             match (number(&format!("{path}/version")), digest.is_empty()) {
@@ -86,7 +87,6 @@ fn text(told: &Value) -> String {
                 (Some(version), false) => format!("version {version} ({digest}…)"),
             }
         };
-        let _ = after;
         line(
             "adapter",
             format!(

@@ -1,0 +1,98 @@
+//! The queue that is trained: what a real server collected and judged, once, and copies of it.
+
+use std::path::Path;
+
+use clawhost::config::Config;
+use clawhost::serve::{Server, Settings};
+use clawhost_journal::{JudgingState, SampleState};
+use clawhost_tests::{Client, Talk, until};
+use serde_json::json;
+
+/// Conversations.
+const TALKS: u64 = 54;
+
+/// How the queue is trained: with all that a checkpoint has to carry from one step to the next (moments, the running
+/// mean of the adapters, running means of rewards, warm-up), and old checkpoints that are thinned out.
+pub(crate) const CONFIGURATION: &str = r#"
+[training]
+method = "hybrid"
+batch = 4
+min_batch = 2
+epochs = 2
+minibatches = 2
+max_staleness = 1000
+keep_checkpoints = 3
+[training.teacher]
+from = "ema"
+ema_rate = 0.2
+[training.optimizer]
+warmup = 5
+learning_rate = 1e-3
+"#;
+
+/// How it is collected: nothing trains, because a batch never fills.
+const COLLECTING: &str = r#"
+[server]
+port = 0
+[judging]
+concurrency = 1
+train_truncated = true
+[training]
+method = "hybrid"
+batch = 60000
+min_batch = 60000
+"#;
+
+/// What people say after a reply.
+const WORDS: [&str; 6] = [
+    "Thanks, perfect!",
+    "That's wrong, do it again please.",
+    "Please answer in one short sentence next time.",
+    "No, that is wrong. Show the steps, please.",
+    "Great, thank you!",
+    "Please write plain text without any lists.",
+];
+
+/// Makes the queue in `data`.
+pub(crate) async fn collect(data: &Path) {
+    let mut config = Config::parse(COLLECTING).unwrap();
+    config.server.data = data.to_owned();
+    let server = Server::start(Settings::from(config)).await.unwrap();
+    let client = Client::new(server.url());
+    for number in 0..TALKS {
+        let mut talk = Talk::new(&client).with(json!({
+            "temperature": 0.9, "max_tokens": 24, "seed": number, "user": format!("person {}", number % 3),
+        }));
+        let opening = format!(
+            "Kim has {} cards and gets {} more. How many are there?",
+            number + 3,
+            number % 7 + 2
+        );
+        talk.say(&opening).await;
+        talk.say(WORDS[(number % 6) as usize]).await;
+    }
+    until(server.journal(), "every conversation is judged", || {
+        let counts = server.journal().counts().unwrap();
+        let ready = counts.judging.get(&JudgingState::Ready).copied();
+        (ready.unwrap_or(0) == 0).then_some(())
+    })
+    .await;
+    let counts = server.journal().counts().unwrap();
+    assert!(counts.samples[&SampleState::Queued] >= 48, "{counts:?}");
+    assert_eq!(counts.steps.len(), 0);
+    server.stop().await;
+}
+
+/// Copies a data directory that nobody has open.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
