@@ -54,6 +54,7 @@ pub(crate) fn served(server: &Server, config: &Config, health: &Value) -> Vec<(S
     };
     let plugins: Vec<String> = plugins.into_iter().flatten().map(plugin).collect();
     let training = &config.training;
+    let method = serde_json::to_value(training.method).unwrap_or_default();
     [
         ("program", format!("clawhost {}", env!("CARGO_PKG_VERSION"))),
         ("model", server.model().to_owned()),
@@ -62,6 +63,7 @@ pub(crate) fn served(server: &Server, config: &Config, health: &Value) -> Vec<(S
             server.engine().model().digest().to_owned(),
         ),
         ("plugins", plugins.join("\n")),
+        ("learns by", method.as_str().unwrap_or_default().to_owned()),
         (
             "a step",
             format!(
