@@ -12,6 +12,7 @@
     reason = "a test may fail by panicking, and this one prints its figures"
 )]
 
+mod commands;
 mod outcome;
 mod queue;
 

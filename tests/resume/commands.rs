@@ -1,0 +1,156 @@
+//! What a person sees of offline training: the next step before it is made, the steps, and what moved what.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clawhost_journal::Journal;
+use clawhost_tests::{Command, Ended};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::queue;
+
+fn clawhost(arguments: &[&str]) -> Ended {
+    Command::new(arguments).run()
+}
+
+/// The last line of a command that must have ended well.
+fn last(ended: &Ended) -> Value {
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
+}
+
+/// Runs a command and reads what it printed.
+fn told(arguments: &[&str]) -> Value {
+    last(&clawhost(arguments))
+}
+
+/// All files below a directory that are not the database's own, with their sizes.
+fn files(dir: &Path) -> BTreeSet<(String, u64)> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type().unwrap().is_dir() {
+            let below = files(&entry.path()).into_iter();
+            found.extend(below.map(|(below, size)| (format!("{name}/{below}"), size)));
+        } else if !name.starts_with("journal.sqlite-") {
+            found.insert((name, entry.metadata().unwrap().len()));
+        }
+    }
+    found
+}
+
+fn rows<'a>(told: &'a Value, list: &str, field: &str) -> Vec<&'a Value> {
+    let rows = told[list].as_array().unwrap();
+    rows.iter().map(|row| &row[field]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_step_is_shown_before_it_is_made_and_explained_afterwards() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    queue::collect(&data).await;
+    let seen = tokio::task::spawn_blocking(move || look(&dir, &data));
+    seen.await.unwrap();
+}
+
+fn look(dir: &TempDir, data: &Path) {
+    let file = dir.path().join("clawhost.toml");
+    std::fs::write(&file, queue::CONFIGURATION).unwrap();
+    let (place, file) = (data.display().to_string(), file.display().to_string());
+    let train = |more: &[&str]| -> Vec<String> {
+        let fixed = ["train", "--from-journal", &place, "--config", &file];
+        fixed.iter().chain(more).map(ToString::to_string).collect()
+    };
+    let run = |more: &[&str]| Command::new(&train(more)).run();
+    let json = |more: &[&str]| last(&run(more));
+
+    // Beside a server, the next step can be looked at and not made.
+    let server = Journal::open(data).unwrap();
+    let queued = server.queued_count().unwrap();
+    let before = files(data);
+    let refused = run(&[]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stdout);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    let planned = json(&["--dry-run", "--json"]);
+    assert_eq!(planned["queued"], queued);
+    let shown = run(&["--dry-run"]);
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+    for part in [
+        "next step",
+        "It would train 4 samples",
+        "advantage",
+        "nothing was written",
+    ] {
+        assert!(shown.stdout.contains(part), "no {part} in {}", shown.stdout);
+    }
+    drop(server);
+    assert_eq!(files(data), before, "nothing was written");
+
+    let summary = json(&["--steps", "1", "--json"]);
+    assert_eq!(
+        (&summary["steps"], &summary["version"]),
+        (&1.into(), &1.into())
+    );
+    let step = told(&["explain", "step", "1", "--json", "--data", &place]);
+    let plan = &planned["step"];
+    assert_eq!(
+        step["adapter_after"]["digest"],
+        plan["adapter_after"]["digest"]
+    );
+    assert_eq!(summary["digest"], plan["adapter_after"]["digest"]);
+    for field in [
+        "sample",
+        "turn",
+        "reward",
+        "advantage",
+        "hint",
+        "moved",
+        "share",
+    ] {
+        let (made, planned) = (rows(&step, "samples", field), rows(plan, "samples", field));
+        assert_eq!(made, planned, "{field}");
+    }
+    for field in ["sample", "reason"] {
+        assert_eq!(rows(&step, "dropped", field), rows(plan, "dropped", field));
+    }
+    let shares: f64 = rows(&step, "samples", "share")
+        .iter()
+        .map(|share| share.as_f64().unwrap())
+        .sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+
+    // Without a number it is the last one; the text has what the JSON has.
+    let text = clawhost(&["explain", "step", "--data", &place]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+    for part in [
+        "step 1",
+        "adapter version 1 came of it",
+        "the base model → version 1",
+    ] {
+        assert!(text.stdout.contains(part), "no {part} in {}", text.stdout);
+    }
+    // A bare number stays a turn.
+    let turn = told(&["explain", "1", "--json", "--data", &place]);
+    assert_eq!(turn["turn"], 1);
+    let unknown = clawhost(&["explain", "step", "99", "--data", &place]);
+    assert!(unknown.stderr.contains("no step 99"), "{}", unknown.stderr);
+
+    // The rest, in words; what is fewer than min_batch stays until it is asked for.
+    let rest = run(&[]);
+    assert_eq!(rest.code, Some(0), "{}", rest.stderr);
+    assert!(
+        rest.stdout.contains("published version 2"),
+        "{}",
+        rest.stdout
+    );
+    let left = Journal::open_read_only(data)
+        .unwrap()
+        .queued_count()
+        .unwrap();
+    assert!(left < 2, "{left} are left of {queued}: {}", rest.stdout);
+    assert_eq!(json(&["--all", "--json"])["queued"], 0);
+    let none = run(&["--dry-run"]);
+    assert!(none.stdout.contains("nothing is queued"), "{}", none.stdout);
+}
