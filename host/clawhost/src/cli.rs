@@ -11,8 +11,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    adapter, bench, compile_component, config, demo, eval, explain, export, plugin, pretrain, replay, run,
-    status, train,
+    adapter, bench, compile_component, config, demo, eval, explain, export, plugin, pretrain,
+    replay, run, sft, status, train,
 };
 use crate::{compiling, usage};
 
@@ -58,6 +58,8 @@ enum Command {
     Plugin(plugin::PluginArgs),
     /// Measure serving, training, judging and the journal on this machine
     Bench(bench::BenchArgs),
+    /// Make an adapter from recorded conversations
+    Sft(Box<sft::SftArgs>),
     /// Make a checkpoint from a recipe
     Pretrain(pretrain::PretrainArgs),
     /// Print the configuration that would be in effect
@@ -105,6 +107,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Replay(args) => replay::replay(args),
         Command::Plugin(args) => plugin::plugin(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Sft(args) => sft::sft(args),
         Command::Pretrain(args) => pretrain::pretrain(args),
         Command::Config(args) => config::config(args),
         Command::CompileComponent(args) => Ok(compile_component::compile_component(args)),

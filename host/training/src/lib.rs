@@ -36,6 +36,7 @@ pub mod loss;
 pub mod measure;
 pub mod optimizer;
 pub mod pretrain;
+pub mod sft;
 
 pub use component::{ComponentCalls, Components};
 pub use error::TrainingError;

@@ -1,4 +1,4 @@
-//! How fast a LoRA step trains: for `clawhost bench train`, and for anyone who changes it.
+//! How fast a step trains: for `clawhost bench train`, and for anyone who changes it.
 //!
 //! It measures the very update that a step makes (forward, loss, backward, AdamW), on random tokens,
 //! without journal and checkpoint.
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::batch::Chosen;
 use crate::optimizer::Moments;
-use crate::options::{OptionsError, TrainingOptions};
+use crate::options::{OptionsError, Parameters, TrainingOptions};
 use crate::packing::SplitMix;
 use crate::update::{Broken, Task, update};
 
@@ -29,7 +29,7 @@ pub struct TrainLoad {
     pub reply_tokens: usize,
     /// Repetitions that count; one more is run before them to warm up. Default 5.
     pub rounds: usize,
-    /// How a step is made; `lora`, `pass_tokens` and `epochs` matter for the speed.
+    /// How a step is made; `parameters`, `lora`, `pass_tokens` and `epochs` matter for the speed.
     pub options: TrainingOptions,
 }
 
@@ -89,19 +89,28 @@ impl From<Broken> for MeasureError {
     }
 }
 
-/// Measures updates of a new adapter on this model.
+/// Measures updates of a new adapter on this model, or of all its parameters, as `load.options.parameters` says.
 ///
 /// # Errors
 /// Options that cannot work, or a load that does not fit the model.
-pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, MeasureError> {
+pub fn updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, MeasureError> {
     load.options.validate()?;
     let context = model.config().max_position_embeddings;
     let tokens = load.prompt_tokens.saturating_add(load.reply_tokens);
     if tokens > context {
         return Err(MeasureError::TooLong { tokens, context });
     }
-    let adapter = Adapter::init(model.config(), load.options.lora.clone(), load.options.seed);
-    let learned = Learned::Lora(Arc::new(adapter));
+    let learned = match load.options.parameters {
+        Parameters::Lora => {
+            let shape = load.options.lora.clone();
+            Learned::Lora(Arc::new(Adapter::init(
+                model.config(),
+                shape,
+                load.options.seed,
+            )))
+        }
+        Parameters::Full => Learned::Full(Arc::new(model.clone())),
+    };
     let lengths: Vec<usize> = learned.tensors().iter().map(|(_, v)| v.len()).collect();
     let moments = Moments::zeros(lengths.iter().copied());
     let chosen = batch(load, model.config().vocab_size);
@@ -119,7 +128,7 @@ pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, Mea
         stop: &stop,
     };
     update(&task)?;
-    let (mut speed, mut updates, mut references, mut rounds) = (vec![], vec![], vec![], vec![]);
+    let (mut speed, mut times, mut references, mut rounds) = (vec![], vec![], vec![], vec![]);
     let mut tokens = 0;
     for _ in 0..load.rounds.max(1) {
         let started = Instant::now();
@@ -130,7 +139,7 @@ pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, Mea
             reason = "token counts are far below 2^53"
         )]
         speed.push(tokens as f64 / report.update_seconds.max(1e-9));
-        updates.push(report.update_seconds * 1e3);
+        times.push(report.update_seconds * 1e3);
         references.push(report.reference_seconds * 1e3);
         rounds.push(started.elapsed().as_secs_f64() * 1e3);
     }
@@ -139,7 +148,7 @@ pub fn lora_updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, Mea
         tokens,
         parameters: lengths.iter().sum(),
         tokens_per_second: Spread::of(&speed),
-        update_ms: Spread::of(&updates),
+        update_ms: Spread::of(&times),
         reference_ms: Spread::of(&references),
         round_ms: Spread::of(&rounds),
     })
@@ -203,13 +212,25 @@ mod tests {
             rounds: 2,
             ..TrainLoad::default()
         };
-        let measure = lora_updates(&tiny_model(1), &load).unwrap();
+        let measure = updates(&tiny_model(1), &load).unwrap();
         assert_eq!((measure.samples, measure.tokens), (3, 27));
         assert!(measure.tokens_per_second.low > 0.0 && measure.parameters > 0);
+        let all = TrainLoad {
+            options: TrainingOptions {
+                parameters: Parameters::Full,
+                ..TrainingOptions::default()
+            },
+            ..load.clone()
+        };
+        let measure = updates(&tiny_model(1), &all).unwrap();
+        let model = tiny_model(1);
+        let values = model.parameters();
+        let values = values.iter().map(|(_, v)| v.len());
+        assert_eq!(measure.parameters, values.sum::<usize>());
         let long = TrainLoad {
             prompt_tokens: 1000,
             ..load
         };
-        assert!(lora_updates(&tiny_model(1), &long).is_err());
+        assert!(updates(&tiny_model(1), &long).is_err());
     }
 }

@@ -23,6 +23,16 @@ impl Laid {
         Self::replied(chosen, &chosen.sample.prompt_ids)
     }
 
+    /// Tokens of which all from `start` on are scored.
+    pub(crate) fn plain(tokens: Vec<u32>, start: usize) -> Self {
+        Self {
+            tokens,
+            start,
+            temperature: 1.0,
+            ..Self::default()
+        }
+    }
+
     /// The reply after the prompt with one of its hints.
     pub(crate) fn after(chosen: &Chosen, hint: usize) -> Self {
         let prompt = chosen.hinted.get(hint).map(|hinted| &hinted.prompt_ids);

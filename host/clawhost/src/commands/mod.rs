@@ -12,5 +12,6 @@ pub(crate) mod plugin;
 pub(crate) mod pretrain;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod sft;
 pub(crate) mod status;
 pub(crate) mod train;

@@ -52,7 +52,7 @@ impl Default for OptimizerOptions {
 }
 
 impl OptimizerOptions {
-    pub(super) fn validate(&self) -> Result<(), OptionsError> {
+    pub(crate) fn validate(&self) -> Result<(), OptionsError> {
         positive("training.optimizer.learning_rate", self.learning_rate)?;
         share("training.optimizer.floor", self.floor)?;
         rule(
