@@ -15,7 +15,8 @@ use clawhost_journal::Journal;
 use clawhost_journal::measure::append_turns;
 use clawhost_policy::measure::{ServeLoad, Spread, serve};
 use clawhost_policy::{Engine, EngineOptions, Model, ModelFiles};
-use clawhost_training::measure::{TrainLoad, lora_updates};
+use clawhost_training::measure::{TrainLoad, updates};
+use clawhost_training::{Parameters, TrainingOptions};
 use serde_json::{Value, json};
 
 use crate::output::{say, say_json};
@@ -36,9 +37,11 @@ enum What {
     /// Decode tokens/s at 1, 4 and 16 streams, and time to first token, alone and as a share of the reply
     #[command(after_help = "Example:\n  clawhost bench serve --model ./Qwen3-0.6B --json")]
     Serve(Shared),
-    /// Training tokens/s of a LoRA step
-    #[command(after_help = "Example:\n  clawhost bench train --json")]
-    Train(Shared),
+    /// Training tokens/s of a step, and the most memory that the process took
+    #[command(
+        after_help = "Examples:\n  clawhost bench train --json\n  clawhost bench train --parameters full --samples 4 --prompt-tokens 512 --reply-tokens 512"
+    )]
+    Train(TrainArgs),
     /// What plugin calls cost: beside a bare wasmtime loop, in each language, under failing and looping calls
     Plugins(plugins::PluginsArgs),
     /// Turns/s that the journal takes in
@@ -60,6 +63,34 @@ struct Shared {
     json: bool,
 }
 
+/// Flags of `bench train`.
+#[derive(Debug, Clone, Args)]
+struct TrainArgs {
+    #[command(flatten)]
+    shared: Shared,
+    /// What an update changes
+    #[arg(long, value_enum, default_value_t = Trained::Lora)]
+    parameters: Trained,
+    /// Samples in the batch
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    samples: u32,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    prompt_tokens: u32,
+    /// Tokens of each reply; these train
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    reply_tokens: u32,
+}
+
+/// What an update changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Trained {
+    /// An adapter of rank 16 on all linear layers
+    Lora,
+    /// Every weight
+    Full,
+}
+
 /// Requests at once when serving is measured.
 const STREAMS: [usize; 3] = [1, 4, 16];
 
@@ -74,7 +105,7 @@ struct Figure {
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let (what, shared, figures) = match &args.what {
         What::Serve(shared) => ("serve", shared, serving(shared)?),
-        What::Train(shared) => ("train", shared, training(shared)?),
+        What::Train(args) => ("train", &args.shared, training(args)?),
         What::Plugins(args) => return plugins::run(args),
         What::Journal(shared) => ("journal", shared, journal(shared)?),
     };
@@ -191,26 +222,54 @@ fn journal(shared: &Shared) -> Result<Vec<Figure>> {
     }])
 }
 
-fn training(shared: &Shared) -> Result<Vec<Figure>> {
-    let model = Model::load(&files(shared)?)?;
+fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
+    let model = Model::load(&files(&args.shared)?)?;
+    let (kind, parameters) = match args.parameters {
+        Trained::Lora => ("LoRA update", Parameters::Lora),
+        Trained::Full => ("update of all parameters", Parameters::Full),
+    };
     let load = TrainLoad {
-        rounds: shared.rounds as usize,
-        ..TrainLoad::default()
+        rounds: args.shared.rounds as usize,
+        samples: args.samples as usize,
+        prompt_tokens: args.prompt_tokens as usize,
+        reply_tokens: args.reply_tokens as usize,
+        options: TrainingOptions {
+            parameters,
+            ..TrainingOptions::default()
+        },
     };
-    let measured = lora_updates(&model, &load)?;
-    let figure = |name: &str, unit, spread| Figure {
-        name: name.to_owned(),
-        unit,
-        spread,
-    };
-    Ok(vec![
+    let before = resident("VmRSS:");
+    let measured = updates(&model, &load)?;
+    let most = resident("VmHWM:");
+    let figure = |name: String, unit, spread| Figure { name, unit, spread };
+    let tokens = args.prompt_tokens.saturating_add(args.reply_tokens);
+    let mut figures = vec![
         figure(
-            "LoRA update, 16 samples of 160 tokens",
+            format!("{kind}, {} samples of {tokens} tokens", args.samples),
             "tokens/s",
             measured.tokens_per_second,
         ),
-        figure("LoRA update", "ms", measured.update_ms),
-        figure("scoring the reference", "ms", measured.reference_ms),
-        figure("whole step", "ms", measured.round_ms),
-    ])
+        figure(kind.to_owned(), "ms", measured.update_ms),
+        figure(
+            "scoring the reference".to_owned(),
+            "ms",
+            measured.reference_ms,
+        ),
+        figure("whole step".to_owned(), "ms", measured.round_ms),
+    ];
+    for (name, mib) in [
+        ("memory of the process with the model loaded", before),
+        ("most memory of the process", most),
+    ] {
+        figures.extend(mib.map(|mib| figure(name.to_owned(), "MiB", Spread::of(&[mib]))));
+    }
+    Ok(figures)
+}
+
+/// A line of what the system tells about this process, in MiB; none where it does not.
+fn resident(line: &str) -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let told = status.lines().find_map(|one| one.strip_prefix(line))?;
+    let kib: f64 = told.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
 }
