@@ -52,10 +52,6 @@ impl LossComponent {
         &self.plugin
     }
 
-    pub(crate) fn name(&self) -> &str {
-        self.plugin.name()
-    }
-
     /// What it reads and what it is differentiated by.
     pub(crate) fn needs(&self) -> Requirements {
         self.needs
@@ -76,6 +72,12 @@ impl LossComponent {
                     plugin.name()
                 ))
             })?;
+        if (needs.teacher || needs.teacher_topk) && !calls.teacher {
+            return Err(TrainingError::Component(format!(
+                "{} reads a teacher's log-probabilities, and with training.method = \"binary\" there is no teacher; set it to \"opd\", \"hybrid\" or one of their top-k forms",
+                plugin.name()
+            )));
+        }
         Ok(Self {
             plugin: plugin.clone(),
             needs,

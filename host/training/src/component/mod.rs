@@ -64,14 +64,15 @@ pub struct ComponentCalls {
     pub limits: Limits,
     /// Seed of the run.
     pub seed: u64,
+    /// Whether the method of training has a teacher; a loss that reads one is refused without. Default false.
+    pub teacher: bool,
 }
 
 impl Components {
     /// Takes the loss and the advantage components among `plugins`; others are left alone.
     ///
     /// # Errors
-    /// Two of a kind, a loss that does not say what it needs, or one that needs what this trainer
-    /// does not compute.
+    /// Two of a kind, a loss that does not say what it needs, or one that needs a teacher where there is none.
     pub async fn new(plugins: &[Plugin], calls: &ComponentCalls) -> Result<Self, TrainingError> {
         let mut seats = InUse::default();
         for plugin in plugins {
