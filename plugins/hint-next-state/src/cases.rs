@@ -67,6 +67,10 @@ fn a_wish_for_a_change_is_the_hint() {
             "Too long. Three sentences at most, and no lists.",
             "Too long. Three sentences at most, and no lists.",
         ),
+        (
+            "Keep it short and friendly, please.",
+            "Keep it short and friendly, please.",
+        ),
         ("Good! Now in simple English.", "Now in simple English."),
         (
             "Shorter, please. Use bullet points.",
@@ -90,6 +94,9 @@ fn praise_new_work_and_talk_give_no_hint() {
         "Now write a poem about coffee, and make it rhyme.",
         "I went to the market yesterday.",
         "Next, translate it into a shopping list for two.",
+        "Great. Keep it for later, please.",
+        "No, I'd rather finish that one on my own.",
+        "It is still wrong, but I'll fix it myself.",
         "shorter",
         "No.",
         "That's wrong.",

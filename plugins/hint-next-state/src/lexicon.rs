@@ -179,6 +179,28 @@ pub(crate) const WISHES: &[&str] = &[
     " only the ",
 ];
 
+/// Signs that nothing is wished for, whatever else the sentence has: the user keeps the reply, or does it alone.
+pub(crate) const LEFT_ALONE: &[&str] = &[
+    " keep it for ",
+    " keep it as it is ",
+    " keep this for ",
+    " keep that for ",
+    " save it ",
+    " store it ",
+    " i'll rewrite ",
+    " i will rewrite ",
+    " i'll write ",
+    " i will write ",
+    " i'll fix ",
+    " i will fix ",
+    " i'd rather ",
+    " i would rather ",
+    " do it myself ",
+    " write it myself ",
+    " rewrite it myself ",
+    " fix it myself ",
+];
+
 /// Objections that do not say what is to change.
 pub(crate) const OBJECTIONS: &[&str] = &[
     " no ",

@@ -4,7 +4,7 @@
 //! is no advice by itself, but makes the sentence after it part of the wish; so does a bare wish ("Too
 //! long.").
 
-use crate::lexicon::{COURTESY, NEW_WORK, OBJECTIONS, TURNS, WISHES};
+use crate::lexicon::{COURTESY, LEFT_ALONE, NEW_WORK, OBJECTIONS, TURNS, WISHES};
 
 /// The wish, and how sure it is that there is one.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +26,10 @@ pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
             continue;
         }
         let words = padded(core);
+        if has(&words, LEFT_ALONE) {
+            is_open = false;
+            continue;
+        }
         let count = words.split_whitespace().count();
         let wishes = has(&words, WISHES);
         let turns_away = NEW_WORK.iter().any(|start| words.starts_with(start));
