@@ -140,10 +140,18 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
         "seconds",
         figures.seconds.iter().map(|s| short(*s)).collect(),
     );
-    put("kl", shorts(&figures.kl));
-    put("entropy_first", shorts(&figures.entropy_first));
-    put("entropy_last", shorts(&figures.entropy_last));
-    put("length_drift", shorts(&figures.length_drift));
+    for (name, values) in [
+        ("kl", &figures.kl),
+        ("entropy_first", &figures.entropy_first),
+        ("entropy_last", &figures.entropy_last),
+        ("length_drift", &figures.length_drift),
+    ] {
+        put(name, shorts(values));
+        put(
+            &format!("{name}_interval"),
+            interval(figures.over_seeds(values)),
+        );
+    }
     put(
         "served_against_trained",
         json!(figures.served_against_trained),

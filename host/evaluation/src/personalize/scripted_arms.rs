@@ -159,6 +159,7 @@ async fn the_line_has_the_promised_shape_and_figures() {
         ("/arms/hybrid/student/at36_seeds", json!([1.0, 1.0])),
         ("/arms/hybrid/student/align", json!([13, 17])),
         ("/arms/hybrid/student/kl", json!([0.25, 0.25])),
+        ("/arms/hybrid/student/kl_interval", json!([0.25, 0.25])),
         ("/arms/hybrid/student/tokens", json!([100, 100])),
         ("/arms/hybrid/student/hinted", json!([9, 9])),
         ("/arms/hybrid/student/last12", json!(1.0)),
@@ -181,7 +182,7 @@ async fn table_and_page_say_what_the_figures_say() {
     for said in [
         "student: 36 conversations, seeds 5–6",
         "hybrid   0.08 (0.00 … 0.17)  1.00 (1.00 … 1.00)  1.00 1.00  13 17",
-        "0.2500      0.500 → 0.375",
+        "0.250 (0.250 … 0.250)  0.500 → 0.375 (0.375 … 0.375)",
         "holds  hybrid beats control, intervals apart",
     ] {
         assert!(table.contains(said), "{said}\n{table}");

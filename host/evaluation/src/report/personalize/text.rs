@@ -93,17 +93,24 @@ fn costs(figures: &[Figures]) -> String {
         .map(str::to_owned),
     ];
     rows.extend(figures.iter().map(|one| {
-        let mean = |values: &[Option<f64>]| one.over_seeds(values).map(|e| e.mean);
-        let entropy = match (mean(&one.entropy_first), mean(&one.entropy_last)) {
-            (Some(first), Some(last)) => format!("{first:.3} → {last:.3}"),
+        let over = |values: &[Option<f64>]| one.over_seeds(values);
+        let entropy = match (over(&one.entropy_first), over(&one.entropy_last)) {
+            (Some(first), Some(last)) => format!(
+                "{:.3} → {:.3} ({:.3} … {:.3})",
+                first.mean, last.mean, last.low, last.high
+            ),
             _ => NOTHING.to_owned(),
         };
-        let length = mean(&one.length_drift);
+        let kl = over(&one.kl).map(|e| format!("{:.3} ({:.3} … {:.3})", e.mean, e.low, e.high));
+        let length = over(&one.length_drift).map(|e| {
+            let [mean, low, high] = [e.mean, e.low, e.high].map(|share| share * 100.0);
+            format!("{mean:+.0} % ({low:+.0} … {high:+.0})")
+        });
         [
             one.arm.name().to_owned(),
-            mean(&one.kl).map_or_else(|| NOTHING.to_owned(), |v| format!("{v:.4}")),
+            kl.unwrap_or_else(|| NOTHING.to_owned()),
             entropy,
-            length.map_or_else(|| NOTHING.to_owned(), |v| format!("{:+.0} %", v * 100.0)),
+            length.unwrap_or_else(|| NOTHING.to_owned()),
             list(
                 &one.steps.iter().copied().map(Some).collect::<Vec<_>>(),
                 |n| n.to_string(),
