@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stdout,
     missing_docs,
     unreachable_pub,
     reason = "a test says what it found by breaking off"
