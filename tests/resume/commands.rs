@@ -57,7 +57,7 @@ async fn the_next_step_is_shown_before_it_is_made_and_explained_afterwards() {
 
 fn look(dir: &TempDir, data: &Path) {
     let file = dir.path().join("clawhost.toml");
-    std::fs::write(&file, queue::CONFIGURATION).unwrap();
+    std::fs::write(&file, queue::ADAPTERS).unwrap();
     let (place, file) = (data.display().to_string(), file.display().to_string());
     let train = |more: &[&str]| -> Vec<String> {
         let fixed = ["train", "--from-journal", &place, "--config", &file];

@@ -28,12 +28,20 @@ use tempfile::TempDir;
 
 use outcome::Outcome;
 
-/// Kills promised.
-const KILLS: usize = 100;
+/// What is to be shown.
+struct Promise {
+    /// The configuration of the runs.
+    configuration: &'static str,
+    /// At least so many kills.
+    kills: usize,
+    /// The queue is good for so many steps, at least.
+    steps: usize,
+    /// Phases in which it must have been killed.
+    phases: &'static [&'static str],
+}
+
 /// Kills after which every phase must have been hit at least once, whatever the machine.
 const MOST: usize = 500;
-/// Steps that the queue is good for, at least.
-const STEPS: usize = 12;
 
 /// What a life logs when it enters a phase, and the name of that phase. Before the first mark it is starting.
 const PHASES: [(&str, &str); 7] = [
@@ -44,16 +52,6 @@ const PHASES: [(&str, &str); 7] = [
     ("checkpoint in its place", "committing"),
     ("step recorded", "publishing"),
     ("adapter published", "after publishing"),
-];
-
-/// Phases that must have been hit.
-const MUST: [&str; 6] = [
-    "starting",
-    "updating",
-    "writing",
-    "proving and moving",
-    "committing",
-    "publishing",
 ];
 
 #[test]
@@ -147,18 +145,46 @@ fn summary(over: &Over) -> Value {
     .unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_kills_in_all_phases_of_a_step_change_no_bit() {
+async fn show(promise: Promise) {
     let dir = TempDir::new().unwrap();
-    let file = dir.path().join("clawhost.toml");
-    std::fs::write(&file, queue::CONFIGURATION).unwrap();
     let fixed = dir.path().join("fixed");
     queue::collect(&fixed).await;
-    let killed = tokio::task::spawn_blocking(move || kills(&dir, &fixed, &file));
-    killed.await.unwrap();
+    let shown = tokio::task::spawn_blocking(move || kills(&promise, &dir, &fixed));
+    shown.await.unwrap();
 }
 
-fn kills(dir: &TempDir, fixed: &Path, file: &Path) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_kills_in_all_phases_of_a_step_change_no_bit() {
+    show(Promise {
+        configuration: queue::ADAPTERS,
+        kills: 100,
+        steps: 12,
+        phases: &[
+            "starting",
+            "updating",
+            "writing",
+            "proving and moving",
+            "committing",
+            "publishing",
+        ],
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_holds_where_steps_change_all_parameters() {
+    show(Promise {
+        configuration: queue::PARAMETERS,
+        kills: 20,
+        steps: 4,
+        phases: &["updating", "writing", "proving and moving"],
+    })
+    .await;
+}
+
+fn kills(promise: &Promise, dir: &TempDir, fixed: &Path) {
+    let file = &dir.path().join("clawhost.toml");
+    std::fs::write(file, promise.configuration).unwrap();
     let began = Instant::now();
     let data = dir.path().join("uninterrupted");
     queue::copy(fixed, &data);
@@ -168,7 +194,11 @@ fn kills(dir: &TempDir, fixed: &Path, file: &Path) {
     let told = summary(&over);
     assert_eq!(told["queued"], 0, "{told}");
     assert_eq!(told["digest"], expected.digest(), "{told}");
-    assert!(expected.steps() >= STEPS, "only {} steps", expected.steps());
+    assert!(
+        expected.steps() >= promise.steps,
+        "only {} steps",
+        expected.steps()
+    );
     assert!(expected.hinted() > 0, "some samples trained by a hint");
     let alone = began.elapsed();
 
@@ -176,10 +206,10 @@ fn kills(dir: &TempDir, fixed: &Path, file: &Path) {
     let mut phases: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut kills, mut runs, mut halves, mut unknown) = (0, 0, 0, 0);
     let missing = |phases: &BTreeMap<&str, usize>| -> Vec<&str> {
-        let all = MUST.iter().copied();
+        let all = promise.phases.iter().copied();
         all.filter(|phase| !phases.contains_key(phase)).collect()
     };
-    while kills < KILLS || !missing(&phases).is_empty() {
+    while kills < promise.kills || !missing(&phases).is_empty() {
         assert!(kills < MOST, "never killed while {:?}", missing(&phases));
         runs += 1;
         let data = dir.path().join(format!("run-{runs}"));
@@ -211,8 +241,9 @@ fn kills(dir: &TempDir, fixed: &Path, file: &Path) {
         alone.as_secs_f64(),
     );
     assert!(halves > 0, "a checkpoint was cut while being written");
+    let known = promise.phases.contains(&"committing");
     assert!(
-        unknown > 0,
+        unknown > 0 || !known,
         "a checkpoint was in its place and not recorded"
     );
 }

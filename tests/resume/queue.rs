@@ -13,7 +13,7 @@ const TALKS: u64 = 54;
 
 /// How the queue is trained: with all that a checkpoint has to carry from one step to the next (moments, the running
 /// mean of the adapters, running means of rewards, warm-up), and old checkpoints that are thinned out.
-pub(crate) const CONFIGURATION: &str = r#"
+pub(crate) const ADAPTERS: &str = r#"
 [training]
 method = "hybrid"
 batch = 4
@@ -28,6 +28,22 @@ ema_rate = 0.2
 [training.optimizer]
 warmup = 5
 learning_rate = 1e-3
+"#;
+
+/// The same over all parameters, with fewer and larger steps.
+pub(crate) const PARAMETERS: &str = r#"
+[training]
+method = "hybrid"
+parameters = "full"
+batch = 12
+min_batch = 2
+max_staleness = 1000
+keep_checkpoints = 2
+[training.teacher]
+from = "ema"
+ema_rate = 0.2
+[training.optimizer]
+warmup = 3
 "#;
 
 /// How it is collected: nothing trains, because a batch never fills.

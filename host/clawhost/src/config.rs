@@ -340,6 +340,13 @@ impl Config {
             .unwrap_or_else(|| self.server.data.join("grants.toml"))
     }
 
+    /// How turns are judged: as `[judging]` says, and so that a hint alone gives a sample where training can use it.
+    pub(crate) fn judging(&self) -> JudgingOptions {
+        let mut judging = self.judging.clone();
+        judging.hinted_samples |= self.training.enabled && self.training.method.uses_hints();
+        judging
+    }
+
     /// Checks values that depend on each other or have bounds.
     ///
     /// # Errors
@@ -418,6 +425,17 @@ mod tests {
         assert_eq!(config.training.batch, 6);
         let config = Config::parse("[model]\ndir = \"x\"").unwrap();
         assert_eq!(config.training.batch, TrainingOptions::default().batch);
+    }
+
+    #[test]
+    fn a_hint_alone_gives_a_sample_where_training_learns_from_hints() {
+        let hinted = |text: &str| Config::parse(text).unwrap().judging().hinted_samples;
+        assert!(!hinted("[training]\nmethod = \"binary\""));
+        assert!(hinted("[training]\nmethod = \"hybrid\""));
+        assert!(!hinted("[training]\nmethod = \"opd\"\nenabled = false"));
+        assert!(hinted(
+            "[judging]\nhinted_samples = true\n[training]\nmethod = \"binary\""
+        ));
     }
 
     #[test]

@@ -88,9 +88,7 @@ impl Server {
         begin_with(&config, &journal, &engine)?;
 
         let sessions = Sessions::new(journal.clone(), config.sessions.options());
-        let mut judging = config.judging.clone();
-        judging.hinted_samples |= config.training.enabled && config.training.method.uses_hints();
-        let judging = Judging::new(journal.clone(), loaded.judging(), judging);
+        let judging = Judging::new(journal.clone(), loaded.judging(), config.judging());
         let components = Components::new(&loaded.training(), &component_calls(&config)).await?;
         let places = Places {
             seats: judging.seats(),

@@ -110,6 +110,10 @@ impl Trainer {
         let mut trainer = Self::over(journal, engine, checkpoints, options, components)?;
         trainer.logs = logs;
         trainer.logs.follow(&trainer.journal);
+        if trainer.options.enabled {
+            // The last process may have been killed between its last step and this.
+            trainer.let_go();
+        }
         Ok(trainer)
     }
 
@@ -302,14 +306,7 @@ impl Trainer {
         let mut unserved = None;
         if step.outcome == StepOutcome::Published {
             unserved = self.publish_current().err();
-            if let Err(error) = self
-                .journal
-                .adapters()
-                .map_err(TrainingError::from)
-                .and_then(|rows| self.checkpoints.retain(&rows, self.options.retention()))
-            {
-                tracing::warn!(%error, "old checkpoints were not removed");
-            }
+            self.let_go();
         }
         Ok(Recorded {
             id,
@@ -318,6 +315,15 @@ impl Trainer {
             metrics: step.metrics,
             unserved,
         })
+    }
+
+    /// Removes the old checkpoints that nobody needs any more. What cannot be removed now stays until the next time.
+    fn let_go(&self) {
+        let rows = self.journal.adapters().map_err(TrainingError::from);
+        let retention = self.options.retention();
+        if let Err(error) = rows.and_then(|rows| self.checkpoints.retain(&rows, retention)) {
+            tracing::warn!(%error, "old checkpoints were not removed");
+        }
     }
 
     /// Follows a change of the active adapter that was made elsewhere (a rollback, say).

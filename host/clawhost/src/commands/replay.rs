@@ -168,7 +168,7 @@ impl Bench {
         let estimators = loaded.of(&[Kind::Advantage]);
         Ok(Self {
             named,
-            rejudging: Rejudging::new(judges, config.judging.clone()),
+            rejudging: Rejudging::new(judges, config.judging()),
             components: Components::new(&estimators, &component_calls(config)).await?,
         })
     }

@@ -186,6 +186,38 @@ fn only_the_newest_checkpoints_keep_the_optimizer() {
 }
 
 #[test]
+fn what_a_killed_process_did_not_let_go_is_let_go_at_the_next_start() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    let keeping = |keep_checkpoints, enabled| crate::TrainingOptions {
+        batch: 2,
+        keep_checkpoints,
+        enabled,
+        ..options()
+    };
+    let mut trainer = shop.trainer(&keeping(8, true));
+    for now in 0..4 {
+        trainer.step(now).unwrap().unwrap();
+    }
+    drop(trainer);
+    let optimizers = |shop: &Workshop| -> Vec<bool> {
+        let file = |v| {
+            shop.data()
+                .join(format!("adapters/v{v:06}/optimizer.safetensors"))
+        };
+        (1..=4).map(|v| file(v).exists()).collect()
+    };
+    shop.trainer(&keeping(2, false));
+    assert_eq!(
+        optimizers(&shop),
+        [true; 4],
+        "one that only serves removes nothing"
+    );
+    shop.trainer(&keeping(2, true));
+    assert_eq!(optimizers(&shop), [false, false, true, true]);
+}
+
+#[test]
 fn marked_checkpoints_stay_and_what_is_let_go_says_so() {
     let mut shop = Workshop::new();
     shop.eight();

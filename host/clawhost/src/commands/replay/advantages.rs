@@ -323,6 +323,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_without_a_reward_is_in_no_batch_of_rewards() {
+        let hinted = SampleRecord {
+            reward: None,
+            ..sample(1, "g")
+        };
+        let queue = [hinted, sample(2, "g")];
+        let rewards = queue.iter().map(|s| after(s, &BTreeMap::new())).collect();
+        let baselines = Baselines::new(0.5, 0.0);
+        let places = places(&queue, rewards, &options(Estimator::Raw, 9), &baselines);
+        assert_eq!((places[0].reward, places[0].advantage), (None, None));
+        assert_eq!(places[0].why.as_deref(), Some(HINT_ALONE));
+        assert_eq!(places[1].advantage, Some(1.0));
+    }
+
+    #[test]
     fn groups_are_estimated_together() {
         let queue = [sample(1, "a"), sample(2, "b"), sample(3, "a")];
         let rewards = || vec![Ok(1.0), Ok(1.0), Ok(-1.0)];
