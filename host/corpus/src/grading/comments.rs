@@ -1,9 +1,10 @@
-//! Comments on a student's answer in three manners. The first words show the manner, and the verdict
-//! is always right.
+//! Comments on a student's answer in three manners. The first words show the manner, and where there is a
+//! verdict it is right.
 //!
-//! Every comment repeats the student's number, then calculates, then judges. A model of this size
-//! cannot tell whether 18 is right before it has written down what is, and it tells best when the
-//! two numbers stand close together.
+//! Every comment repeats the student's number, then calculates. Terse and thorough ones then judge, and a model of
+//! this size often judges falsely: it calculates without fault and does not see whether two numbers are the same.
+//! So the friendly ones put the two side by side and leave the verdict to those who read: what cannot be told
+//! is not told to a child.
 
 use super::work::{Grading, Mistake};
 use crate::dice::Dice;
@@ -41,16 +42,15 @@ fn cold(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
 }
 
 fn kind(grading: &Grading, mut slots: Slots, dice: &mut Dice) -> String {
-    let (body, closing) = match grading.mistake {
-        Mistake::None => (KIND_RIGHT, KIND_CLOSINGS_RIGHT),
-        Mistake::Slip => (KIND_SLIP, KIND_CLOSINGS_WRONG),
-        Mistake::WrongOperation => (KIND_OPERATION, KIND_CLOSINGS_WRONG),
-    };
     let openings = match grading.student.as_str() {
         "" => UNNAMED_OPENINGS,
         _ => KIND_OPENINGS,
     };
-    for (slot, phrases) in [("opening", openings), ("body", body), ("closing", closing)] {
+    for (slot, phrases) in [
+        ("opening", openings),
+        ("body", KIND_BODIES),
+        ("closing", KIND_CLOSINGS),
+    ] {
         let said = say_one(phrases, &slots, dice);
         slots.set(slot, said);
     }
@@ -116,38 +116,22 @@ const UNNAMED_OPENINGS: &[&str] = &[
     "(How nice|I am glad|I like) that you (worked on this|did this one|handed this in)!",
     "Let us look at it together! (I like your effort.|You put work into this.|)",
 ];
-const KIND_RIGHT: &[&str] = &[
-    "You have {wrong}, and when you {operate} you get {answer}, so (your step is right|both steps are right|every step is right).",
-    "Your answer is {wrong}. Here {spoken}, so you (picked|chose|took) the right step.",
-    "You wrote {wrong}. The step is to {operate}: {equation}, so (your work is right|all is as it should be).",
-    "You found {wrong}. You need {noun} here: {equation}, so your steps are right.",
+const KIND_BODIES: &[&str] = &[
+    "You have {wrong}, and when you {operate} you get {answer}.",
+    "Your answer is {wrong}. The calculation (here|in this one) is {equation}.",
+    "Your answer is {wrong}. Here you need {noun}: {spoken}.",
+    "You wrote {wrong}. The step is to {operate}: {equation}.",
+    "You found {wrong}. You need {noun} here: {equation}.",
+    "You have {wrong}. Let us {operate}: {equation}.",
 ];
-const KIND_SLIP: &[&str] = &[
-    "You have {wrong}, and when you {operate} you get {answer}, so only the (last step|calculation) (slipped|went wrong).",
-    "Your answer is {wrong}. Here {spoken}, so only the (last step|calculation) (slipped|went wrong).",
-    "You wrote {wrong}. The step is to {operate}: {equation}, so only the (last step|calculation) went wrong.",
-    "You found {wrong}. You need {noun} here: {equation}, so just the (last step|calculation) went wrong.",
-];
-const KIND_OPERATION: &[&str] = &[
-    "You have {wrong}, and when you {operate} you get {answer}, so the first step went wrong, it is not {used}.",
-    "Your answer is {wrong}. Here {spoken}, so the first step went wrong, it is {noun} and not {used}.",
-    "You wrote {wrong}. The step is to {operate}: {equation}, so the first step went wrong, because {reason}.",
-    "You found {wrong}. You need {noun} here: {equation}, so the first step went wrong, because {reason}.",
-];
-const KIND_CLOSINGS_RIGHT: &[&str] = &[
-    "(Well done|Great job|Lovely work|Nicely done|Excellent|Wonderful)!",
-    "(Keep it up|Keep going like this|Go on like this)!",
-    "You can be proud of that!",
-    "I am happy with your work!",
-    "(Well done|Great), keep it up!",
-];
-const KIND_CLOSINGS_WRONG: &[&str] = &[
-    "Try it once more, you are very close!",
-    "You will get it next time!",
+const KIND_CLOSINGS: &[&str] = &[
+    "(Well done|Nicely done|Great) for working it out, keep going!",
+    "(Keep going like this|Go on like this), I like your effort!",
+    "You can be proud of your effort!",
+    "I am happy that you work so well!",
+    "Put the two numbers side by side, you are doing well!",
+    "Look at both numbers once more, and keep going!",
     "Keep going, you can do this!",
-    "With one more look you have it!",
-    "I am sure you can fix that!",
-    "You are nearly there!",
 ];
 const THOROUGH_TASK: &[&str] = &[
     "The task says that {given}.",

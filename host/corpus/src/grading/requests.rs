@@ -71,6 +71,9 @@ const WARM: &[&str] = &[
     "gentle",
     "positive",
     "supportive",
+    "cheerful",
+    "patient",
+    "caring",
 ];
 const PRECISE: &[&str] = &[
     "name the step that went wrong",
@@ -82,6 +85,11 @@ const PRECISE: &[&str] = &[
     "say what was done well",
     "name the step",
     "mention what the student did",
+    "talk about the calculation",
+    "tell which part is good",
+    "say what happened in the sum",
+    "explain the slip",
+    "praise the effort",
 ];
 
 const PLEASES: &[&str] = &[
@@ -94,6 +102,14 @@ const PLEASES: &[&str] = &[
     "(Is this right? Write a comment.|Is this answer right?)",
     "Feedback for the student please.",
     "Please comment(.| on this one.)",
+    "What do I (put|say|tell the child) (here|below it|at the end)?",
+    "(A|I want a|Give me a|I have to give a) (remark|note|few words) (on|for|about) (this|the sheet below|one of my pupils).",
+    "(Have a look|Take a look)(.|, please.) (What do you say to it?|How would you comment on it?|What should I tell the pupil?)",
+    "(My pupil|One of my pupils|A child in my class|Somebody in my class) (gave me this|did this|solved this)(.|:)",
+    "(Assist|Support) me with (a comment|the marking|my comments)(.|, please.)",
+    "Comment (needed|wanted)(.|!|:)",
+    "(How|What) would you (reply|answer) (as the teacher|to this pupil)?",
+    "From my (class|stack|pile) today(.|:)",
 ];
 const LAYOUTS: &[&str] = &[
     "{please}\n\nProblem: {problem}\n{student}'s answer: {work}",
@@ -102,6 +118,11 @@ const LAYOUTS: &[&str] = &[
     "Problem: {problem}\n{student}'s answer: {work}\n\n{please}",
     "{please} The problem was: {problem} The student ({student}) wrote: {work}",
     "(Student|Name): {student}\nProblem: {problem}\nAnswer: {work}\n{please}",
+    "{please} (Task|Exercise|Question): {problem} {student} (gave|has|got|put down): {work}",
+    "{please}\n(Task|Exercise): {problem}\n{student} (solved it like this|gave|has|got): {work}",
+    "(Task|Exercise|Problem): {problem} (Work of|From|By|Solution by) {student}: {work} {please}",
+    "(Task|Exercise): {problem}\n(Work of|From|By|Solution by) {student}: {work}\n{please}",
+    "{student} (gave|wrote|sent|returned) {work} (for|to) this: {problem} {please}",
 ];
 const CHECKS: &[&str] = &[
     "Is {work} (right|correct|true)?",
@@ -120,6 +141,8 @@ const UNNAMED_LAYOUTS: &[&str] = &[
     "{please}\nQuestion: {problem}\nThe student wrote: {work}",
     "Problem: {problem}\n(Student's answer|Answer): {work}\n\n{please}",
     "{please} The problem was: {problem} The student wrote: {work}",
+    "{please} (Task|Exercise|Question): {problem} (Result|Solution|Pupil's work): {work}",
+    "(Task|Exercise|Problem): {problem} (Result|Solution|The pupil gave): {work} {please}",
 ];
 const NEXT_LAYOUTS: &[&str] = &[
     "(Next|Another) (one|student|answer).\nProblem: {problem}\n{student}'s answer: {work}",
@@ -148,6 +171,12 @@ const REDO_KIND: &[&str] = &[
     "More (detail|specific) and more {warm}(.|, please.)",
     "(Rewrite|Redo) it so that (the student feels good|it is {warm}|it helps the student)(.| and {precise}.)",
     "Friendlier please(.|, and {precise}.)",
+    "(Start|Begin|Open) with (praise|something good|a good word)(.| and then {precise}.|, after that {precise}.)",
+    "(First|Before anything else) (praise|thank) the (pupil|student|child)(.|, then {precise}.)",
+    "(I miss|There is no|It lacks) (warmth|praise|a good word|heart)(.|, and {precise}.) (Again.|Another version please.|Once more.)",
+    "(My pupils|Children|Young pupils) need (warmth|encouragement|praise)(.| and details.| and reasons.)",
+    "(Do|Write|Phrase) it (differently|anew|over): {warm}(.| and about this very (answer|work|sum).)",
+    "(Another|A better|A new) one, {warm} and about this very (answer|work|sum)(.|, please.)",
 ];
 const REDO_COLD: &[&str] = &[
     "(That is|That's|This is) too long. (Just right or wrong.|Short please.|Only the verdict.)",
@@ -176,6 +205,13 @@ const WANT_KIND: &[&str] = &[
     "(Say|Write) something {warm} (to the student|first)(.| and {precise}.)",
     "Be more specific and kinder.",
     "Encourage the student(.| and {precise}.)",
+    "(Start|Begin|Open) with (praise|something good|a good word)(.| and then {precise}.|, after that {precise}.)",
+    "(First|Before anything else) (praise|thank) the (pupil|student|child)(.|, then {precise}.)",
+    "(I want|It needs|Put in) (warmth|praise|a good word|heart)(.|, and {precise}.)",
+    "(My pupils|Children|Young pupils) need (warmth|encouragement|praise)(.| and details.| and reasons.)",
+    "(Be|Write|Make it) {warm}(.|, not curt.) and about this very (answer|work|sum).",
+    "(Too|Not so) (cold|harsh|short|general|curt)(.|: {warm}.|, {precise}.) (Please be {warm}.|{Precise}.|I want it {warm}.)",
+    "More {warm}, and {precise}.",
 ];
 const WANT_COLD: &[&str] = &[
     "(Only|Just) (say|write|tell me) (right or wrong|if it is right|the verdict).",
