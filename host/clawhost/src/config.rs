@@ -276,6 +276,12 @@ kl_coefficient = 0.02
 learning_rate = 1.3e-3
 "#;
 
+/// What suits a step over all parameters: each value has more company, so each moves less.
+const FULL: &str = "[training.optimizer]\nlearning_rate = 1e-5";
+
+/// The same for the embedded policy.
+const EMBEDDED_FULL: &str = "[training.optimizer]\nlearning_rate = 1.3e-4";
+
 impl Config {
     /// Reads and checks a configuration file; without one, the defaults. `model` stands above the file's
     /// `model.dir`.

@@ -452,7 +452,13 @@ fn denies(reply: &str) -> bool {
 
 fn affirms(reply: &str) -> bool {
     let verdicts = [
-        " correct", " right", " true", " accepted", " fine.", " agree,", " should be",
+        " correct",
+        " right",
+        " true",
+        " accepted",
+        " fine.",
+        " agree,",
+        " should be",
     ];
     !denies(reply) && says_one(reply, &verdicts)
 }
