@@ -20,7 +20,7 @@ struct Written<'a> {
     fan_in_fan_out: bool,
     inference_mode: bool,
     init_lora_weights: bool,
-    lora_alpha: f32,
+    lora_alpha: Value,
     lora_dropout: f32,
     modules_to_save: Option<Vec<String>>,
     peft_type: &'static str,
@@ -129,7 +129,7 @@ impl Adapter {
             fan_in_fan_out: false,
             inference_mode: true,
             init_lora_weights: true,
-            lora_alpha: self.spec.alpha,
+            lora_alpha: whole_where_it_is(self.spec.alpha),
             lora_dropout: 0.0,
             modules_to_save: None,
             peft_type: "LORA",
@@ -211,6 +211,15 @@ impl Adapter {
                 "it has a tensor {name} that this model lacks"
             ))),
         }
+    }
+}
+
+/// A number as PEFT writes it: its alpha is an integer by declaration, and some who read it insist.
+fn whole_where_it_is(value: f32) -> Value {
+    if value.fract() == 0.0 && value.abs() < 1e6 {
+        Value::from(value as i64)
+    } else {
+        Value::from(value)
     }
 }
 
@@ -311,6 +320,12 @@ mod tests {
         // Written by us it is plain, and scales the same.
         let own = tempfile::tempdir().unwrap();
         adapter.save_peft(own.path(), "base").unwrap();
+        let text = std::fs::read_to_string(own.path().join("adapter_config.json")).unwrap();
+        let written: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&written["lora_alpha"], &written["use_rslora"]),
+            (&json!(16), &json!(false))
+        );
         let again = Adapter::load_peft(own.path(), &tiny()).unwrap();
         assert_eq!(again.digest(), adapter.digest());
     }
