@@ -7,8 +7,9 @@
 //!
 //! The journal decides nothing: it does not know what a good reply is, which session a request
 //! belongs to, or when a batch is full. It refuses what cannot be true (a second reply to one turn, a
-//! judgement without evidence, a sample with neither a reward nor a hint, one trained twice, numbers that are not finite), and it takes
-//! rows away in one recorded act only, [`Journal::forget_session`].
+//! judgement without evidence, a sample with neither a reward nor a hint, one trained twice, numbers
+//! that are not finite), and it takes rows away in one recorded act only,
+//! [`Journal::forget_session`].
 //!
 //! States move forward:
 //!
