@@ -15,8 +15,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{TurnRecord, TurnState};
-use clawhost_policy::{Adapter, Model, Sequence};
+use clawhost_policy::{Engine, Learned, Sequence};
 use clawhost_tests::Running;
+use clawhost_training::Parameters;
 use serde_json::{Value, json};
 
 /// Versions of which turns are compared.
@@ -66,8 +67,8 @@ fn versions(turns: &[TurnRecord]) -> BTreeSet<u64> {
     turns.iter().map(|turn| turn.adapter_version).collect()
 }
 
-/// Recorded tokens of a turn, computed again under an adapter.
-fn computed(model: &Model, adapter: Option<&Adapter>, turn: &TurnRecord) -> Vec<f32> {
+/// Recorded tokens of a turn, computed again under what was learned; none for the base model.
+fn computed(engine: &Engine, learned: Option<&Learned>, turn: &TurnRecord) -> Vec<f32> {
     let completion = turn.completion.as_ref().unwrap();
     let tokens = [&turn.prompt_ids[..], &completion.token_ids].concat();
     let sequence = Sequence {
@@ -81,18 +82,22 @@ fn computed(model: &Model, adapter: Option<&Adapter>, turn: &TurnRecord) -> Vec<
         },
         candidates: clawhost_policy::Candidates::None,
     };
-    let scored = model.score(adapter, &[sequence]).unwrap();
+    let scored = match learned {
+        Some(learned) => learned.score(engine.model(), &[sequence]),
+        None => engine.model().score(None, &[sequence]),
+    };
+    let scored = scored.unwrap();
     scored.into_iter().next().unwrap().logprobs
 }
 
-/// The adapter of a version as its files have it; none for the base model.
-fn adapter(running: &Running, version: u64) -> Option<Adapter> {
+/// A version as its files have it; none for the base model.
+fn learned(running: &Running, version: u64) -> Option<Learned> {
     let rows = running.journal().adapters().unwrap();
     let row = rows.iter().find(|row| row.version == version)?;
     let path = running.data.path().join(Path::new(&row.path));
-    let adapter = Adapter::load_peft(&path, running.engine().model().config()).unwrap();
-    assert_eq!(adapter.digest(), row.digest);
-    Some(adapter)
+    let learned = Learned::load(&path, running.engine().model()).unwrap();
+    assert_eq!(learned.digest(), row.digest);
+    Some(learned)
 }
 
 /// One conversation that is praised and scolded by turns.
@@ -120,6 +125,26 @@ async fn converse(running: &Running, topic: &str, fields: Value, rounds: usize) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_log_probs_are_what_training_computes() {
     let running = Running::start().await;
+    agree(&running).await;
+    let learned = learned(&running, 1).unwrap();
+    assert!(learned.adapter().is_some());
+}
+
+/// The same where every version is a whole copy of the weights.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_log_probs_of_all_parameters_are_what_training_computes() {
+    let running = Running::with(|config| {
+        config.training.parameters = Parameters::Full;
+        config.training.optimizer.learning_rate = 4e-4;
+    })
+    .await;
+    agree(&running).await;
+    let learned = learned(&running, 1).unwrap();
+    assert!(learned.adapter().is_none());
+}
+
+/// Talks until enough versions have replied, and compares what was recorded with what each version computes.
+async fn agree(running: &Running) {
     let cut = json!({"temperature": 0.7, "top_p": 0.8, "top_k": 20});
     let ways = [
         ("pens", json!({"temperature": 1.0})),
@@ -137,12 +162,12 @@ async fn recorded_log_probs_are_what_training_computes() {
             // Different openings in every round, so that none is a retry.
             let seen = running.journal().sessions(MANY).unwrap().len();
             let topic = format!("{topic} and {} other things", seen + 3);
-            let (fields, running) = (fields.clone(), &running);
+            let fields = fields.clone();
             async move { converse(running, &topic, fields, 6).await }
         });
         tokio::join!(a, b, c, d, e, f);
         running.settled().await;
-        let versions = versions(&turns(&running)).len();
+        let versions = versions(&turns(running)).len();
         if round >= 2 && versions >= VERSIONS {
             break;
         }
@@ -152,19 +177,19 @@ async fn recorded_log_probs_are_what_training_computes() {
         );
     }
 
-    let model = running.engine().model();
+    let engine = running.engine();
     let mut gaps: BTreeMap<u64, Gap> = BTreeMap::new();
     let (mut all, mut elsewhere) = (Gap::default(), Gap::default());
-    let turns = turns(&running);
+    let turns = turns(running);
     let last = *versions(&turns).last().unwrap();
-    let adapters: BTreeMap<u64, Option<Adapter>> = (0..=last)
-        .map(|version| (version, adapter(&running, version)))
+    let adapters: BTreeMap<u64, Option<Learned>> = (0..=last)
+        .map(|version| (version, learned(running, version)))
         .collect();
     let of = |version: u64| adapters.get(&version).unwrap().as_ref();
     for turn in &turns {
         assert_eq!(turn.state, TurnState::Complete);
         let recorded = &turn.completion.as_ref().unwrap().full_logprobs;
-        let own = computed(model, of(turn.adapter_version), turn);
+        let own = computed(engine, of(turn.adapter_version), turn);
         all.add(recorded, &own);
         gaps.entry(turn.adapter_version)
             .or_default()
@@ -175,7 +200,7 @@ async fn recorded_log_probs_are_what_training_computes() {
         } else {
             last
         };
-        elsewhere.add(recorded, &computed(model, of(other), turn));
+        elsewhere.add(recorded, &computed(engine, of(other), turn));
     }
     println!("version  tokens  mean |delta|  max |delta|");
     for (version, gap) in &gaps {

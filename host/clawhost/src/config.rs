@@ -280,7 +280,7 @@ learning_rate = 1.3e-3
 const FULL: &str = "[training.optimizer]\nlearning_rate = 1e-5";
 
 /// The same for the embedded policy.
-const EMBEDDED_FULL: &str = "[training.optimizer]\nlearning_rate = 1.3e-4";
+const EMBEDDED_FULL: &str = "[training.optimizer]\nlearning_rate = 4e-4";
 
 impl Config {
     /// Reads and checks a configuration file; without one, the defaults. `model` stands above the file's
@@ -447,7 +447,7 @@ mod tests {
             let config = Config::parse(text).unwrap();
             config.training.optimizer.learning_rate
         };
-        assert_eq!(rate("[training]\nparameters = \"full\""), 1.3e-4);
+        assert_eq!(rate("[training]\nparameters = \"full\""), 4e-4);
         let dir = "[model]\ndir = \"x\"\n[training]\nparameters = \"full\"";
         assert_eq!(rate(dir), 1e-5);
         assert_eq!(
