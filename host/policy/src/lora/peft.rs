@@ -47,22 +47,31 @@ struct Found {
     others: BTreeMap<String, Value>,
 }
 
-/// Keys of PEFT that make an adapter more than plain LoRA, unless they have one of the values that mean "no".
-const MORE: &[&str] = &[
-    "bias",
-    "fan_in_fan_out",
-    "use_dora",
-    "use_qalora",
-    "lora_bias",
-    "modules_to_save",
-    "rank_pattern",
-    "alpha_pattern",
-    "layers_to_transform",
-    "layer_replication",
-    "trainable_token_indices",
-    "target_parameters",
-    "arrow_config",
+/// Keys of PEFT that say how training began, what it was fed or where it ran, and nothing about what is computed. Any
+/// other key must have a value that means "no": a way of adapting that is not known here would be left out in silence.
+const NO_MATTER: &[&str] = &[
+    "auto_mapping",
+    "base_model_name_or_path",
+    "corda_config",
+    "ensure_weight_tying",
+    "eva_config",
+    "exclude_modules",
+    "inference_mode",
+    "layers_pattern",
+    "loftq_config",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "task_type",
 ];
+
+/// Ways to begin that leave the base model as it is; others train against a base that they have changed.
+const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal"];
 
 /// Whether a value of PEFT's means that something is not used.
 fn unused(value: &Value) -> bool {
@@ -84,8 +93,13 @@ impl Found {
                 self.peft_type
             )));
         }
-        for key in MORE {
-            if let Some(value) = self.others.get(*key).filter(|value| !unused(value)) {
+        for (key, value) in &self.others {
+            let plain = match (key.as_str(), value) {
+                ("init_lora_weights", Value::Bool(_)) => true,
+                ("init_lora_weights", Value::String(way)) => BEGINNINGS.contains(&way.as_str()),
+                _ => NO_MATTER.contains(&key.as_str()) || unused(value),
+            };
+            if !plain {
                 return Err(mismatch(format!(
                     "{key} is {value}; only plain LoRA on linear layers is served: merge the adapter into its model, or train it without"
                 )));
@@ -256,7 +270,7 @@ mod tests {
     use super::*;
     use crate::model::tests::tiny;
 
-    /// The configuration that PEFT 0.17 writes for a plain adapter.
+    /// The configuration that PEFT writes for a plain adapter.
     fn written_by_peft() -> Value {
         json!({
             "alpha_pattern": {}, "auto_mapping": null, "base_model_name_or_path": "Qwen/Qwen3-0.6B", "bias": "none",
@@ -267,7 +281,8 @@ mod tests {
             "modules_to_save": null, "peft_type": "LORA", "qalora_group_size": 16, "r": 4, "rank_pattern": {},
             "revision": null, "target_modules": ["v_proj", "q_proj"], "target_parameters": null,
             "task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_dora": false, "use_qalora": false,
-            "use_rslora": false
+            "use_rslora": false, "use_bdlora": null, "alora_invocation_tokens": null, "velora_config": null,
+            "ensure_weight_tying": false, "peft_version": "0.21.2"
         })
     }
 
@@ -350,6 +365,16 @@ mod tests {
             ("modules_to_save", json!(["lm_head"]), "modules_to_save"),
             ("rank_pattern", json!({"q_proj": 8}), "rank_pattern"),
             ("layers_to_transform", json!([1]), "layers_to_transform"),
+            (
+                "init_lora_weights",
+                json!("pissa"),
+                "init_lora_weights is \"pissa\"",
+            ),
+            (
+                "adapts_in_a_way_of_tomorrow",
+                json!({"by": 2}),
+                "adapts_in_a_way_of_tomorrow",
+            ),
             ("peft_type", json!("IA3"), "peft_type is IA3"),
             (
                 "target_modules",
