@@ -30,7 +30,8 @@ pub struct GatewayOptions {
     pub max_choices: u32,
     /// Rate limit for keys that have none of their own. Default: none.
     pub rate: Option<RateLimit>,
-    /// Adapter versions beside the active one that requests can still name. Default: 4.
+    /// Versions beside the active one that requests can still name; of those that are whole copies of the weights
+    /// one is held at most. Default: 4.
     pub held_versions: usize,
     /// Time for a request's head, and again for its body, to arrive. Default: 30 s.
     pub read_timeout: Duration,

@@ -6,13 +6,16 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use clawhost_policy::{Engine, Served};
+use clawhost_policy::{Engine, Learned, Served};
 
 use crate::error::ApiError;
 use crate::options::GatewayOptions;
 
 /// Digits of a digest that a person needs to tell two apart.
 const SHOWN_DIGEST: usize = 12;
+
+/// Whole copies of the weights that are held, the active one among them: each is as large as the base.
+const COPIES: usize = 2;
 
 /// The last versions, newest last.
 pub(crate) struct Versions {
@@ -37,6 +40,10 @@ impl Versions {
             held.push_back(active.clone());
             while held.len() > self.keep.saturating_add(1) {
                 held.pop_front();
+            }
+            while held.iter().filter(|one| is_copy(one)).count() > COPIES {
+                let oldest = held.iter().position(is_copy).unwrap_or(0);
+                held.remove(oldest);
             }
         }
         active
@@ -93,6 +100,10 @@ impl Versions {
         .param("model")
         .code("model_not_found"))
     }
+}
+
+fn is_copy(served: &Served) -> bool {
+    matches!(served.learned, Some(Learned::Full(_)))
 }
 
 /// `version:digest-prefix`, as in the header `x-clawhost-adapter`.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clawhost_journal::AdapterRow;
 use clawhost_policy::{Learned, Model, ModelFiles};
+use safetensors::SafeTensorError;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -99,12 +100,13 @@ impl Checkpoints {
             .map(|(name, _)| name)
             .collect();
         let path = temporary.join(OPTIMIZER);
-        let bytes =
-            optimizer_state::write(&names, moments).map_err(|reason| TrainingError::Damaged {
+        optimizer_state::write(&path, &names, moments).map_err(|error| match error {
+            SafeTensorError::IoError(source) => file("write", &path)(source),
+            other => TrainingError::Damaged {
                 path: path.clone(),
-                reason,
-            })?;
-        fs::write(&path, bytes).map_err(file("write", &path))?;
+                reason: other.to_string(),
+            },
+        })?;
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(&temporary).map_err(file("list", &temporary))? {
             let path = entry.map_err(file("list", &temporary))?.path();

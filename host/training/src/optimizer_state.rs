@@ -1,39 +1,60 @@
 //! The optimizer's state as one safetensors file: `first/<tensor>` and `second/<tensor>` in f32, `average/<tensor>`
 //! where a running mean of the parameters is kept, and the number of updates in the metadata. Read back bit for bit, or refused.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View, serialize_to_file};
 
 use crate::optimizer::Moments;
 
 const UPDATES: &str = "updates";
 const AVERAGE: &str = "average";
 
-/// The file's bytes; `names` are the tensors' names in the order of the moments.
-pub(crate) fn write(names: &[String], moments: &Moments<f32>) -> Result<Vec<u8>, String> {
-    let bytes =
-        |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
-    let parts: Vec<(String, Vec<u8>, usize)> = [
+/// One tensor's values; they become bytes when the file gets to them, so that no second copy of all is made.
+struct Values<'a> {
+    values: &'a [f32],
+    shape: [usize; 1],
+}
+
+impl View for Values<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}
+
+/// Writes the file; `names` are the tensors' names in the order of the moments.
+pub(crate) fn write(
+    path: &Path,
+    names: &[String],
+    moments: &Moments<f32>,
+) -> Result<(), SafeTensorError> {
+    let halves = [
         ("first", &moments.first),
         ("second", &moments.second),
         (AVERAGE, &moments.average),
-    ]
-    .into_iter()
-    .flat_map(|(half, tensors)| {
-        names
-            .iter()
-            .zip(tensors)
-            .map(move |(name, values)| (format!("{half}/{name}"), bytes(values), values.len()))
-    })
-    .collect();
-    let mut views = Vec::with_capacity(parts.len());
-    for (name, bytes, length) in &parts {
-        let view = TensorView::new(Dtype::F32, vec![*length], bytes).map_err(|e| e.to_string())?;
-        views.push((name.as_str(), view));
-    }
+    ];
+    let tensors = halves.into_iter().flat_map(|(half, tensors)| {
+        names.iter().zip(tensors).map(move |(name, values)| {
+            let shape = [values.len()];
+            (format!("{half}/{name}"), Values { values, shape })
+        })
+    });
     let metadata = HashMap::from([(UPDATES.to_owned(), moments.updates.to_string())]);
-    serialize(views, Some(metadata)).map_err(|e| e.to_string())
+    serialize_to_file(tensors, Some(metadata), path)
 }
 
 /// Reads what [`write`] wrote, for tensors of these names and lengths.
@@ -73,6 +94,13 @@ pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<Moments<f32
 mod tests {
     use super::*;
 
+    fn written(names: &[String], moments: &Moments<f32>) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        write(&path, names, moments).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
     #[test]
     fn state_is_read_back_bit_for_bit_or_refused() {
         let moments = Moments {
@@ -82,14 +110,14 @@ mod tests {
             average: Vec::new(),
         };
         let names = ["a".to_owned(), "b".to_owned()];
-        let bytes = write(&names, &moments).unwrap();
+        let bytes = written(&names, &moments);
         let read_back = read(&bytes, &[("a", 2), ("b", 1)]).unwrap();
         assert_eq!(read_back, moments);
         let averaged = Moments {
             average: vec![vec![1.0, 2.0], vec![3.0]],
             ..moments.clone()
         };
-        let bytes_averaged = write(&names, &averaged).unwrap();
+        let bytes_averaged = written(&names, &averaged);
         assert_eq!(
             read(&bytes_averaged, &[("a", 2), ("b", 1)]).unwrap(),
             averaged

@@ -249,6 +249,30 @@ async fn a_published_version_is_served_and_older_ones_can_still_be_named() {
     );
 }
 
+/// Each copy of the weights is as large as the base, so that fewer are held than of adapters.
+#[tokio::test]
+async fn of_whole_models_the_last_but_one_can_still_be_named() {
+    let server = Server::start().await;
+    let mut weak = Vec::new();
+    for version in 1..=3 {
+        let mut model = clawhost_policy::Model::clone(server.engine.model());
+        for (_, values) in model.parameters_mut() {
+            values.iter_mut().for_each(|v| *v *= 1.01);
+        }
+        let model = std::sync::Arc::new(model);
+        weak.push(std::sync::Arc::downgrade(&model));
+        server.engine.publish(version, Some(model));
+        let answer = server.chat("A").await;
+        assert_eq!(server.turn(answer.turn()).adapter_version, version);
+    }
+    let named = server.chat_with("A", json!({"model": "tiny:2"})).await;
+    assert_eq!(server.turn(named.turn()).adapter_version, 2);
+    let gone = server.chat_with("A", json!({"model": "tiny:1"})).await;
+    assert_eq!(gone.status, 400);
+    let alive: Vec<bool> = weak.iter().map(|one| one.upgrade().is_some()).collect();
+    assert_eq!(alive, [false, true, true]);
+}
+
 #[tokio::test]
 async fn developer_messages_and_text_parts_reach_the_template() {
     let server = Server::start().await;

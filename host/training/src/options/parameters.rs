@@ -12,10 +12,11 @@ pub enum Parameters {
     /// A low-rank adapter over the frozen base: a version is megabytes, and so is its optimizer state.
     #[default]
     Lora,
-    /// Every weight. A version is as large as the base, its optimizer state twice as large; a step holds nine
-    /// times the weights in f32 at its peak: base, served, new, read back for the proof, gradients, and both
-    /// moments before and after. What the engine holds beside the base is one copy per version that is still
-    /// served or pinned by a request.
+    /// Every weight. A version is as large as the base, on disk too, and its optimizer state twice as large. At its
+    /// peak a step holds about ten times the weights in f32: base, served, new, both moments before and after, and
+    /// either the gradients or, for the proof, the file as it is read back. Beside the base the engine holds one
+    /// copy for the active version, one for the version before it, and one for each that a request in flight
+    /// began with.
     Full,
 }
 
