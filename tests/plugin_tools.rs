@@ -165,7 +165,12 @@ fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
 async fn what_calls_cost_is_told_from_the_journal_and_in_the_metrics() {
     let dir = TempDir::new().unwrap();
     let file = judge(&dir);
-    let running = Running::with(|config| config.load = vec![file]).await;
+    let running = Running::with(|config| {
+        config.load = vec![file];
+        // Without hints nobody but the judge is asked.
+        config.training.method = clawhost_training::Learning::Binary;
+    })
+    .await;
     let mut talk = running.talk();
     let turns = [talk.say("Hello!").await, talk.say("And then?").await];
     talk.say("Thanks!").await;

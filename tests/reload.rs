@@ -307,6 +307,8 @@ async fn an_edited_loss_takes_part_in_the_next_step_and_a_broken_one_in_none() {
     let running = Running::with(|config| {
         config.load = load;
         config.training.batch = 1;
+        // There is no teacher for a loss that reads one.
+        config.training.method = clawhost_training::Learning::Binary;
         // The reward itself, so that a second thanks is a signal as well.
         config.training.estimator = clawhost_training::advantage::Estimator::Raw;
     })
@@ -325,10 +327,10 @@ async fn an_edited_loss_takes_part_in_the_next_step_and_a_broken_one_in_none() {
     .await;
     assert_eq!(trained_by(&running).await, second);
 
-    // One that needs what no step computes, one that is no loss, and one that is nothing.
+    // One that needs a teacher where there is none, one that is no loss, and one that is nothing.
     let rloo = include_bytes!("../plugins/artifacts/advantage-rloo.wasm");
     for (bytes, why) in [
-        (&distill[..], "does not compute"),
+        (&distill[..], "there is no teacher"),
         (&rloo[..], "is no loss any more"),
         (b"never a component", "not WebAssembly"),
     ] {

@@ -33,6 +33,8 @@ async fn judged_by(body: &str) -> Running {
         config.load = vec![path];
         config.judging.limits.fuel = 50_000_000;
         config.judging.limits.cpu_ticks = 50;
+        // Nobody but the judge is asked.
+        config.training.method = clawhost_training::Learning::Binary;
         config.training.batch = 1;
         config.training.min_batch = 1;
         config.training.baseline_start = 0.5;
@@ -150,6 +152,8 @@ async fn a_judge_that_is_set_aside_is_not_called_and_says_so() {
     let load = vec![bad.save(dir.path(), "bad")];
     let running = Running::with(|config| {
         config.load = load;
+        // Nobody but the judge is asked.
+        config.training.method = clawhost_training::Learning::Binary;
         config.judging.on_fault = FaultPolicy::Quarantine;
         config.judging.quarantine_after = 2;
         config.judging.concurrency = 1;
