@@ -4,16 +4,21 @@
 //! The teacher scores the *recorded* tokens after a prompt that holds the hint. A token that it has no value for
 //! is left out of the loss and of what the loss is divided by.
 
+mod over;
+
 use std::collections::BTreeMap;
 
 use clawhost_plugins::Requirements;
 use clawhost_policy::Scored;
 
 use crate::batch::Chosen;
-use crate::loss::{Distillation, Select, overlap};
+use crate::loss::overlap;
 use crate::options::{HintChoice, Lecture, TopkOf, TrainingOptions};
 use crate::packing::Laid;
 use crate::update::{Broken, Task};
+
+use over::OverKind;
+pub(crate) use over::{Compared, Over};
 
 /// What one sample teaches.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,46 +37,6 @@ pub(crate) struct Lesson {
     pub(crate) hint: Option<usize>,
     /// Mean of lT - lo over the tokens that the teacher has a value for.
     pub(crate) gap: Option<f64>,
-}
-
-/// K tokens of each position.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Compared {
-    /// K.
-    pub(crate) k: usize,
-    /// `[tokens, K]`.
-    pub(crate) ids: Vec<u32>,
-    /// What the teacher finds of them, `[tokens, K]`; empty without a teacher.
-    pub(crate) teacher: Vec<f32>,
-}
-
-/// A loss over K tokens of each position, beside that over the recorded ones.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Over {
-    k: usize,
-    kind: OverKind,
-    /// Factor on its loss.
-    weight: f32,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum OverKind {
-    /// Distance to the teacher's distribution.
-    Distance(Distillation),
-    /// Surrogates with these advantages from these log-probs before the update, both `[tokens, K]`.
-    Select {
-        select: Select,
-        old: Vec<f32>,
-        advantages: Vec<f32>,
-    },
-}
-
-/// What a loss over K tokens came to.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct OverLoss {
-    pub(crate) loss: f64,
-    /// `[tokens, K]`.
-    pub(crate) d_candidates: Vec<f32>,
 }
 
 impl Lesson {
@@ -122,54 +87,6 @@ fn scaled(mut values: Vec<f32>, factor: f64) -> Vec<f32> {
         values.iter_mut().for_each(|value| *value *= factor);
     }
     values
-}
-
-impl Over {
-    /// The loss of one reply: the sum over positions, each times `coefficient`.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "losses are computed in f32, as the parameters are"
-    )]
-    pub(crate) fn evaluate(
-        &self,
-        compared: &Compared,
-        logprobs: &[f32],
-        coefficient: f64,
-    ) -> OverLoss {
-        let scale = coefficient as f32 * self.weight;
-        let mut made = OverLoss {
-            loss: 0.0,
-            d_candidates: vec![0.0; logprobs.len()],
-        };
-        let k = self.k.max(1);
-        let rows = logprobs.chunks(k).zip(made.d_candidates.chunks_mut(k));
-        for (row, (now, partials)) in rows.enumerate() {
-            let at = |values: &'_ [f32]| -> Vec<f32> {
-                let from = row * k;
-                values
-                    .get(from..from + now.len())
-                    .unwrap_or_default()
-                    .to_vec()
-            };
-            let loss = match &self.kind {
-                OverKind::Distance(distillation) => {
-                    let teacher = at(&compared.teacher);
-                    if !teacher.iter().all(|value| value.is_finite()) {
-                        continue;
-                    }
-                    distillation.token(now, &teacher, partials)
-                }
-                OverKind::Select {
-                    select,
-                    old,
-                    advantages,
-                } => select.token(now, &at(old), &at(advantages), partials).0,
-            };
-            made.loss += f64::from(loss * scale);
-            partials.iter_mut().for_each(|partial| *partial *= scale);
-        }
-        made
-    }
 }
 
 /// What has to be scored before the losses can be computed.
