@@ -271,7 +271,7 @@ epochs = 3
 baseline_rate = 0.3
 [training.loss]
 kl = "k2"
-kl_coefficient = 0.02
+kl_coefficient = 0.05
 [training.optimizer]
 learning_rate = 1.3e-3
 "#;
