@@ -166,12 +166,13 @@ pub(crate) fn lessons(
     before: &[Scored],
     worths: &[Option<Vec<f32>>],
 ) -> Result<Vec<Lesson>, Broken> {
-    let options = &task.options.teacher;
+    // Without a teacher there is nothing to weigh rewards against.
+    let weight = plan.lecture.map_or(1.0, |_| task.options.teacher.weight_rl);
     let mut lessons: Vec<Lesson> = task
         .chosen
         .iter()
         .zip(worths)
-        .map(|(chosen, worth)| Lesson::rewarded(chosen, worth.as_deref(), options.weight_rl))
+        .map(|(chosen, worth)| Lesson::rewarded(chosen, worth.as_deref(), weight))
         .collect();
     if plan.teacher != Asked::Own && plan.policys {
         for (lesson, before) in lessons.iter_mut().zip(before) {

@@ -154,7 +154,10 @@ fn rewards_alone_leave_hints_alone() {
     let mut shop = Workshop::new();
     let rewarded = shop.taught(Some(-1.0), &[HINT]);
     let hinted = shop.taught(None, &[HINT]);
-    let mut trainer = shop.trainer(&learning(Learning::Binary));
+    let mut options = learning(Learning::Binary);
+    // Of no effect without a teacher.
+    options.teacher.weight_rl = 0.5;
+    let mut trainer = shop.trainer(&options);
     let step = trainer.step(10).unwrap().unwrap();
     let row = row(&step.metrics, rewarded);
     assert!(row["gap"].is_null() && row["advantage"] == -1.0, "{row}");
