@@ -18,7 +18,9 @@ use crate::limits::RateLimits;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
 use crate::versions::Versions;
-use crate::{adapters, chat, feedback, health, models, page, plugins, serve, sessions, steps};
+use crate::{
+    adapters, chat, feedback, health, models, page, plugins, reply, serve, sessions, steps,
+};
 
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
 pub trait StatusSource: Send + Sync {
@@ -118,7 +120,7 @@ impl Gateway {
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))
-            .route("/v1/chat/completions", post(chat::create))
+            .route("/v1/chat/completions", post(reply::answer::<chat::Chat>))
             .route("/v1/models", get(models::list))
             .route("/v1/models/{*id}", get(models::one))
             .route("/v1/feedback", post(feedback::create))

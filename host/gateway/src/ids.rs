@@ -2,9 +2,9 @@
 
 use axum::http::HeaderMap;
 
-/// The id of a reply: what a client gives back with its feedback.
-pub(crate) fn response_id() -> String {
-    format!("chatcmpl-{:032x}", rand::random::<u128>())
+/// The id of a reply: what a client gives back with its feedback. `prefix` is the dialect's.
+pub(crate) fn response_id(prefix: &str) -> String {
+    format!("{prefix}{:032x}", rand::random::<u128>())
 }
 
 /// The id of a request: the client's own `x-request-id` when it is short and printable, so that both
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn ids_differ() {
-        assert_ne!(response_id(), response_id());
+        assert_ne!(response_id("x-"), response_id("x-"));
         assert_ne!(request_id(&HeaderMap::new()), request_id(&HeaderMap::new()));
     }
 

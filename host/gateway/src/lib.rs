@@ -13,7 +13,8 @@
 //! | `gateway`, `serve` | which path goes where; accepting, and ending well |
 //! | `admission`, `auth`, `guard`, `limits` | the door: keys, foreign pages, rates, sizes |
 //! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; OpenAI's error shape |
-//! | `chat` | chat completions, whole and streamed |
+//! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
+//! | `chat` | OpenAI's chat completions |
 //! | `models`, `versions` | what is served, under which names |
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
 //! | `steps` | which samples a step was made of |
@@ -39,6 +40,7 @@ mod options;
 mod page;
 mod plugins;
 mod recorded;
+mod reply;
 mod serve;
 mod sessions;
 mod steps;

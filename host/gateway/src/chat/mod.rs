@@ -1,85 +1,51 @@
-//! `POST /v1/chat/completions`: from a body to a recorded reply.
-//!
-//! The order is what makes it safe: check everything, let the engine accept, record the arrival, then
-//! answer. A request that the engine refuses leaves no record; one that the journal refuses is not
-//! served; and what was recorded is always closed, by its end, by a fault, or by the client's leaving.
+//! `POST /v1/chat/completions`: OpenAI's chat dialect.
 
-mod begin;
-mod choice;
-mod head;
 mod logprobs;
 mod messages;
-mod prompt;
 mod request;
 mod response;
 mod sampling;
 mod stream;
 mod tools;
 
-use std::sync::Arc;
-use std::time::Instant;
+use serde_json::Value;
 
-use axum::Extension;
-use axum::extract::{Request, State};
-use axum::response::Response;
-
-use crate::admission::Slot;
-use crate::auth::{Caller, Scope};
-use crate::body;
 use crate::error::ApiError;
-use crate::gateway::Shared;
-use crate::ids;
+use crate::reply::{Arriving, Ask, Dialect, Ended, Known, Usage};
 
-use begin::Asked;
-use choice::{Choice, Closing};
-use head::Head;
-use request::ChatRequest;
-
-/// A reply in progress: everything that its body is made from.
-struct Reply {
-    head: Head,
-    chat: ChatRequest,
-    prompt_ids: Vec<u32>,
-    choices: Vec<Choice>,
-    closing: Arc<Closing>,
-    /// Held to the end of the reply, so that a stream counts as a request in progress.
-    slot: Slot,
+/// What this dialect needs to know to answer.
+#[derive(Debug, Default)]
+pub(crate) struct Chat {
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) logprobs: bool,
+    pub(crate) return_token_ids: bool,
 }
 
-/// Replies to a chat request, streaming or not.
-pub(crate) async fn create(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Extension(slot): Extension<Slot>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    if let Err(error) = caller.require(Scope::Chat) {
-        body::discard(request).await;
-        return Err(error);
+impl Dialect for Chat {
+    const REPLY_ID: &'static str = "chatcmpl-";
+    const CALL_ID: &'static str = "call_";
+    const PROMPT: &'static str = "messages";
+    type Events = stream::Chunks;
+
+    fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError> {
+        request::read(
+            request.body,
+            request.headers,
+            request.shared.engine.defaults(),
+            request.shared.options.max_choices,
+        )
     }
-    let arrived = Instant::now();
-    let headers = request.headers().clone();
-    let options = &shared.options;
-    let body = body::read_json(request, options.max_body, options.read_timeout).await?;
-    let chat = ChatRequest::read(
-        &body,
-        &headers,
-        shared.engine.defaults(),
-        options.max_choices,
-    )?;
-    drop(body);
-    let asked = Asked {
-        shared: shared.clone(),
-        chat,
-        key: caller.name().map(str::to_owned),
-        trace: ids::trace_id(&headers),
-        arrived,
-        slot,
-    };
-    let reply = asked.begin().await?;
-    if reply.chat.stream {
-        Ok(stream::respond(&shared, reply))
-    } else {
-        response::respond(&shared, reply).await
+
+    fn streams(&self) -> bool {
+        self.stream
+    }
+
+    fn whole(self, known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
+        response::body(&self, known, ended, usage)
+    }
+
+    fn events(self, known: Known) -> Self::Events {
+        stream::Chunks::new(self, known)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use serde_json::json;
 
 fn body(extra: Value) -> Value {
     let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
@@ -10,12 +11,12 @@ fn body(extra: Value) -> Value {
     body
 }
 
-fn read(extra: Value) -> Result<ChatRequest, ApiError> {
+fn read(extra: Value) -> Result<(Ask, Chat), ApiError> {
     read_with(extra, &HeaderMap::new())
 }
 
-fn read_with(extra: Value, headers: &HeaderMap) -> Result<ChatRequest, ApiError> {
-    ChatRequest::read(&body(extra), headers, &Sampling::default(), 4)
+fn read_with(extra: Value, headers: &HeaderMap) -> Result<(Ask, Chat), ApiError> {
+    super::read(&body(extra), headers, &Sampling::default(), 4)
 }
 
 fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
@@ -31,18 +32,15 @@ fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
 
 #[test]
 fn the_least_request_takes_the_models_defaults() {
-    let request = read(json!({})).unwrap();
-    assert_eq!(
-        request.sampling.temperature,
-        Sampling::default().temperature
-    );
-    assert_eq!((request.n, request.stream), (1, false));
-    assert_eq!(request.model, None);
+    let (ask, chat) = read(json!({})).unwrap();
+    assert_eq!(ask.sampling.temperature, Sampling::default().temperature);
+    assert_eq!((ask.n, chat.stream), (1, false));
+    assert_eq!(ask.model, None);
 }
 
 #[test]
 fn every_setting_arrives() {
-    let request = read(json!({
+    let (ask, chat) = read(json!({
         "model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "seed": -1,
         "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.1,
         "max_tokens": 5, "max_completion_tokens": 9, "stop": ["a", "b"], "n": 3, "stream": true,
@@ -52,7 +50,7 @@ fn every_setting_arrives() {
         "store": true, "metadata": {"a": "b"}, "some_future_field": [1],
     }))
     .unwrap();
-    let s = &request.sampling;
+    let s = &ask.sampling;
     assert_eq!(
         (s.temperature, s.top_p, s.top_k, s.min_p),
         (0.5, 0.9, 7, 0.1)
@@ -62,26 +60,33 @@ fn every_setting_arrives() {
     assert_eq!(s.max_tokens, 9, "max_completion_tokens replaces max_tokens");
     assert_eq!(s.stop, ["a", "b"]);
     assert_eq!(s.top_logprobs, 2);
-    assert!(request.stream && request.include_usage && request.logprobs);
-    assert_eq!(request.session_body.as_deref(), Some("s1"));
-    assert_eq!(request.turn_type.as_deref(), Some("side"));
-    assert!(request.session_done && request.return_token_ids);
-    assert_eq!(request.template["enable_thinking"], false);
-    let kept = request.sampling_json([5, 6].into_iter());
+    assert!(chat.stream && chat.include_usage && chat.logprobs);
+    assert_eq!(ask.session.body.as_deref(), Some("s1"));
+    assert_eq!(ask.session.turn_type.as_deref(), Some("side"));
+    assert!(ask.session.done && ask.shows_tokens && chat.return_token_ids);
+    assert_eq!(ask.template["enable_thinking"], false);
+    let kept = ask.sampling_json([5, 6].into_iter());
     assert_eq!(kept["max_tokens"], 9);
     assert_eq!(kept["seeds"], json!([5, 6]));
 }
 
 #[test]
 fn stop_is_a_string_or_a_list() {
-    assert_eq!(read(json!({"stop": "x"})).unwrap().sampling.stop, ["x"]);
-    assert!(read(json!({"stop": []})).unwrap().sampling.stop.is_empty());
+    assert_eq!(read(json!({"stop": "x"})).unwrap().0.sampling.stop, ["x"]);
+    assert!(
+        read(json!({"stop": []}))
+            .unwrap()
+            .0
+            .sampling
+            .stop
+            .is_empty()
+    );
 }
 
 #[test]
 fn top_k_off_is_spelled_two_ways() {
-    assert_eq!(read(json!({"top_k": -1})).unwrap().sampling.top_k, 0);
-    assert_eq!(read(json!({"top_k": 0})).unwrap().sampling.top_k, 0);
+    assert_eq!(read(json!({"top_k": -1})).unwrap().0.sampling.top_k, 0);
+    assert_eq!(read(json!({"top_k": 0})).unwrap().0.sampling.top_k, 0);
 }
 
 #[test]
@@ -91,37 +96,37 @@ fn headers_come_before_the_body() {
         ("x-turn-type", "Main"),
         ("x-session-done", "0"),
     ]);
-    let request = read_with(
+    let (ask, _) = read_with(
         json!({"session_id": "b1", "turn_type": "side", "session_done": true}),
         &headers,
     )
     .unwrap();
-    assert_eq!(request.session_header.as_deref(), Some("h1"));
-    assert_eq!(request.session_body.as_deref(), Some("b1"));
-    assert_eq!(request.turn_type.as_deref(), Some("main"));
-    assert!(!request.session_done);
+    assert_eq!(ask.session.header.as_deref(), Some("h1"));
+    assert_eq!(ask.session.body.as_deref(), Some("b1"));
+    assert_eq!(ask.session.turn_type.as_deref(), Some("main"));
+    assert!(!ask.session.done);
 }
 
 #[test]
 fn empty_session_fields_are_absent() {
-    let request = read_with(
+    let (ask, _) = read_with(
         json!({"session_id": " ", "turn_type": ""}),
         &headers(&[("x-session-id", " ")]),
     )
     .unwrap();
-    assert_eq!(request.session_header, None);
-    assert_eq!(request.session_body, None);
-    assert_eq!(request.turn_type, None);
+    assert_eq!(ask.session.header, None);
+    assert_eq!(ask.session.body, None);
+    assert_eq!(ask.session.turn_type, None);
 }
 
 #[test]
 fn reasoning_effort_none_switches_thinking_off() {
-    let request = read(json!({"reasoning_effort": "none"})).unwrap();
-    assert_eq!(request.template["enable_thinking"], false);
-    let request = read(json!({"reasoning_effort": "low"})).unwrap();
-    assert!(!request.template.contains_key("enable_thinking"));
-    let request = read(json!({"enable_thinking": true})).unwrap();
-    assert_eq!(request.template["enable_thinking"], true);
+    let (ask, _) = read(json!({"reasoning_effort": "none"})).unwrap();
+    assert_eq!(ask.template["enable_thinking"], false);
+    let (ask, _) = read(json!({"reasoning_effort": "low"})).unwrap();
+    assert!(!ask.template.contains_key("enable_thinking"));
+    let (ask, _) = read(json!({"enable_thinking": true})).unwrap();
+    assert_eq!(ask.template["enable_thinking"], true);
 }
 
 #[test]
@@ -212,8 +217,7 @@ fn what_is_wrong_or_not_done_is_named() {
 
 #[test]
 fn a_body_that_is_no_object_is_refused() {
-    let error =
-        ChatRequest::read(&json!([1]), &HeaderMap::new(), &Sampling::default(), 1).unwrap_err();
+    let error = super::read(&json!([1]), &HeaderMap::new(), &Sampling::default(), 1).unwrap_err();
     assert!(error.to_string().contains("an object"), "{error}");
 }
 

@@ -134,6 +134,8 @@ pub enum FinishReason {
 pub struct Finished {
     /// How it ended.
     pub reason: FinishReason,
+    /// The stop string that ended it, if one did.
+    pub stop: Option<String>,
     /// Text that was still held back and is final now.
     pub text: String,
     /// Tokens of the prompt.

@@ -132,6 +132,7 @@ impl Sequence {
         };
         self.tell(Event::Finished(Finished {
             reason,
+            stop: self.stops.hit().map(str::to_owned),
             text,
             prompt_tokens: self.prompt,
             completion_tokens: self.tokens.len() - self.prompt,

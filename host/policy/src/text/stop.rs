@@ -6,6 +6,8 @@
 pub(crate) struct StopStrings {
     stops: Vec<String>,
     held: String,
+    /// The stop string that ended the reply.
+    hit: Option<String>,
 }
 
 /// What a piece of text decided.
@@ -28,6 +30,7 @@ impl StopStrings {
         Self {
             stops,
             held: String::new(),
+            hit: None,
         }
     }
 
@@ -40,12 +43,13 @@ impl StopStrings {
             };
         }
         self.held.push_str(text);
-        if let Some(at) = self
+        if let Some((at, stop)) = self
             .stops
             .iter()
-            .filter_map(|stop| self.held.find(stop))
-            .min()
+            .filter_map(|stop| Some((self.held.find(stop)?, stop)))
+            .min_by_key(|(at, _)| *at)
         {
+            self.hit = Some(stop.clone());
             self.held.truncate(at);
             return Passed {
                 text: std::mem::take(&mut self.held),
@@ -64,6 +68,11 @@ impl StopStrings {
             text,
             stopped: false,
         }
+    }
+
+    /// The stop string that ended the reply, if one did; of two at the same place the one given first.
+    pub(crate) fn hit(&self) -> Option<&str> {
+        self.hit.as_deref()
     }
 
     /// Text still held, once no more comes: it was not a stop string after all.
@@ -100,6 +109,16 @@ mod tests {
         }
         out.push(watch.finish());
         (out, false)
+    }
+
+    #[test]
+    fn the_stop_string_that_came_first_is_named() {
+        let stops = ["two", "one", "on"].map(str::to_owned);
+        let mut watch = StopStrings::new(&stops);
+        assert!(!watch.push("zero o").stopped);
+        assert_eq!(watch.hit(), None);
+        assert!(watch.push("ne two").stopped);
+        assert_eq!(watch.hit(), Some("one"));
     }
 
     #[test]

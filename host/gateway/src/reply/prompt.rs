@@ -2,7 +2,7 @@
 
 use clawhost_policy::{ChatInput, Engine, TemplateError, opens_reasoning};
 
-use super::request::ChatRequest;
+use super::Ask;
 use crate::error::ApiError;
 
 /// A rendered and tokenised prompt.
@@ -15,26 +15,21 @@ pub(super) struct Prompt {
 impl Prompt {
     /// Renders the chat template as of `received_ms` (unix milliseconds) and tokenises the result. A template may tell
     /// the time; this one is recorded with the request, so that the same prompt can be rendered again.
-    pub(super) fn render(
-        engine: &Engine,
-        chat: &ChatRequest,
-        received_ms: i64,
-    ) -> Result<Self, ApiError> {
+    pub(super) fn render(engine: &Engine, ask: &Ask, received_ms: i64) -> Result<Self, ApiError> {
         let input = ChatInput {
-            messages: &chat.messages,
-            tools: &chat.tools.definitions,
+            messages: &ask.messages,
+            tools: &ask.tools.definitions,
             add_generation_prompt: true,
-            extra: Some(&chat.template),
+            extra: Some(&ask.template),
         };
         let text = engine
             .template()
             .render_at(&input, received_ms.div_euclid(1000))
             .map_err(|error| template_refusal(&error))?;
-        let ids = engine.tokenizer().encode(&text).map_err(|error| {
-            ApiError::bad_request(error.to_string())
-                .param("messages")
-                .code("invalid_value")
-        })?;
+        let ids = engine
+            .tokenizer()
+            .encode(&text)
+            .map_err(|error| ApiError::bad_request(error.to_string()).code("invalid_value"))?;
         Ok(Self {
             ids,
             in_reasoning: opens_reasoning(&text),
@@ -44,7 +39,5 @@ impl Prompt {
 
 /// A template speaks about the messages it was given, so what it refuses is the client's to change.
 fn template_refusal(error: &TemplateError) -> ApiError {
-    ApiError::bad_request(error.to_string())
-        .param("messages")
-        .code("template_refused")
+    ApiError::bad_request(error.to_string()).code("template_refused")
 }

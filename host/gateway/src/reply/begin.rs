@@ -3,40 +3,47 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::http::HeaderMap;
 use clawhost_journal::now_ms;
 use clawhost_policy::{Engine, GenerateRequest, Generation, Priority, Refused, Served};
 use clawhost_sessions::Incoming;
+use serde_json::Value;
 
-use super::Reply;
 use super::choice::{Beginning, Closing};
-use super::head::Head;
 use super::prompt::Prompt;
-use super::request::ChatRequest;
+use super::{Arriving, Ask, Dialect, Known, Reply};
 use crate::admission::Slot;
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::{ids, recorded};
+use crate::{ids, recorded, versions};
 
 /// What was asked, and by whom.
 pub(super) struct Asked {
     pub(super) shared: Arc<Shared>,
-    pub(super) chat: ChatRequest,
-    /// Name of the key.
-    pub(super) key: Option<String>,
-    /// Trace id of the client's `traceparent`.
-    pub(super) trace: Option<String>,
+    pub(super) body: Value,
+    pub(super) headers: HeaderMap,
+    pub(super) caller: Caller,
     pub(super) arrived: Instant,
     pub(super) slot: Slot,
 }
 
 impl Asked {
-    /// Begins the reply, off the threads that serve requests: fifty kilobytes of agent prompt are
-    /// milliseconds of work, and a busy disk may take longer.
+    /// Checks the request and begins the reply, off the threads that serve requests: fifty kilobytes of agent
+    /// prompt are milliseconds of work, and a busy disk may take longer.
     ///
     /// The work ends even when nobody waits for it any more. Then the reply is dropped as soon as it
     /// has begun, and its choices record that the client has gone.
-    pub(super) async fn begin(self) -> Result<Reply, ApiError> {
-        let work = tokio::task::spawn_blocking(move || self.begin_now());
+    pub(super) async fn begin<D: Dialect>(self) -> Result<(Reply, D), ApiError> {
+        let work = tokio::task::spawn_blocking(move || {
+            let (ask, dialect) = D::read(&Arriving {
+                shared: &self.shared,
+                caller: &self.caller,
+                headers: &self.headers,
+                body: &self.body,
+            })?;
+            Ok((self.begin_now::<D>(ask)?, dialect))
+        });
         work.await.unwrap_or_else(|error| {
             tracing::error!(%error, "beginning a reply broke off");
             Err(ApiError::internal(
@@ -46,41 +53,43 @@ impl Asked {
         })
     }
 
-    fn begin_now(self) -> Result<Reply, ApiError> {
-        let Self { shared, chat, .. } = self;
+    fn begin_now<D: Dialect>(self, ask: Ask) -> Result<Reply, ApiError> {
+        let shared = self.shared;
         let (engine, options) = (&shared.engine, &shared.options);
         let (served, model) = shared
             .versions
-            .resolve(engine, options, chat.model.as_deref())?;
+            .resolve(engine, options, ask.model.as_deref())?;
         let received_ms = now_ms();
-        let prompt = Prompt::render(engine, &chat, received_ms)?;
+        let prompt =
+            Prompt::render(engine, &ask, received_ms).map_err(|error| error.param(D::PROMPT))?;
         if shared.stopping() {
             return Err(stopping());
         }
-        let generations = generate(engine, &chat, &prompt.ids, &served)?;
-        let id = ids::response_id();
+        let generations = generate(engine, &ask, &prompt.ids, &served)
+            .map_err(|refused| refusal(&refused, D::PROMPT))?;
+        let id = ids::response_id(D::REPLY_ID);
         // From here on the turns are recorded as being generated, and each `Choice` owes them an end.
         let recorded = shared
             .sessions
             .arrive(Incoming {
                 response_id: id.clone(),
-                n: chat.n,
-                session_header: chat.session_header.clone(),
-                session_body: chat.session_body.clone(),
-                turn_type: chat.turn_type.clone(),
-                session_done: chat.session_done,
-                key: self.key,
-                user: chat.user.clone(),
-                trace: self.trace,
-                messages: chat.messages.clone(),
-                tools: chat.tools.definitions.clone(),
-                template: chat.template.clone(),
+                n: ask.n,
+                session_header: ask.session.header.clone(),
+                session_body: ask.session.body.clone(),
+                turn_type: ask.session.turn_type.clone(),
+                session_done: ask.session.done,
+                key: self.caller.name().map(str::to_owned),
+                user: ask.user.clone(),
+                trace: ids::trace_id(&self.headers),
+                messages: ask.messages.clone(),
+                tools: ask.tools.definitions.clone(),
+                template: ask.template.clone(),
                 received_ms: Some(received_ms),
                 prompt_ids: prompt.ids.clone(),
-                sampling: chat.sampling_json(generations.iter().map(Generation::seed)),
+                sampling: ask.sampling_json(generations.iter().map(Generation::seed)),
                 // The one that the recorded log-probs belong to; `sampling` above keeps what was asked.
-                temperature: chat.sampling.full_temperature(),
-                model: chat.model.clone().unwrap_or_else(|| model.clone()),
+                temperature: ask.sampling.full_temperature(),
+                model: ask.model.clone().unwrap_or_else(|| model.clone()),
                 adapter_version: served.version,
                 adapter_digest: served.digest.clone(),
             })
@@ -88,7 +97,8 @@ impl Asked {
         let closing = Arc::new(Closing::default());
         let beginning = Beginning {
             shared: &shared,
-            chat: &chat,
+            ask: &ask,
+            call_id: D::CALL_ID,
             prompt: &prompt,
             closing: &closing,
             arrived: self.arrived,
@@ -100,13 +110,23 @@ impl Asked {
             .enumerate()
             .map(|(index, (turn, generation))| beginning.choice(index, *turn, generation))
             .collect();
+        let turns: Vec<String> = recorded.turns.iter().map(ToString::to_string).collect();
         Ok(Reply {
-            head: Head::new(id, model, &served, &recorded),
-            prompt_ids: prompt.ids,
+            known: Known {
+                ask,
+                prompt_ids: prompt.ids,
+                id,
+                created: received_ms.div_euclid(1000),
+                model,
+                fingerprint: served.digest.clone(),
+                session: recorded.session.to_string(),
+                turns: turns.join(","),
+                adapter: versions::label(&served),
+                shared,
+            },
             choices,
             closing,
             slot: self.slot,
-            chat,
         })
     }
 }
@@ -114,13 +134,13 @@ impl Asked {
 /// Hands the prompt to the engine, once per choice. All or none: dropping a generation cancels it.
 fn generate(
     engine: &Engine,
-    chat: &ChatRequest,
+    ask: &Ask,
     prompt: &[u32],
     served: &Served,
-) -> Result<Vec<Generation>, ApiError> {
-    (0..chat.n)
+) -> Result<Vec<Generation>, Refused> {
+    (0..ask.n)
         .map(|index| {
-            let mut sampling = chat.sampling.clone();
+            let mut sampling = ask.sampling.clone();
             // Choices of one request differ, and the same request gives the same choices again.
             sampling.seed = sampling
                 .seed
@@ -132,18 +152,18 @@ fn generate(
                 priority: Priority::Person,
             })
         })
-        .collect::<Result<_, _>>()
-        .map_err(|refused| refusal(&refused))
+        .collect()
 }
 
-/// What the client is told when the engine does not take its request.
-fn refusal(refused: &Refused) -> ApiError {
+/// What the client is told when the engine does not take its request. `prompt_field` is where the dialect has its
+/// messages.
+fn refusal(refused: &Refused, prompt_field: &str) -> ApiError {
     match refused {
         Refused::ContextTooLong { prompt, max } => ApiError::bad_request(format!(
             "the prompt has {prompt} tokens and this model's context holds {max}, the reply included; \
              shorten the messages"
         ))
-        .param("messages")
+        .param(prompt_field)
         .code("context_length_exceeded"),
         Refused::Busy { .. } => ApiError::too_many("overloaded", 1, refused.to_string()),
         Refused::BadSampling(_) => ApiError::bad_request(refused.to_string()).code("invalid_value"),
@@ -151,7 +171,7 @@ fn refusal(refused: &Refused) -> ApiError {
         Refused::EmptyPrompt => ApiError::bad_request(
             "the messages render to an empty prompt; send at least one with content",
         )
-        .param("messages"),
+        .param(prompt_field),
         Refused::UnknownToken { .. } => {
             tracing::error!(%refused, "tokenizer and model do not belong together");
             ApiError::internal("model_misconfigured", "the server's tokenizer does not fit its model")

@@ -13,8 +13,8 @@ use clawhost_policy::{
 };
 use serde_json::{Value, json};
 
+use super::Ask;
 use super::prompt::Prompt;
-use super::request::ChatRequest;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::recorded;
@@ -32,7 +32,7 @@ impl Closing {
 
 /// A change of the assistant's message, in the order in which it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Delta {
+pub(crate) enum Delta {
     Content(String),
     Reasoning(String),
     Call {
@@ -65,16 +65,17 @@ enum End {
 }
 
 /// One choice being generated.
-pub(super) struct Choice {
+pub(crate) struct Choice {
     shared: Arc<Shared>,
     closing: Arc<Closing>,
-    pub(super) index: usize,
+    pub(crate) index: usize,
     turn: TurnId,
     /// `None` once the engine has nothing more to say.
     generation: Option<Generation>,
     parser: ReplyParser,
     parsed: ParsedReply,
     call_ids: Vec<String>,
+    call_id: &'static str,
     parallel_calls: bool,
     token_ids: Vec<u32>,
     logprobs: Vec<f32>,
@@ -87,6 +88,7 @@ pub(super) struct Choice {
     pub(super) cached_tokens: usize,
     arrived: Instant,
     ended: Option<Finish>,
+    stop: Option<String>,
     /// Whether the journal has an end for this turn, or refused one.
     closed: bool,
 }
@@ -94,7 +96,9 @@ pub(super) struct Choice {
 /// What the choices of one reply have in common.
 pub(super) struct Beginning<'a> {
     pub(super) shared: &'a Arc<Shared>,
-    pub(super) chat: &'a ChatRequest,
+    pub(super) ask: &'a Ask,
+    /// What the ids of tool calls begin with.
+    pub(super) call_id: &'static str,
     pub(super) prompt: &'a Prompt,
     pub(super) closing: &'a Arc<Closing>,
     pub(super) arrived: Instant,
@@ -103,11 +107,11 @@ pub(super) struct Beginning<'a> {
 impl Beginning<'_> {
     /// The choice that `generation` writes and that is recorded as `turn`.
     pub(super) fn choice(&self, index: usize, turn: TurnId, generation: Generation) -> Choice {
-        let Self { chat, prompt, .. } = self;
+        let Self { ask, prompt, .. } = self;
         let style = ReplyStyle {
             in_reasoning: prompt.in_reasoning,
             // Without tools in the prompt, what looks like a call is something the model talks about.
-            tools: !chat.tools.definitions.is_empty(),
+            tools: !ask.tools.definitions.is_empty(),
             ..ReplyStyle::default()
         };
         Choice {
@@ -119,17 +123,19 @@ impl Beginning<'_> {
             parser: ReplyParser::new(style),
             parsed: ParsedReply::default(),
             call_ids: Vec::new(),
-            parallel_calls: chat.tools.parallel,
+            call_id: self.call_id,
+            parallel_calls: ask.tools.parallel,
             token_ids: Vec::new(),
             logprobs: Vec::new(),
             full_logprobs: Vec::new(),
-            fresh: (chat.logprobs || chat.return_token_ids).then(Vec::new),
+            fresh: ask.shows_tokens.then(Vec::new),
             thinking: prompt.in_reasoning,
             reasoning_tokens: 0,
             prompt_tokens: prompt.ids.len(),
             cached_tokens: 0,
             arrived: self.arrived,
             ended: None,
+            stop: None,
             closed: false,
         }
     }
@@ -157,6 +163,7 @@ impl Choice {
                 Some(Event::Finished(finished)) => {
                     self.prompt_tokens = finished.prompt_tokens;
                     self.cached_tokens = finished.cached_tokens;
+                    self.stop = finished.stop;
                     let mut pieces = self.parser.push(&finished.text);
                     pieces.extend(self.parser.finish());
                     let deltas = self.write(pieces);
@@ -169,22 +176,32 @@ impl Choice {
     }
 
     /// Tokens sampled since the last call, when the client wants to see them.
-    pub(super) fn take_fresh(&mut self) -> Vec<SampledToken> {
+    pub(crate) fn take_fresh(&mut self) -> Vec<SampledToken> {
         self.fresh.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// How many tokens were sampled.
-    pub(super) fn completion_tokens(&self) -> usize {
+    pub(crate) fn completion_tokens(&self) -> usize {
         self.token_ids.len()
     }
 
     /// Why the reply ended, in OpenAI's words; `None` while it has not.
-    pub(super) fn finish_reason(&self) -> Option<&'static str> {
+    pub(crate) fn finish_reason(&self) -> Option<&'static str> {
         self.ended.map(finish_word)
     }
 
+    /// How the reply ended; `None` while it has not.
+    pub(crate) fn ended(&self) -> Option<Finish> {
+        self.ended
+    }
+
+    /// The stop string that ended the reply, if one did.
+    pub(crate) fn stop(&self) -> Option<&str> {
+        self.stop.as_deref()
+    }
+
     /// The assistant's message as far as it has come.
-    pub(super) fn message(&self) -> Value {
+    pub(crate) fn message(&self) -> Value {
         let mut message = serde_json::Map::new();
         message.insert("role".into(), "assistant".into());
         let content = &self.parsed.content;
@@ -250,7 +267,7 @@ impl Choice {
                     ReplyPiece::Reasoning(text) => Delta::Reasoning(text),
                     ReplyPiece::MalformedCall { text, .. } => Delta::Content(text),
                     ReplyPiece::ToolCallStart { index, name } => {
-                        let id = format!("call_{:024x}", rand::random::<u128>() >> 32);
+                        let id = format!("{}{:024x}", self.call_id, rand::random::<u128>() >> 32);
                         self.call_ids.push(id.clone());
                         Delta::Call { index, id, name }
                     }

@@ -1,0 +1,101 @@
+//! What a request says about the session it belongs to: headers, or fields of the body. Both are optional in every
+//! dialect; without them the session is found by content.
+
+use axum::http::HeaderMap;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::fields::{Fields, wrong_type};
+
+/// Bytes of a session id.
+const MAX_SESSION_ID: usize = 256;
+
+/// What the client declared.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// `X-Session-Id`.
+    pub(crate) header: Option<String>,
+    /// Body field `session_id`.
+    pub(crate) body: Option<String>,
+    /// `main` or `side`.
+    pub(crate) turn_type: Option<String>,
+    /// The session ends with this turn.
+    pub(crate) done: bool,
+}
+
+impl Session {
+    /// Reads headers and body.
+    pub(crate) fn read(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Self, ApiError> {
+        Ok(Self {
+            header: header(headers, "x-session-id")?
+                .map(|id| session_id(&id, "X-Session-Id"))
+                .transpose()?,
+            body: fields
+                .text("session_id")?
+                .filter(|id| !id.trim().is_empty())
+                .map(|id| session_id(id, "session_id"))
+                .transpose()?,
+            turn_type: turn_type(fields, headers)?,
+            done: session_done(fields, headers)?,
+        })
+    }
+}
+
+fn session_id(id: &str, param: &str) -> Result<String, ApiError> {
+    let id = id.trim();
+    if id.len() > MAX_SESSION_ID || id.chars().any(char::is_control) {
+        return Err(ApiError::invalid(
+            param,
+            format!("a session id has at most {MAX_SESSION_ID} bytes and no control characters"),
+        ));
+    }
+    Ok(id.to_owned())
+}
+
+fn turn_type(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let given = match header(headers, "x-turn-type")? {
+        Some(given) => Some(given),
+        None => fields.text("turn_type")?.map(str::to_owned),
+    };
+    let Some(given) = given.map(|given| given.trim().to_ascii_lowercase()) else {
+        return Ok(None);
+    };
+    match given.as_str() {
+        "" => Ok(None),
+        "main" | "side" => Ok(Some(given)),
+        _ => Err(ApiError::invalid(
+            "turn_type",
+            "the turn type must be `main` or `side`; leave it out to have it inferred",
+        )),
+    }
+}
+
+fn session_done(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<bool, ApiError> {
+    let truthy = |text: &str| {
+        matches!(
+            text.trim().to_ascii_lowercase().as_str(),
+            "1" | "true" | "yes" | "on"
+        )
+    };
+    if let Some(given) = header(headers, "x-session-done")? {
+        return Ok(truthy(&given));
+    }
+    match fields.value("session_done") {
+        None => Ok(false),
+        Some(Value::Bool(done)) => Ok(*done),
+        Some(Value::String(text)) => Ok(truthy(text)),
+        Some(Value::Number(number)) => Ok(number.as_f64().is_some_and(|number| number != 0.0)),
+        Some(other) => Err(wrong_type("session_done", "true or false", other)),
+    }
+}
+
+/// A header as text; empty is the same as absent.
+fn header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(value.as_bytes())
+        .map_err(|_| ApiError::invalid(name, format!("the header `{name}` is not UTF-8")))?
+        .trim();
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}

@@ -1,0 +1,176 @@
+//! The tools that the model may call, checked, in the one form that templates, sessions and judges get.
+//!
+//! A schema is checked for its shape only: the template prints it, and what the model makes of it is
+//! checked by the client. A choice that would need constrained decoding is refused with a clear answer.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::fields::{Fields, wrong_type};
+
+/// OpenAI's own bound on the number of tools.
+const MAX_TOOLS: usize = 128;
+
+/// The tools as the template gets them, and how calls in the reply are treated.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Tools {
+    /// Checked definitions in OpenAI's form, in the client's order. Empty when the client allows no call.
+    pub(crate) definitions: Vec<Value>,
+    /// Whether one reply may hold several calls.
+    pub(crate) parallel: bool,
+}
+
+/// What the client says about calling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToolChoice {
+    /// The model decides.
+    Auto,
+    /// No call; the model does not learn of the tools.
+    None,
+    /// At least one call, of any tool.
+    Required,
+    /// A call of this tool.
+    Named(String),
+}
+
+/// A tool as a dialect spells it, not checked yet. Each part goes with the path that a refusal names.
+pub(crate) struct Tool<'a> {
+    pub(crate) name: (&'a str, String),
+    pub(crate) description: Option<&'a str>,
+    pub(crate) schema: (Option<&'a Value>, String),
+    pub(crate) strict: Option<bool>,
+}
+
+/// Collects the tools of a request.
+#[derive(Default)]
+pub(crate) struct ToolList {
+    names: HashSet<String>,
+    definitions: Vec<Value>,
+}
+
+impl ToolList {
+    /// Refuses lists that are too long before anybody reads them.
+    pub(crate) fn of(listed: &[Value]) -> Result<Self, ApiError> {
+        if listed.len() > MAX_TOOLS {
+            return Err(ApiError::invalid(
+                "tools",
+                format!(
+                    "`tools` has {} entries; the limit is {MAX_TOOLS}",
+                    listed.len()
+                ),
+            ));
+        }
+        Ok(Self::default())
+    }
+
+    /// Checks a tool and adds it.
+    pub(crate) fn add(&mut self, tool: Tool<'_>) -> Result<(), ApiError> {
+        let (name, path) = tool.name;
+        let well_named = (1..=64).contains(&name.len())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
+        if !well_named {
+            return Err(ApiError::invalid(
+                path,
+                "the name of a tool has 1 to 64 letters, digits, `_`, `-` or `.`",
+            ));
+        }
+        if !self.names.insert(name.to_owned()) {
+            return Err(ApiError::invalid(
+                path,
+                format!("two tools have the name `{name}`"),
+            ));
+        }
+        let mut function = serde_json::Map::new();
+        function.insert("name".into(), name.into());
+        if let Some(description) = tool.description {
+            function.insert("description".into(), description.into());
+        }
+        if let (Some(schema), path) = tool.schema {
+            check_schema(schema, &path)?;
+            function.insert("parameters".into(), schema.clone());
+        }
+        if let Some(strict) = tool.strict {
+            function.insert("strict".into(), strict.into());
+        }
+        self.definitions
+            .push(json!({"type": "function", "function": function}));
+        Ok(())
+    }
+
+    /// The tools with what the client says about calling them. `parallel` lets one reply hold several calls.
+    pub(crate) fn finish(self, choice: &ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
+        let unsupported = |what: &str| {
+            ApiError::unsupported(
+                "tool_choice",
+                format!(
+                    "{what} is not supported yet, because it needs constrained decoding; let the model decide \
+                     (`auto`) or forbid calls (`none`)"
+                ),
+            )
+        };
+        match choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => {
+                return Ok(Tools {
+                    definitions: Vec::new(),
+                    parallel,
+                });
+            }
+            ToolChoice::Required => {
+                return Err(unsupported("a `tool_choice` that requires a call"));
+            }
+            ToolChoice::Named(_) => return Err(unsupported("a `tool_choice` that names a tool")),
+        }
+        Ok(Tools {
+            definitions: self.definitions,
+            parallel,
+        })
+    }
+}
+
+/// The shape of the JSON schema of a tool's parameters: an object with properties.
+fn check_schema(schema: &Value, path: &str) -> Result<(), ApiError> {
+    let fields = Fields::of(schema, path)?;
+    if let Some(kind) = fields.value("type")
+        && kind != "object"
+    {
+        return Err(ApiError::invalid(
+            fields.path_of("type"),
+            "the parameters of a tool are an object, so the schema's `type` must be `object`",
+        ));
+    }
+    if let Some(properties) = fields.value("properties") {
+        let path = fields.path_of("properties");
+        let Value::Object(properties) = properties else {
+            return Err(wrong_type(&path, "an object", properties));
+        };
+        for (name, property) in properties {
+            if !matches!(property, Value::Object(_) | Value::Bool(_)) {
+                return Err(wrong_type(
+                    &format!("{path}.{name}"),
+                    "a JSON schema",
+                    property,
+                ));
+            }
+        }
+    }
+    for (index, name) in fields
+        .list("required")?
+        .unwrap_or_default()
+        .iter()
+        .enumerate()
+    {
+        if !name.is_string() {
+            return Err(wrong_type(
+                &format!("{}[{index}]", fields.path_of("required")),
+                "a string",
+                name,
+            ));
+        }
+    }
+    Ok(())
+}
