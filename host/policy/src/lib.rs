@@ -23,8 +23,9 @@ mod weights;
 pub use cache::KvCache;
 pub use config::ModelConfig;
 pub use engine::{
-    Engine, EngineOptions, EngineStats, Event, FinishReason, Finished, GenerateRequest, Generation,
-    Priority, Refused, SampledToken, Served, measure,
+    Activate, Elsewhere, Engine, EngineOptions, EngineStats, Event, FinishReason, Finished,
+    GenerateRequest, Generation, NotReleased, Priority, Recorded, Refused, Reply, SampledToken,
+    Served, measure,
 };
 pub use error::{ForwardError, LoadError};
 pub use files::ModelFiles;

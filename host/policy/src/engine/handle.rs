@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use super::batcher::{Batcher, Forward};
+use super::elsewhere::{Elsewhere, Reply};
 use super::intake::Intake;
 use super::options::EngineOptions;
 use super::request::{GenerateRequest, Generation, Refused};
@@ -39,12 +40,38 @@ struct Inner {
     intake: Arc<Intake>,
     stats: Arc<Mutex<EngineStats>>,
     stopped: watch::Receiver<bool>,
+    /// What generates in the place of this process's own batcher.
+    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
+}
+
+impl Inner {
+    fn activate(&self, served: Served) {
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = served;
+    }
+
+    fn close(&self) {
+        let grace = self.options.shutdown_grace;
+        self.intake.close(grace);
+        if let Some(elsewhere) = self.elsewhere.get() {
+            elsewhere.close(grace);
+        }
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.intake.close(self.options.shutdown_grace);
+        self.close();
     }
+}
+
+/// A version is not served; the one before it still is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("version {version} is not served: {reason}")]
+pub struct NotReleased {
+    /// The version.
+    pub version: u64,
+    /// Why not.
+    pub reason: String,
 }
 
 impl Engine {
@@ -179,6 +206,7 @@ impl Engine {
             intake,
             stats,
             stopped,
+            elsewhere: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -238,27 +266,69 @@ impl Engine {
             .clone()
     }
 
-    /// Makes a version the active one, at once. Requests that are running or waiting keep theirs;
-    /// nothing learned is the base model again. Rows of all versions that share the base run together, each whole
+    /// Lets another program generate from now on; the model here scores and is trained. To be called once, before
+    /// the first request; later calls change nothing.
+    pub fn generate_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
+        let inner = Arc::downgrade(&self.inner);
+        if self.inner.elsewhere.set(Arc::clone(&elsewhere)).is_ok() {
+            elsewhere.attach(Box::new(move |served| {
+                if let Some(inner) = inner.upgrade() {
+                    inner.activate(served);
+                }
+            }));
+        }
+    }
+
+    /// Whether requests can be answered now.
+    ///
+    /// # Errors
+    /// Why not: only where another program generates.
+    pub fn ready(&self) -> Result<(), String> {
+        let elsewhere = self.inner.elsewhere.get();
+        elsewhere.map_or(Ok(()), |elsewhere| elsewhere.ready())
+    }
+
+    /// Makes a version the active one. With this process's own batcher that is at once; where another program
+    /// generates it waits until that program serves the version, and says when it does not. Requests that are
+    /// running or waiting keep theirs; nothing learned is the base model again.
+    ///
+    /// # Errors
+    /// Where another program generates: why it does not serve it. The version before it stays active.
+    pub fn release<L: Into<Learned>>(
+        &self,
+        version: u64,
+        learned: Option<L>,
+    ) -> Result<Served, NotReleased> {
+        let served = self.version(version, learned.map(Into::into));
+        if let Some(elsewhere) = self.inner.elsewhere.get() {
+            elsewhere
+                .release(&served)
+                .map_err(|reason| NotReleased { version, reason })?;
+        }
+        self.inner.activate(served.clone());
+        Ok(served)
+    }
+
+    /// [`Engine::release`] for whoever looks at what is served afterwards: what could not be released is logged,
+    /// and what is active then is returned. Rows of all versions that share the base run together, each whole
     /// copy of the weights in a pass of its own.
     pub fn publish<L: Into<Learned>>(&self, version: u64, learned: Option<L>) -> Served {
-        let learned = learned.map(Into::into);
+        self.release(version, learned).unwrap_or_else(|error| {
+            tracing::error!(%error, "a version was not released");
+            self.active()
+        })
+    }
+
+    fn version(&self, version: u64, learned: Option<Learned>) -> Served {
         let digest = match &learned {
             Some(learned) => learned.digest(),
             None => self.inner.model.digest().to_owned(),
         };
-        let served = Served {
+        Served {
             version,
             digest,
             learned,
-        };
-        let mut active = self
-            .inner
-            .active
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        active.clone_from(&served);
-        served
+        }
     }
 
     /// Queues a request. Its reply is cut where the context ends, whatever `max_tokens` says.
@@ -300,6 +370,12 @@ impl Engine {
         }
         sampling.validate()?;
         let tokenizer = Arc::clone(&self.inner.tokenizer);
+        if let Some(elsewhere) = self.inner.elsewhere.get().filter(|_| shares) {
+            let mut request = request;
+            let (reply, generation) = Reply::new(&mut request, ends, max, tokenizer);
+            elsewhere.begin(request, reply)?;
+            return Ok(generation);
+        }
         let (mut sequence, generation) = Sequence::new(request, ends, max, tokenizer);
         sequence.shares = shares;
         self.inner
@@ -310,6 +386,9 @@ impl Engine {
 
     /// What it has done and what it is doing, as of the last step.
     pub fn stats(&self) -> EngineStats {
+        if let Some(elsewhere) = self.inner.elsewhere.get() {
+            return elsewhere.stats();
+        }
         let mut stats = self
             .inner
             .stats
@@ -324,7 +403,7 @@ impl Engine {
     /// [`EngineOptions::shutdown_grace`] and fail after it. Returns at once; see
     /// [`Engine::stopped`].
     pub fn shutdown(&self) {
-        self.inner.intake.close(self.inner.options.shutdown_grace);
+        self.inner.close();
     }
 
     /// Waits until the engine has shut down.

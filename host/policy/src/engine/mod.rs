@@ -6,6 +6,7 @@
 //! before it starts, and it never waits for a slow reader.
 
 mod batcher;
+mod elsewhere;
 mod handle;
 mod intake;
 pub mod measure;
@@ -20,10 +21,11 @@ mod stats;
 mod tests;
 mod worker;
 
-pub use handle::Engine;
+pub use elsewhere::{Activate, Elsewhere, Reply};
+pub use handle::{Engine, NotReleased};
 pub use options::{EngineOptions, Priority};
 pub use request::{
-    Event, FinishReason, Finished, GenerateRequest, Generation, Refused, SampledToken,
+    Event, FinishReason, Finished, GenerateRequest, Generation, Recorded, Refused, SampledToken,
 };
 pub use served::Served;
 pub use stats::EngineStats;

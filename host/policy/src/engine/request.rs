@@ -57,6 +57,20 @@ pub enum Refused {
         /// Size of the vocabulary.
         vocab: usize,
     },
+    /// The program that generates elsewhere cannot be reached or does not answer.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The program that generates elsewhere has too much to do.
+    #[error("{reason}")]
+    Overloaded {
+        /// What it said.
+        reason: String,
+        /// Seconds after which it may be asked again.
+        retry_after_s: u64,
+    },
+    /// The program that generates elsewhere cannot do this, or not say what it did; names what would mend it.
+    #[error("{0}")]
+    Unsupported(String),
 }
 
 /// A reply that is being generated. Dropping it cancels the request at the next token.
@@ -100,7 +114,8 @@ pub enum Event {
     Failed(String),
 }
 
-/// A token as it was drawn. Log-probs are in nats.
+/// A token as it was drawn. Log-probs are in nats. Where another program generates, one that it cannot tell is
+/// NaN until the reply is complete; see [`Finished::recorded`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
     /// The token.
@@ -129,8 +144,17 @@ pub enum FinishReason {
     Length,
 }
 
+/// Log-probs of a whole reply that were not known as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// As [`SampledToken::logprob`], one per token; NaN where it cannot be known.
+    pub logprobs: Vec<f32>,
+    /// As [`SampledToken::full_logprob`], one per token.
+    pub full_logprobs: Vec<f32>,
+}
+
 /// A complete reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     /// How it ended.
     pub reason: FinishReason,
@@ -144,4 +168,6 @@ pub struct Finished {
     pub completion_tokens: usize,
     /// Tokens of the prompt that another request had already run.
     pub cached_tokens: usize,
+    /// What stands in the place of the log-probs that its tokens came with; none where those stand.
+    pub recorded: Option<Recorded>,
 }

@@ -137,6 +137,7 @@ impl Sequence {
             prompt_tokens: self.prompt,
             completion_tokens: self.tokens.len() - self.prompt,
             cached_tokens: self.reused.min(self.prompt),
+            recorded: None,
         }));
         true
     }
