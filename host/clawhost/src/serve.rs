@@ -243,7 +243,7 @@ pub(crate) fn begin_with(config: &Config, journal: &Journal, engine: &Engine) ->
     }
     let adapter = Adapter::load_peft(dir, engine.model().config())
         .with_context(|| format!("--adapter {} cannot be served", dir.display()))?;
-    engine.publish(0, Some(Arc::new(adapter)));
+    engine.release(0, Some(Arc::new(adapter)))?;
     Ok(())
 }
 

@@ -60,7 +60,7 @@ pub(crate) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
             .journal
             .active_adapter()
             .map_err(|error| recorded::refusal(&error));
-        broken(&shared, read.err().as_ref())
+        broken(&shared, read.err().as_ref()).or_else(|| shared.engine.ready().err())
     };
     match reason {
         None => Json(json!({"status": "ready"})).into_response(),

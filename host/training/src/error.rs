@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clawhost_journal::JournalError;
-use clawhost_policy::LoadError;
+use clawhost_policy::{LoadError, NotReleased};
 
 use crate::advantage::BaselineError;
 use crate::options::{OptionsError, Parameters};
@@ -90,6 +90,9 @@ pub enum TrainingError {
         /// What the configuration asks for.
         asked: Parameters,
     },
+    /// The engine could not be brought to serve a version.
+    #[error(transparent)]
+    NotReleased(#[from] NotReleased),
     /// The engine serves something else than what was published.
     #[error(
         "adapter version {version} with digest {expected} was published, but the engine serves {served}"

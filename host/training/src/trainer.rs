@@ -350,12 +350,12 @@ impl Trainer {
         if version == 0 {
             // Back to the base model; what the operator handed in as version 0 stays as it is.
             if self.engine.active().version != 0 {
-                self.engine.publish(0, None::<Learned>);
+                self.engine.release(0, None::<Learned>)?;
             }
             return Ok(());
         }
         self.engine
-            .publish(version, Some(self.current.learned.clone()));
+            .release(version, Some(self.current.learned.clone()))?;
         let served = self.engine.active();
         if served.digest != self.current.digest {
             return Err(TrainingError::NotServed {

@@ -237,9 +237,10 @@ fn begin(
         })
         .collect::<Result<_, _>>()
         .map_err(|refused| match refused {
-            Refused::Busy { .. } | Refused::ShuttingDown => {
-                ModelError::Unavailable(refused.to_string())
-            }
+            Refused::Busy { .. }
+            | Refused::ShuttingDown
+            | Refused::Unavailable(_)
+            | Refused::Overloaded { .. } => ModelError::Unavailable(refused.to_string()),
             other => ModelError::Rejected(other.to_string()),
         })?;
     let style = ReplyStyle {

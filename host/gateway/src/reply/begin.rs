@@ -176,6 +176,11 @@ fn refusal(refused: &Refused, prompt_field: &str) -> ApiError {
             tracing::error!(%refused, "tokenizer and model do not belong together");
             ApiError::internal("model_misconfigured", "the server's tokenizer does not fit its model")
         }
+        Refused::Unavailable(_) => ApiError::unavailable("engine_unavailable", refused.to_string()),
+        Refused::Overloaded { retry_after_s, .. } => {
+            ApiError::too_many("overloaded", *retry_after_s, refused.to_string())
+        }
+        Refused::Unsupported(_) => ApiError::bad_request(refused.to_string()).code("unsupported_parameter"),
     }
 }
 

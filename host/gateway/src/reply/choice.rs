@@ -164,6 +164,10 @@ impl Choice {
                     self.prompt_tokens = finished.prompt_tokens;
                     self.cached_tokens = finished.cached_tokens;
                     self.stop = finished.stop;
+                    if let Some(recorded) = finished.recorded {
+                        self.logprobs = recorded.logprobs;
+                        self.full_logprobs = recorded.full_logprobs;
+                    }
                     let mut pieces = self.parser.push(&finished.text);
                     pieces.extend(self.parser.finish());
                     let deltas = self.write(pieces);

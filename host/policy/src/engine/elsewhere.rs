@@ -153,6 +153,7 @@ impl Reply {
         self.ended = true;
         let _gone = self.events.send(Event::Finished(Finished {
             reason,
+            stop: self.stops.hit().map(str::to_owned),
             text,
             prompt_tokens: self.prompt,
             completion_tokens: self.taken,
