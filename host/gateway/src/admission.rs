@@ -25,6 +25,9 @@ const UNCOUNTED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// The operator page, which a browser shows.
 const PAGE: &str = "/";
 
+/// Where Anthropic's dialect lives.
+const MESSAGES: &str = "/v1/messages";
+
 /// A place among the requests in progress; whoever holds a clone keeps it. A stream keeps it to its end.
 #[derive(Clone)]
 pub(crate) struct Slot {
@@ -46,6 +49,7 @@ pub(crate) async fn admit(
         .map_or("other", MatchedPath::as_str)
         .to_owned();
     let request_is_page = request.uri().path() == PAGE;
+    let speaks_messages = speaks_messages(&request);
     let mut response = match check(&shared, &request) {
         Ok((caller, slot)) => {
             request.extensions_mut().insert(caller);
@@ -59,6 +63,13 @@ pub(crate) async fn admit(
             error.into_response()
         }
     };
+    if speaks_messages && let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = error.into_messages_response(&id);
+        if let Some(allow) = allow {
+            response.headers_mut().insert(header::ALLOW, allow);
+        }
+    }
     if response.status() == StatusCode::UNAUTHORIZED && request_is_page {
         // Has a browser ask for the key.
         response.headers_mut().insert(
@@ -74,6 +85,11 @@ pub(crate) async fn admit(
         "request"
     );
     if let Ok(id) = HeaderValue::from_str(&id) {
+        if speaks_messages {
+            response
+                .headers_mut()
+                .insert(HeaderName::from_static("request-id"), id.clone());
+        }
         response
             .headers_mut()
             .insert(HeaderName::from_static("x-request-id"), id);
@@ -83,6 +99,16 @@ pub(crate) async fn admit(
         HeaderValue::from_static("nosniff"),
     );
     response
+}
+
+/// Whether the client speaks Anthropic's dialect, and so wants errors in its shape.
+fn speaks_messages(request: &Request) -> bool {
+    let path = request.uri().path();
+    path == MESSAGES
+        || path
+            .strip_prefix(MESSAGES)
+            .is_some_and(|rest| rest.starts_with('/'))
+        || request.headers().contains_key("anthropic-version")
 }
 
 fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiError> {

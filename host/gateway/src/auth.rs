@@ -215,7 +215,7 @@ pub(crate) fn identify(
     }
     let Some(secret) = presented_secret(headers, basic) else {
         return Err(ApiError::unauthorized(
-            "no key given; send it as `Authorization: Bearer KEY`",
+            "no key given; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`",
         ));
     };
     let found = find(keys, &secret).and_then(|position| Some((position, keys.get(position)?)));

@@ -1,7 +1,7 @@
-//! What a client is told when a request cannot be served: OpenAI's error object with the right status.
+//! What a client is told when a request cannot be served: its dialect's error object with the right status.
 //!
-//! Every refusal of this crate is an [`ApiError`], so that there is one place that decides the shape,
-//! and an SDK that parses OpenAI's errors parses ours. It never carries internals: the message names
+//! Every refusal of this crate is an [`ApiError`], so that there is one place that decides the shape, OpenAI's or
+//! Anthropic's, and an SDK that parses their errors parses ours. It never carries internals: the message names
 //! the fact and the fix, the log keeps the rest.
 
 use axum::Json;
@@ -127,6 +127,56 @@ impl ApiError {
         self.status
     }
 
+    /// The status in Anthropic's dialect, which has one of its own for a model that is not there.
+    pub(crate) fn messages_status(&self) -> StatusCode {
+        if self.code == Some("model_not_found") {
+            StatusCode::NOT_FOUND
+        } else {
+            self.status
+        }
+    }
+
+    /// The error in Anthropic's shape: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+    pub(crate) fn to_messages_json(&self, request_id: Option<&str>) -> Value {
+        let kind = match self.messages_status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            status if status.is_server_error() => "api_error",
+            _ => "invalid_request_error",
+        };
+        json!({
+            "type": "error",
+            "error": {"type": kind, "message": self.message},
+            "request_id": request_id,
+        })
+    }
+
+    /// The same answer in Anthropic's shape.
+    pub(crate) fn into_messages_response(self, request_id: &str) -> Response {
+        let status = self.messages_status();
+        let body = self.to_messages_json(Some(request_id));
+        self.with_body(status, body)
+    }
+
+    fn with_body(&self, status: StatusCode, body: Value) -> Response {
+        let mut response = (status, Json(body)).into_response();
+        if let Some(seconds) = self.retry_after_s {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
     /// The error object, as a body and as the data of an error event in a stream.
     pub fn to_json(&self) -> Value {
         json!({
@@ -141,18 +191,10 @@ impl ApiError {
 }
 
 impl IntoResponse for ApiError {
+    /// In OpenAI's shape. The error travels along, so that the door can give it the shape of another dialect.
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.to_json())).into_response();
-        if let Some(seconds) = self.retry_after_s {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
+        let mut response = self.with_body(self.status, self.to_json());
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -13,13 +13,15 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admission;
+use crate::chat::Chat;
 use crate::error::ApiError;
 use crate::limits::RateLimits;
+use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
 use crate::versions::Versions;
 use crate::{
-    adapters, chat, feedback, health, models, page, plugins, reply, serve, sessions, steps,
+    adapters, feedback, health, messages, models, page, plugins, reply, serve, sessions, steps,
 };
 
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
@@ -120,7 +122,9 @@ impl Gateway {
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))
-            .route("/v1/chat/completions", post(reply::answer::<chat::Chat>))
+            .route("/v1/chat/completions", post(reply::answer::<Chat>))
+            .route("/v1/messages", post(reply::answer::<Messages>))
+            .route("/v1/messages/count_tokens", post(messages::count_tokens))
             .route("/v1/models", get(models::list))
             .route("/v1/models/{*id}", get(models::one))
             .route("/v1/feedback", post(feedback::create))

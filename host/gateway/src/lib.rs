@@ -15,6 +15,7 @@
 //! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; OpenAI's error shape |
 //! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
 //! | `chat` | OpenAI's chat completions |
+//! | `messages` | Anthropic's messages |
 //! | `models`, `versions` | what is served, under which names |
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
 //! | `steps` | which samples a step was made of |
@@ -34,6 +35,7 @@ mod guard;
 mod health;
 mod ids;
 mod limits;
+mod messages;
 mod metrics;
 mod models;
 mod options;

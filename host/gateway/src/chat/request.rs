@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Chat, messages, sampling, tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Ask, Session, variables};
+use crate::reply::{Ask, Format, Session, variables};
 
 /// Reads a body and the session headers. `defaults` are the model's own sampling settings.
 pub(super) fn read(
@@ -41,6 +41,11 @@ pub(super) fn read(
         model: fields.text("model")?.map(str::to_owned),
         messages: messages::normalise(listed)?,
         tools: tools::read(fields)?,
+        format: Format::read(
+            fields.value("response_format"),
+            "response_format",
+            Some("json_schema"),
+        )?,
         sampling,
         n: fields
             .integer("n", 1, i64::from(max_choices))?
@@ -56,19 +61,6 @@ pub(super) fn read(
 }
 
 fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
-    if let Some(format) = fields.value("response_format") {
-        let kind = Fields::of(format, "response_format")?.required_text("type")?;
-        if kind != "text" {
-            let shown: String = kind.chars().take(40).collect();
-            return Err(ApiError::unsupported(
-                "response_format",
-                format!(
-                    "`response_format` of the type `{shown}` is not supported yet, because it needs constrained \
-                     decoding; leave it out and ask for JSON in the prompt"
-                ),
-            ));
-        }
-    }
     if let Some(bias) = fields.value("logit_bias")
         && bias.as_object().is_none_or(|bias| !bias.is_empty())
     {

@@ -182,6 +182,10 @@ fn what_is_wrong_or_not_done_is_named() {
         ),
         (
             json!({"response_format": {"type": "json_schema"}}),
+            "response_format.json_schema",
+        ),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),
             "response_format",
         ),
         (

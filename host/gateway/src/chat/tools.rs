@@ -22,7 +22,7 @@ pub(crate) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
     for (index, tool) in listed.iter().enumerate() {
         add(&mut tools, tool, &format!("tools[{index}]"))?;
     }
-    tools.finish(&choice(body)?, parallel)
+    tools.finish(choice(body)?, parallel)
 }
 
 fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {

@@ -3,7 +3,7 @@
 use clawhost_policy::Sampling;
 use serde_json::{Map, Value, json};
 
-use super::{Session, Tools};
+use super::{Format, Session, Tools};
 
 /// A checked request.
 #[derive(Debug, Default)]
@@ -13,6 +13,7 @@ pub(crate) struct Ask {
     /// The conversation in OpenAI's form: roles system, user, assistant and tool; content as one string.
     pub(crate) messages: Vec<Value>,
     pub(crate) tools: Tools,
+    pub(crate) format: Format,
     pub(crate) sampling: Sampling,
     /// Choices, at least 1.
     pub(crate) n: u32,

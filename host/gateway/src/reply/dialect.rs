@@ -88,8 +88,12 @@ impl Outbox {
 
     /// Puts out an event with a name.
     pub(crate) fn named(&mut self, name: &str, data: &Value) {
-        let event = Event::default().event(name).data(data.to_string());
-        self.0.push_back(event);
+        self.named_text(name, &data.to_string());
+    }
+
+    /// The same with data that is written already.
+    pub(crate) fn named_text(&mut self, name: &str, data: &str) {
+        self.0.push_back(Event::default().event(name).data(data));
     }
 
     pub(super) fn next(&mut self) -> Option<Event> {

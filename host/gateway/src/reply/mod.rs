@@ -9,16 +9,19 @@
 //! | module | idea |
 //! |---|---|
 //! | `dialect` | what tells the dialects apart |
-//! | `ask`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
+//! | `ask`, `format`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
 //! | `begin`, `prompt` | rendered, taken on by the engine, recorded |
 //! | `choice` | one choice from its first token to its record |
 //! | `known` | what an answer is made from |
+//! | `count` | how many tokens a request would have, and nothing else |
 //! | `stream`, `whole` | driving the choices: as events, or to the end |
 
 mod ask;
 mod begin;
 mod choice;
+mod count;
 mod dialect;
+mod format;
 mod known;
 mod prompt;
 mod session;
@@ -45,7 +48,9 @@ use choice::Closing;
 
 pub(crate) use ask::Ask;
 pub(crate) use choice::{Choice, Delta};
+pub(crate) use count::count;
 pub(crate) use dialect::{Arriving, Dialect, Ended, Events, Outbox};
+pub(crate) use format::Format;
 pub(crate) use known::{Known, Usage};
 pub(crate) use session::Session;
 pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools};

@@ -18,14 +18,17 @@ const MAX_TOOLS: usize = 128;
 pub(crate) struct Tools {
     /// Checked definitions in OpenAI's form, in the client's order. Empty when the client allows no call.
     pub(crate) definitions: Vec<Value>,
+    /// Whether the client asks for a call.
+    pub(crate) choice: ToolChoice,
     /// Whether one reply may hold several calls.
     pub(crate) parallel: bool,
 }
 
 /// What the client says about calling.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
     /// The model decides.
+    #[default]
     Auto,
     /// No call; the model does not learn of the tools.
     None,
@@ -102,31 +105,21 @@ impl ToolList {
     }
 
     /// The tools with what the client says about calling them. `parallel` lets one reply hold several calls.
-    pub(crate) fn finish(self, choice: &ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
-        let unsupported = |what: &str| {
-            ApiError::unsupported(
-                "tool_choice",
-                format!(
-                    "{what} is not supported yet, because it needs constrained decoding; let the model decide \
-                     (`auto`) or forbid calls (`none`)"
-                ),
-            )
+    pub(crate) fn finish(self, choice: ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
+        let definitions = match choice {
+            ToolChoice::Auto => self.definitions,
+            ToolChoice::None => Vec::new(),
+            ToolChoice::Required | ToolChoice::Named(_) => {
+                return Err(ApiError::unsupported(
+                    "tool_choice",
+                    "a `tool_choice` that asks for a call is not supported yet, because it needs constrained \
+                     decoding; let the model decide (`auto`) or forbid calls (`none`)",
+                ));
+            }
         };
-        match choice {
-            ToolChoice::Auto => {}
-            ToolChoice::None => {
-                return Ok(Tools {
-                    definitions: Vec::new(),
-                    parallel,
-                });
-            }
-            ToolChoice::Required => {
-                return Err(unsupported("a `tool_choice` that requires a call"));
-            }
-            ToolChoice::Named(_) => return Err(unsupported("a `tool_choice` that names a tool")),
-        }
         Ok(Tools {
-            definitions: self.definitions,
+            definitions,
+            choice,
             parallel,
         })
     }

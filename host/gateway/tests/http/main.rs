@@ -14,6 +14,7 @@ mod disconnect;
 mod feedback;
 mod keys;
 mod load;
+mod messages;
 mod model;
 mod operator;
 mod recording;

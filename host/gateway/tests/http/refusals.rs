@@ -73,6 +73,12 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
             json_head.clone(),
             chat(json!({"response_format": {"type": "json_schema"}})),
             400,
+            "missing_required_parameter",
+        ),
+        (
+            json_head.clone(),
+            chat(json!({"response_format": {"type": "json_object"}})),
+            400,
             "unsupported_parameter",
         ),
         (
