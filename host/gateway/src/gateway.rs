@@ -19,9 +19,11 @@ use crate::limits::RateLimits;
 use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
+use crate::responses::Responses;
 use crate::versions::Versions;
 use crate::{
-    adapters, feedback, health, messages, models, page, plugins, reply, serve, sessions, steps,
+    adapters, feedback, health, messages, models, page, plugins, reply, responses, serve, sessions,
+    steps,
 };
 
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
@@ -125,6 +127,9 @@ impl Gateway {
             .route("/v1/chat/completions", post(reply::answer::<Chat>))
             .route("/v1/messages", post(reply::answer::<Messages>))
             .route("/v1/messages/count_tokens", post(messages::count_tokens))
+            .route("/v1/responses", post(reply::answer::<Responses>))
+            .route("/v1/responses/input_tokens", post(responses::input_tokens))
+            .route("/v1/responses/{id}", get(responses::one))
             .route("/v1/models", get(models::list))
             .route("/v1/models/{*id}", get(models::one))
             .route("/v1/feedback", post(feedback::create))

@@ -16,6 +16,7 @@
 //! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
 //! | `chat` | OpenAI's chat completions |
 //! | `messages` | Anthropic's messages |
+//! | `responses` | OpenAI's Responses |
 //! | `models`, `versions` | what is served, under which names |
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
 //! | `steps` | which samples a step was made of |
@@ -43,6 +44,7 @@ mod page;
 mod plugins;
 mod recorded;
 mod reply;
+mod responses;
 mod serve;
 mod sessions;
 mod steps;

@@ -148,7 +148,7 @@ fn required_content(fields: Fields<'_, '_>) -> Result<Value, ApiError> {
 }
 
 /// The content as one string: a string as it is, text parts joined by line breaks.
-fn content(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError> {
+pub(crate) fn content(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError> {
     let parts = match fields.value("content") {
         None => return Ok(None),
         Some(Value::String(text)) => return Ok(Some(text.clone())),

@@ -8,6 +8,8 @@ mod sampling;
 mod stream;
 mod tools;
 
+pub(crate) use messages::content;
+
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -26,6 +28,7 @@ impl Dialect for Chat {
     const REPLY_ID: &'static str = "chatcmpl-";
     const CALL_ID: &'static str = "call_";
     const PROMPT: &'static str = "messages";
+    const FORMAT: &'static str = "response_format";
     type Events = stream::Chunks;
 
     fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Chat, messages, sampling, tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Ask, Format, Session, variables};
+use crate::reply::{Ask, Dialect, Format, Session, variables};
 
 /// Reads a body and the session headers. `defaults` are the model's own sampling settings.
 pub(super) fn read(
@@ -43,7 +43,7 @@ pub(super) fn read(
         tools: tools::read(fields)?,
         format: Format::read(
             fields.value("response_format"),
-            "response_format",
+            Chat::FORMAT,
             Some("json_schema"),
         )?,
         sampling,

@@ -138,6 +138,16 @@ fn what_changes_nothing_may_be_spelled_out() {
 }
 
 #[test]
+fn the_form_of_the_text_is_read() {
+    let form = |given: Value| read(json!({"response_format": given})).unwrap().0.format;
+    assert_eq!(form(json!({"type": "text"})), Format::Text);
+    assert_eq!(form(json!({"type": "json_object"})), Format::Object);
+    let schema = json!({"type": "object"});
+    let given = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+    assert_eq!(form(given), Format::Schema(schema));
+}
+
+#[test]
 fn what_is_wrong_or_not_done_is_named() {
     let rows = [
         (json!({"messages": null}), "messages"),
@@ -185,12 +195,8 @@ fn what_is_wrong_or_not_done_is_named() {
             "response_format.json_schema",
         ),
         (
-            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),
-            "response_format",
-        ),
-        (
-            json!({"response_format": {"type": "json_object"}}),
-            "response_format",
+            json!({"response_format": {"type": "xml"}}),
+            "response_format.type",
         ),
         (json!({"response_format": {}}), "response_format.type"),
         (json!({"logit_bias": {"5": 1}}), "logit_bias"),

@@ -108,6 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn a_call_can_be_asked_for() {
+        let chosen = |choice: Value| {
+            let body = json!({"tools": [tool("read")], "tool_choice": choice});
+            parse(&body).unwrap().choice
+        };
+        assert_eq!(chosen(json!("required")), ToolChoice::Required);
+        let named = json!({"type": "function", "function": {"name": "read"}});
+        assert_eq!(chosen(named), ToolChoice::Named("read".into()));
+    }
+
+    #[test]
     fn parallel_calls_can_be_switched_off() {
         assert!(
             !parse(&json!({"parallel_tool_calls": false}))
@@ -163,10 +174,7 @@ mod tests {
                 json!({"tools": [tool("f"), tool("f")]}),
                 "tools[1].function.name",
             ),
-            (
-                json!({"tools": [tool("f")], "tool_choice": "required"}),
-                "tool_choice",
-            ),
+            (json!({"tool_choice": "required"}), "tool_choice"),
             (
                 json!({"tool_choice": {"type": "function", "function": {"name": "f"}}}),
                 "tool_choice",

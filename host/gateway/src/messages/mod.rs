@@ -32,6 +32,7 @@ impl Dialect for Messages {
     const REPLY_ID: &'static str = "msg_";
     const CALL_ID: &'static str = "toolu_";
     const PROMPT: &'static str = "messages";
+    const FORMAT: &'static str = "output_config.format";
     type Events = reply::MessageEvents;
 
     fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError> {

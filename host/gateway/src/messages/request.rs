@@ -3,10 +3,10 @@
 use clawhost_policy::Sampling;
 use serde_json::{Map, Value};
 
-use super::{history, tools};
+use super::{Messages, history, tools};
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::{Arriving, Ask, Format, Session, variables};
+use crate::reply::{Arriving, Ask, Dialect, Format, Session, variables};
 
 /// Reads a request; the flag says whether the client wants a stream.
 pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
@@ -35,7 +35,7 @@ fn ask(request: &Arriving<'_>, fields: Fields<'_, '_>) -> Result<Ask, ApiError> 
     };
     let format = config.and_then(|config| config.value("format"));
     Ok(Ask {
-        format: Format::read(format, "output_config.format", None)?,
+        format: Format::read(format, Messages::FORMAT, None)?,
         model: Some(fields.required_text("model")?.to_owned()),
         messages: history::read(fields.value("system"), listed)?,
         tools: tools::read(fields)?,

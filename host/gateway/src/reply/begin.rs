@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::choice::{Beginning, Closing};
 use super::prompt::Prompt;
-use super::{Arriving, Ask, Dialect, Known, Reply};
+use super::{Arriving, Ask, Dialect, Format, Known, Reply, ToolChoice};
 use crate::admission::Slot;
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -59,6 +59,7 @@ impl Asked {
         let (served, model) = shared
             .versions
             .resolve(engine, options, ask.model.as_deref())?;
+        unconstrained(&ask, D::FORMAT)?;
         let received_ms = now_ms();
         let prompt =
             Prompt::render(engine, &ask, received_ms).map_err(|error| error.param(D::PROMPT))?;
@@ -129,6 +130,31 @@ impl Asked {
             slot: self.slot,
         })
     }
+}
+
+/// Refuses what could be done only by holding the model to a grammar.
+fn unconstrained(ask: &Ask, format_field: &str) -> Result<(), ApiError> {
+    let refuse = |field: &str, instead: &str| {
+        Err(ApiError::unsupported(
+            field,
+            format!(
+                "this `{field}` is not supported yet, because it needs constrained decoding; {instead}"
+            ),
+        ))
+    };
+    if matches!(
+        ask.tools.choice,
+        ToolChoice::Required | ToolChoice::Named(_)
+    ) {
+        return refuse(
+            "tool_choice",
+            "let the model decide (`auto`) or forbid calls (`none`)",
+        );
+    }
+    if ask.format != Format::Text {
+        return refuse(format_field, "leave it out and ask for JSON in the prompt");
+    }
+    Ok(())
 }
 
 /// Hands the prompt to the engine, once per choice. All or none: dropping a generation cancels it.

@@ -29,6 +29,8 @@ pub(crate) trait Dialect: Sized + Send + 'static {
     const CALL_ID: &'static str;
     /// The field that holds the conversation, as a refusal of all of it names it.
     const PROMPT: &'static str;
+    /// The field that says what form the text must have.
+    const FORMAT: &'static str;
     /// What writes its streams.
     type Events: Events;
 

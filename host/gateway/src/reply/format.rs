@@ -29,7 +29,7 @@ impl Format {
             return Ok(Self::Text);
         };
         let fields = Fields::of(given, path)?;
-        let format = match fields.required_text("type")? {
+        Ok(match fields.required_text("type")? {
             "text" => Self::Text,
             "json_object" => Self::Object,
             "json_schema" => Self::Schema(schema(fields, within)?),
@@ -43,22 +43,7 @@ impl Format {
                     ),
                 ));
             }
-        };
-        format.supported(path)
-    }
-
-    /// Refuses what needs the model to be held to a grammar.
-    fn supported(self, path: &str) -> Result<Self, ApiError> {
-        if self == Self::Text {
-            return Ok(self);
-        }
-        Err(ApiError::unsupported(
-            path,
-            format!(
-                "`{path}` of another type than `text` is not supported yet, because it needs constrained decoding; \
-                 leave it out and ask for JSON in the prompt"
-            ),
-        ))
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tools that the model may call, checked, in the one form that templates, sessions and judges get.
 //!
 //! A schema is checked for its shape only: the template prints it, and what the model makes of it is
-//! checked by the client. A choice that would need constrained decoding is refused with a clear answer.
+//! checked by the client.
 
 use std::collections::HashSet;
 
@@ -106,19 +106,26 @@ impl ToolList {
 
     /// The tools with what the client says about calling them. `parallel` lets one reply hold several calls.
     pub(crate) fn finish(self, choice: ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
-        let definitions = match choice {
-            ToolChoice::Auto => self.definitions,
-            ToolChoice::None => Vec::new(),
-            ToolChoice::Required | ToolChoice::Named(_) => {
-                return Err(ApiError::unsupported(
-                    "tool_choice",
-                    "a `tool_choice` that asks for a call is not supported yet, because it needs constrained \
-                     decoding; let the model decide (`auto`) or forbid calls (`none`)",
-                ));
+        let missing = match &choice {
+            ToolChoice::Named(name) if !self.names.contains(name) => {
+                let shown: String = name.chars().take(64).collect();
+                Some(format!(
+                    "`tool_choice` names `{shown}`, which is not one of `tools`"
+                ))
             }
+            ToolChoice::Required if self.names.is_empty() => {
+                Some("`tool_choice` requires a call, and there are no `tools`".to_owned())
+            }
+            _ => None,
         };
+        if let Some(missing) = missing {
+            return Err(ApiError::invalid("tool_choice", missing));
+        }
         Ok(Tools {
-            definitions,
+            definitions: match choice {
+                ToolChoice::None => Vec::new(),
+                _ => self.definitions,
+            },
             choice,
             parallel,
         })

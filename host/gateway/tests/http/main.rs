@@ -19,6 +19,7 @@ mod model;
 mod operator;
 mod recording;
 mod refusals;
+mod responses;
 mod server;
 mod sessions;
 mod shutdown;

@@ -65,7 +65,9 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
         ),
         (
             json_head.clone(),
-            chat(json!({"tool_choice": "required"})),
+            chat(
+                json!({"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}),
+            ),
             400,
             "unsupported_parameter",
         ),
