@@ -1,0 +1,413 @@
+//! A server in the form of vLLM or SGLang, with faults.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::writing::Writer;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use clawhost_policy::{
+    Adapter, Engine, EngineOptions, Event, GenerateRequest, Generation, LoraSpec, Model,
+    ModelFiles, Priority, SampledToken, Sampling, Served,
+};
+use clawhost_remote::{Kind, Remote, RemoteError, RemoteOptions};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+/// What its log-probs are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Returns {
+    Model,
+    Tempered,
+    Drawn,
+}
+
+/// What it does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    NoIds,
+    NoLogprobs,
+    NoAdapters,
+    /// Answers to any adapter with the base model.
+    IgnoresAdapters,
+    /// Says nothing more after so many tokens.
+    SilentAfter(usize),
+    Busy,
+    Garbage,
+}
+
+pub(crate) struct Inside {
+    form: Kind,
+    returns: Returns,
+    engine: Engine,
+    adapters: Mutex<BTreeMap<String, Served>>,
+    fault: Mutex<Fault>,
+    /// Names that were unloaded, in order.
+    pub(crate) unloaded: Mutex<Vec<String>>,
+    /// Names that were loaded, in order.
+    pub(crate) loaded: Mutex<Vec<String>>,
+}
+
+/// A server on threads of its own.
+pub(crate) struct Fake {
+    pub(crate) inside: Arc<Inside>,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+    _files: tempfile::TempDir,
+    adapters: PathBuf,
+}
+
+/// The embedded policy, loaded once.
+pub(crate) static POLICY: LazyLock<Engine> =
+    LazyLock::new(|| Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap());
+
+/// An engine of its own over the same weights, with the tokens that end a reply by its configuration.
+pub(crate) fn engine() -> Engine {
+    over(POLICY.model().clone())
+}
+
+fn over(model: Arc<Model>) -> Engine {
+    let files = ModelFiles::embedded();
+    let source = std::str::from_utf8(files.template().unwrap()).unwrap();
+    let template = clawhost_policy::ChatTemplate::new(source, Vec::new()).unwrap();
+    let options = EngineOptions::default();
+    Engine::start(
+        model,
+        POLICY.tokenizer().clone(),
+        Arc::new(template),
+        options,
+    )
+}
+
+impl Fake {
+    pub(crate) fn vllm(returns: Returns) -> Self {
+        Self::start(Kind::Vllm, returns, engine())
+    }
+
+    pub(crate) fn sglang(returns: Returns) -> Self {
+        Self::start(Kind::Sglang, returns, engine())
+    }
+
+    /// Other weights of the same shape.
+    pub(crate) fn stranger() -> Self {
+        let model = Model::random(POLICY.model().config().clone(), 3);
+        Self::start(Kind::Vllm, Returns::Model, over(Arc::new(model)))
+    }
+
+    fn start(form: Kind, returns: Returns, engine: Engine) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let inside = Arc::new(Inside {
+            form,
+            returns,
+            engine,
+            adapters: Mutex::default(),
+            fault: Mutex::new(Fault::None),
+            unloaded: Mutex::default(),
+            loaded: Mutex::default(),
+        });
+        let mut fake = Self {
+            inside,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            runtime: None,
+            adapters: files.path().join("adapters"),
+            _files: files,
+        };
+        fake.up();
+        fake
+    }
+
+    /// Begins to listen, at the address that it had.
+    pub(crate) fn up(&mut self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind(self.address))
+            .unwrap();
+        self.address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/health", get(|| async { "" }))
+            .route("/v1/completions", post(generate))
+            .route("/generate", post(generate))
+            .route("/v1/load_lora_adapter", post(load))
+            .route("/load_lora_adapter", post(load))
+            .route("/v1/unload_lora_adapter", post(unload))
+            .route("/unload_lora_adapter", post(unload))
+            .with_state(self.inside.clone());
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        self.runtime = Some(runtime);
+    }
+
+    /// Goes away with all its connections, and forgets its adapters.
+    pub(crate) fn down(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+        self.forget_adapters();
+    }
+
+    pub(crate) fn forget_adapters(&self) {
+        self.inside.adapters.lock().unwrap().clear();
+    }
+
+    pub(crate) fn options(&self) -> RemoteOptions {
+        let url = format!("http://{}", self.address);
+        RemoteOptions {
+            adapters: Some(self.adapters.clone()),
+            look: Duration::from_millis(50),
+            ..RemoteOptions::new(url, self.inside.form, "the-base")
+        }
+    }
+
+    pub(crate) fn fault(&self, fault: Fault) {
+        *self.inside.fault.lock().unwrap() = fault;
+    }
+
+    /// An engine that this server generates for.
+    pub(crate) fn behind(&self, options: RemoteOptions) -> (Engine, Arc<Remote>) {
+        let engine = engine();
+        let remote = Remote::connect(options, &engine).unwrap();
+        engine.generate_elsewhere(remote.clone());
+        (engine, remote)
+    }
+
+    pub(crate) fn refused(&self, options: RemoteOptions) -> RemoteError {
+        Remote::connect(options, &engine()).unwrap_err()
+    }
+
+    /// What the server's own engine has done.
+    pub(crate) fn stats(&self) -> clawhost_policy::EngineStats {
+        self.inside.engine.stats()
+    }
+
+    /// Where adapters are written.
+    pub(crate) fn written(&self) -> &Path {
+        &self.adapters
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.down();
+    }
+}
+
+/// An adapter that changes what is said, the more the larger `size` is.
+pub(crate) fn busy_adapter(seed: u64, size: f32) -> Arc<Adapter> {
+    let mut adapter = Adapter::init(POLICY.model().config(), LoraSpec::default(), seed);
+    let mut state = seed;
+    for (name, values) in adapter.tensors_mut() {
+        if name.contains("lora_B") {
+            for value in values {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                *value = ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * size;
+            }
+        }
+    }
+    Arc::new(adapter)
+}
+
+pub(crate) fn prompt() -> Vec<u32> {
+    let messages = [json!({"role": "user", "content": "What is 13 plus 24? Show your work."})];
+    let input = clawhost_policy::ChatInput {
+        messages: &messages,
+        tools: &[],
+        add_generation_prompt: true,
+        extra: None,
+    };
+    let text = POLICY.template().render(&input).unwrap();
+    POLICY.tokenizer().encode(&text).unwrap()
+}
+
+pub(crate) fn request(engine: &Engine, sampling: Sampling) -> GenerateRequest {
+    GenerateRequest {
+        prompt: prompt(),
+        sampling,
+        served: engine.active(),
+        priority: Priority::Person,
+    }
+}
+
+/// Everything that a reader is told.
+pub(crate) fn read(generation: &mut Generation) -> (Vec<SampledToken>, Option<Event>) {
+    let mut tokens = Vec::new();
+    loop {
+        match generation.blocking_next() {
+            Some(Event::Token(token)) => tokens.push(token),
+            other => return (tokens, other),
+        }
+    }
+}
+
+/// Waits for a condition.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::yield_now();
+    }
+}
+
+fn number(value: &Value, key: &str) -> f32 {
+    value[key].as_f64().unwrap() as f32
+}
+
+fn sampling(body: &Value, max: &str, seed: &str, top: &Value) -> Sampling {
+    Sampling {
+        temperature: number(body, "temperature"),
+        top_p: number(body, "top_p"),
+        top_k: u32::try_from(body["top_k"].as_i64().unwrap()).unwrap_or(0),
+        min_p: number(body, "min_p"),
+        seed: body[seed].as_u64(),
+        max_tokens: u32::try_from(body[max].as_u64().unwrap()).unwrap(),
+        presence_penalty: number(body, "presence_penalty"),
+        frequency_penalty: number(body, "frequency_penalty"),
+        repetition_penalty: number(body, "repetition_penalty"),
+        top_logprobs: u8::try_from(top.as_u64().unwrap()).unwrap(),
+        ..Sampling::default()
+    }
+}
+
+async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) -> Response {
+    let fault = *inside.fault.lock().unwrap();
+    match fault {
+        Fault::Busy => {
+            let error = json!({"error": {"message": "queue is full", "code": 429}});
+            let mut answer = (StatusCode::TOO_MANY_REQUESTS, Json(error)).into_response();
+            let headers = answer.headers_mut();
+            headers.insert("retry-after", HeaderValue::from_static("7"));
+            return answer;
+        }
+        Fault::Garbage => return "data: {\"choices\": 3}\n\n".into_response(),
+        _ => {}
+    }
+    let (adapter, ids, sampling) = match inside.form {
+        Kind::Vllm => (
+            body["model"].as_str().filter(|name| *name != "the-base"),
+            &body["prompt"],
+            sampling(&body, "max_tokens", "seed", &body["logprobs"]),
+        ),
+        Kind::Sglang => (
+            body["lora_path"].as_str(),
+            &body["input_ids"],
+            sampling(
+                &body["sampling_params"],
+                "max_new_tokens",
+                "sampling_seed",
+                &body["top_logprobs_num"],
+            ),
+        ),
+    };
+    let base = Served::base(inside.engine.model());
+    let served = match adapter {
+        None => base,
+        Some(name) => match inside.adapters.lock().unwrap().get(name) {
+            Some(_) if fault == Fault::IgnoresAdapters => base,
+            Some(served) => served.clone(),
+            None => {
+                let message = format!("The model `{name}` does not exist.");
+                let error = json!({"error": {"message": message, "code": 404}});
+                return (StatusCode::NOT_FOUND, Json(error)).into_response();
+            }
+        },
+    };
+    let ids = ids.as_array().unwrap().iter();
+    let mut generation = inside
+        .engine
+        .generate(GenerateRequest {
+            prompt: ids.map(|id| id.as_u64().unwrap() as u32).collect(),
+            sampling,
+            served,
+            priority: Priority::Person,
+        })
+        .unwrap();
+    let (sender, events) = mpsc::unbounded_channel::<Result<Bytes, std::io::Error>>();
+    tokio::spawn(async move {
+        let mut writer = Writer::new(inside.form, inside.returns, fault);
+        let mut held: Option<SampledToken> = None;
+        loop {
+            // Whoever does not listen any more needs no more tokens.
+            let event = tokio::select! {
+                () = sender.closed() => return,
+                event = generation.next() => event,
+            };
+            let (token, finish) = match event {
+                Some(Event::Token(token)) => (held.replace(token), None),
+                Some(Event::Finished(finished)) => (held.take(), Some(finished.reason)),
+                other => panic!("{other:?}"),
+            };
+            if let Some(token) = token {
+                if fault == Fault::SilentAfter(writer.count()) {
+                    sender.closed().await;
+                    return;
+                }
+                let _ = sender.send(Ok(writer.event(token, finish)));
+            }
+            if finish.is_some() {
+                let _ = sender.send(Ok(Bytes::from_static(b"data: [DONE]\n\n")));
+                return;
+            }
+        }
+    });
+    Body::from_stream(futures_util::stream::unfold(events, |mut events| async {
+        let event = events.recv().await?;
+        Some((event, events))
+    }))
+    .into_response()
+}
+
+async fn load(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) -> Response {
+    let name = body["lora_name"].as_str().unwrap().to_owned();
+    if *inside.fault.lock().unwrap() == Fault::NoAdapters {
+        let vllm = (StatusCode::NOT_FOUND, Json(json!({"detail": "Not Found"})));
+        let said = json!({"success": false, "error_message": "LoRA is not enabled."});
+        return match inside.form {
+            Kind::Vllm => vllm,
+            Kind::Sglang => (StatusCode::BAD_REQUEST, Json(said)),
+        }
+        .into_response();
+    }
+    if inside.adapters.lock().unwrap().contains_key(&name) {
+        let message = format!("The lora adapter '{name}' has already been loaded.");
+        let error = json!({"error": {"message": message, "code": 400}});
+        return (StatusCode::BAD_REQUEST, Json(error)).into_response();
+    }
+    let path = Path::new(body["lora_path"].as_str().unwrap());
+    let adapter = Adapter::load_peft(path, inside.engine.model().config()).unwrap();
+    let served = Served {
+        version: 1,
+        digest: adapter.digest(),
+        learned: Some(Arc::new(adapter).into()),
+    };
+    let mut adapters = inside.adapters.lock().unwrap();
+    adapters.insert(name.clone(), served);
+    inside.loaded.lock().unwrap().push(name.clone());
+    match inside.form {
+        Kind::Vllm => format!("Success: LoRA adapter '{name}' added successfully.").into_response(),
+        Kind::Sglang => Json(json!({"success": true, "loaded_adapters": {}})).into_response(),
+    }
+}
+
+async fn unload(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) -> Response {
+    let name = body["lora_name"].as_str().unwrap().to_owned();
+    let found = inside.adapters.lock().unwrap().remove(&name);
+    inside.unloaded.lock().unwrap().push(name);
+    match found {
+        Some(_) => Json(json!({"success": true})).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
