@@ -123,13 +123,16 @@ pub struct ModelSection {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// Most requests in one step. Default 16.
+    /// Most requests in one step. Default 64.
     pub max_batch: usize,
     /// Most waiting requests; further ones get 429. Default 256.
     pub max_waiting: usize,
-    /// Most prompt tokens in one step. Default 512.
+    /// Most prompt tokens in one step; beside replies that are being written a step takes no more of them than
+    /// there are replies, or 64 where they are fewer. Default 512.
     pub prefill_chunk: usize,
-    /// Megabytes of attention memory kept for conversations that go on. Default 512.
+    /// Most megabytes of attention memory: of requests that run, and kept for conversations that go on. It is taken
+    /// as it is needed and then used again. A prompt that does not fit is refused, a reply ends where it does.
+    /// Default 1024.
     pub cache_megabytes: usize,
     /// Longest context in tokens. Default: what the model was made for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -376,6 +379,7 @@ impl Config {
             ("engine.max_batch", self.engine.max_batch),
             ("engine.max_waiting", self.engine.max_waiting),
             ("engine.prefill_chunk", self.engine.prefill_chunk),
+            ("engine.cache_megabytes", self.engine.cache_megabytes),
             ("server.max_body", self.server.max_body),
             ("server.max_concurrent", self.server.max_concurrent),
         ] {

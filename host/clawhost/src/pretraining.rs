@@ -261,6 +261,7 @@ fn replies(engine: &Engine, probes: &[Probe]) -> Result<Vec<String>> {
             sampling,
             served: served.clone(),
             priority: Priority::Person,
+            user: None,
         })?);
     }
     let mut replies = Vec::with_capacity(probes.len());

@@ -125,4 +125,9 @@ pub enum ForwardError {
     /// The adapter was made for a model of another shape.
     #[error("the adapter was made for a model of another shape")]
     Adapter,
+    /// The pool of attention memory has too few blocks for the rows.
+    #[error(
+        "the attention memory is used up; give it more blocks (engine.cache_megabytes) or run fewer rows"
+    )]
+    Memory,
 }

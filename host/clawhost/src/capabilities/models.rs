@@ -233,6 +233,7 @@ fn begin(
                 },
                 served: served.clone(),
                 priority: Priority::Judge,
+                user: None,
             })
         })
         .collect::<Result<_, _>>()

@@ -4,6 +4,7 @@
 //! has (streams over HTTP) is measured here too.
 
 mod plugins;
+mod soak;
 mod streaming;
 
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ enum What {
     Train(TrainArgs),
     /// What plugin calls cost: beside a bare wasmtime loop, in each language, under failing and looping calls
     Plugins(plugins::PluginsArgs),
+    /// A whole server under streams that never pause, with a new adapter every few seconds: errors, versions, memory, gaps
+    Soak(soak::SoakArgs),
     /// Turns/s that the journal takes in
     #[command(after_help = "Example:\n  clawhost bench journal --json")]
     Journal(Shared),
@@ -107,6 +110,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         What::Serve(shared) => ("serve", shared, serving(shared)?),
         What::Train(args) => ("train", &args.shared, training(args)?),
         What::Plugins(args) => return plugins::run(args),
+        What::Soak(args) => return soak::run(args),
         What::Journal(shared) => ("journal", shared, journal(shared)?),
     };
     if shared.json {

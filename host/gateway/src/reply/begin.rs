@@ -66,8 +66,14 @@ impl Asked {
         if shared.stopping() {
             return Err(stopping());
         }
-        let generations = generate(engine, &ask, &prompt.ids, &served)
-            .map_err(|refused| refusal(&refused, D::PROMPT))?;
+        let generations = generate(
+            engine,
+            &ask,
+            &prompt.ids,
+            &served,
+            for_whom(&self.caller, &ask),
+        )
+        .map_err(|refused| refusal(&refused, D::PROMPT))?;
         let id = ids::response_id(D::REPLY_ID);
         // From here on the turns are recorded as being generated, and each `Choice` owes them an end.
         let recorded = shared
@@ -157,12 +163,26 @@ fn unconstrained(ask: &Ask, format_field: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Whom the engine counts a request for when it shares itself between users: the key's owner; without keys
+/// whoever the client names, or the conversation.
+fn for_whom(caller: &Caller, ask: &Ask) -> Option<String> {
+    let said = [
+        ("key", caller.name()),
+        ("user", ask.user.as_deref()),
+        ("session", ask.session.header.as_deref()),
+        ("session", ask.session.body.as_deref()),
+    ];
+    let named = |(kind, name): (&str, Option<&str>)| name.map(|name| format!("{kind} {name}"));
+    said.into_iter().find_map(named)
+}
+
 /// Hands the prompt to the engine, once per choice. All or none: dropping a generation cancels it.
 fn generate(
     engine: &Engine,
     ask: &Ask,
     prompt: &[u32],
     served: &Served,
+    user: Option<String>,
 ) -> Result<Vec<Generation>, Refused> {
     (0..ask.n)
         .map(|index| {
@@ -176,6 +196,7 @@ fn generate(
                 sampling,
                 served: served.clone(),
                 priority: Priority::Person,
+                user: user.clone(),
             })
         })
         .collect()
@@ -191,6 +212,9 @@ fn refusal(refused: &Refused, prompt_field: &str) -> ApiError {
         ))
         .param(prompt_field)
         .code("context_length_exceeded"),
+        Refused::MemoryTooSmall { .. } => ApiError::bad_request(refused.to_string())
+            .param(prompt_field)
+            .code("context_length_exceeded"),
         Refused::Busy { .. } => ApiError::too_many("overloaded", 1, refused.to_string()),
         Refused::BadSampling(_) => ApiError::bad_request(refused.to_string()).code("invalid_value"),
         Refused::ShuttingDown => stopping(),

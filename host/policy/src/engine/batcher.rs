@@ -8,13 +8,21 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::options::{EngineOptions, Priority};
+use super::places;
 use super::plan::plan;
-use super::prefix::{self, PrefixStore};
-use super::sequence::Sequence;
+use super::prefix::PrefixStore;
+use super::sequence::{Sequence, User};
+use super::shares::Shares;
 use super::stats::EngineStats;
+use crate::cache::{BLOCK_TOKENS, BlockShape, Pool};
 use crate::error::ForwardError;
 use crate::model::{Model, Row};
+
+/// Logits below which drawing stays on one thread.
+const PARALLEL_FROM: usize = 1 << 18;
 
 /// The model's forward pass, as a seam: tests watch it and make it fail.
 pub(super) type Forward =
@@ -24,30 +32,39 @@ pub(super) type Forward =
 pub(super) struct Batcher {
     model: Arc<Model>,
     forward: Forward,
-    options: EngineOptions,
-    /// In order of precedence: priority, then arrival.
-    active: Vec<Sequence>,
+    pub(super) options: EngineOptions,
+    /// In order of precedence.
+    pub(super) active: Vec<Sequence>,
     /// Requests that ended in this step.
     ended: Vec<Sequence>,
-    store: PrefixStore,
+    pub(super) pool: Arc<Pool>,
+    pub(super) store: PrefixStore,
+    shares: Shares,
     pub(super) stats: EngineStats,
+}
+
+/// Tokens that the attention memory of these options holds.
+pub(super) fn memory_tokens(model: &Model, options: &EngineOptions) -> usize {
+    options.cache_budget / BlockShape::new(model.config()).bytes().max(1) * BLOCK_TOKENS
 }
 
 impl Batcher {
     pub(super) fn new(model: Arc<Model>, forward: Forward, options: EngineOptions) -> Self {
-        let budget = if options.prefix_reuse {
-            options.cache_budget
-        } else {
-            0
-        };
+        let blocks = memory_tokens(&model, &options) / BLOCK_TOKENS;
         Self {
+            pool: Pool::new(BlockShape::new(model.config()), blocks),
             model,
             forward,
             options,
             active: Vec::new(),
             ended: Vec::new(),
-            store: PrefixStore::new(budget),
-            stats: EngineStats::default(),
+            store: PrefixStore::default(),
+            shares: Shares::default(),
+            stats: EngineStats {
+                blocks,
+                blocks_free: blocks,
+                ..EngineStats::default()
+            },
         }
     }
 
@@ -55,32 +72,29 @@ impl Batcher {
         self.active.is_empty()
     }
 
-    /// Whether a request of this priority may start now: a higher one may even when the batch is
-    /// full, since it then takes the place of a lower one.
-    pub(super) fn admits(&self, priority: Priority) -> bool {
-        let before = self
-            .active
-            .iter()
-            .filter(|other| other.priority <= priority)
-            .count();
-        before < self.options.max_batch.max(1)
+    /// Whether one more request of this priority and user may start now: one that goes before others may even
+    /// when the batch is full, since it then takes the place of one of them. Of several the least goes first.
+    pub(super) fn admits(&self, priority: Priority, user: &User) -> Option<(usize, u64)> {
+        let places = self.options.max_batch.max(1);
+        let rank = places::admits(&self.active, places, priority, user)?;
+        Some((rank, self.shares.of(user)))
     }
 
-    /// Takes a request on.
+    /// Takes a request on. It begins as soon as there is memory for it.
     pub(super) fn admit(&mut self, sequence: Sequence) {
-        let precedence = (sequence.priority, sequence.order);
-        let place = self
-            .active
-            .partition_point(|other| (other.priority, other.order) <= precedence);
-        self.active.insert(place, sequence);
+        self.active.push(sequence);
+        places::arrange(&mut self.active);
     }
 
     /// Runs one step.
     pub(super) fn step(&mut self) {
         self.drop_cancelled();
-        let waits = self.begin();
+        self.store.sweep();
+        self.shares.settle(self.active.iter().map(|one| &one.user));
+        let seated = self.seat();
         let chunk = self.options.prefill_chunk.max(1);
-        let counts = plan(&self.active, &waits, self.options.max_batch.max(1), chunk);
+        let mut counts = plan(&self.active, &seated, &self.shares, chunk);
+        self.grow(&mut counts);
         let rows = counts.iter().filter(|count| **count > 0).count();
         if rows == 0 {
             return;
@@ -98,6 +112,7 @@ impl Batcher {
     pub(super) fn fail_all(&mut self, reason: &str) {
         for sequence in &mut self.active {
             sequence.fail(reason.to_owned());
+            sequence.cache = None;
             self.stats.failed += 1;
         }
         self.ended.append(&mut self.active);
@@ -115,79 +130,26 @@ impl Batcher {
 
     /// Brings the numbers that describe the present up to date.
     pub(super) fn measure(&mut self) {
-        self.stats.running = self.active.len();
-        self.stats.active_cache_bytes = self
-            .active
-            .iter()
-            .filter_map(|s| s.cache.as_ref())
-            .map(|cache| cache.bytes())
-            .sum();
-        self.stats.cache_bytes = self.store.bytes();
-        self.stats.cache_entries = self.store.len();
+        let stats = &mut self.stats;
+        stats.running = self.active.len();
+        stats.paused = self.active.iter().filter(|one| one.cache.is_none()).count();
+        stats.blocks_free = self.pool.free();
+        stats.blocks_kept = self.pool.kept();
+        stats.blocks_shared = self.pool.shared();
+        let bytes = self.pool.shape().bytes();
+        stats.active_cache_bytes = self.pool.held() * bytes;
+        stats.cache_bytes = stats.blocks_kept * bytes;
+        stats.cache_entries = self.store.len();
     }
 
     fn drop_cancelled(&mut self) {
         let before = self.active.len();
         self.active.retain(|sequence| !sequence.is_cancelled());
-        self.stats.cancelled += (before - self.active.len()) as u64;
-    }
-
-    /// Gives memory to requests that have none yet, as much of it as others can lend, and marks those
-    /// that had better wait: one before them is just running the prompt that they share.
-    fn begin(&mut self) -> Vec<bool> {
-        let mut waits = vec![false; self.active.len()];
-        let batch = self.options.max_batch.max(1).min(self.active.len());
-        for index in 0..batch {
-            let (before, rest) = self.active.split_at_mut(index);
-            let Some((sequence, after)) = rest.split_first_mut() else {
-                break;
-            };
-            if sequence.cache.is_some() {
-                continue;
-            }
-            let most = sequence.tokens.len() - 1;
-            let mut held = 0;
-            let mut lender = None;
-            let mut coming = 0;
-            if self.options.prefix_reuse && sequence.shares {
-                held = self
-                    .store
-                    .longest(&sequence.served, &sequence.tokens)
-                    .min(most);
-                for (place, peer) in before.iter().chain(after.iter()).enumerate() {
-                    let lends = peer.shares && !peer.suspect;
-                    if !lends || !peer.served.same_weights(&sequence.served) {
-                        continue;
-                    }
-                    let shared = prefix::common(&peer.tokens, &sequence.tokens).min(most);
-                    if shared.min(peer.seen()) > held {
-                        held = shared.min(peer.seen());
-                        lender = peer.cache.as_ref();
-                    }
-                    if place < index && peer.unseen() > 1 {
-                        coming = coming.max(shared);
-                    }
-                }
-            }
-            if coming >= held + prefix::LEAST && !sequence.suspect {
-                if let Some(flag) = waits.get_mut(index) {
-                    *flag = true;
-                }
-                continue;
-            }
-            let lent = match lender {
-                _ if held < prefix::LEAST => None,
-                Some(cache) => Some(prefix::copy(cache, held)),
-                None => self.store.lend(&sequence.served, &sequence.tokens, most),
-            };
-            let cache = lent.unwrap_or_else(|| self.model.new_cache());
-            if sequence.tokens.len() == sequence.prompt {
-                sequence.reused = cache.len();
-                self.stats.cached_tokens += cache.len() as u64;
-            }
-            sequence.cache = Some(cache);
+        let gone = before - self.active.len();
+        self.stats.cancelled += gone as u64;
+        if gone > 0 {
+            places::arrange(&mut self.active);
         }
-        waits
     }
 
     /// Runs the planned tokens; gives the running requests in the order of their logits.
@@ -256,39 +218,52 @@ impl Batcher {
     /// Draws a token for each request that has run all of its tokens.
     fn draw(&mut self, counts: &[usize], order: &[usize], logits: &[f32]) {
         let vocab = self.model.config().vocab_size;
-        let mut ended = vec![false; self.active.len()];
+        let mut rows: Vec<Option<&[f32]>> = vec![None; self.active.len()];
         for (index, logits) in order.iter().zip(logits.chunks_exact(vocab)) {
-            let (Some(sequence), Some(ended)) =
-                (self.active.get_mut(*index), ended.get_mut(*index))
-            else {
-                continue;
-            };
-            let count = counts.get(*index).copied().unwrap_or(0);
+            if let Some(row) = rows.get_mut(*index) {
+                *row = Some(logits);
+            }
+        }
+        for (sequence, count) in self.active.iter().zip(counts) {
             let in_prompt = (sequence.prompt + count)
                 .saturating_sub(sequence.seen())
-                .min(count);
+                .min(*count);
             self.stats.prefill_tokens += in_prompt as u64;
-            if sequence.unseen() > 0 {
-                continue;
-            }
-            match sequence.sampler.draw(logits) {
-                Ok(drawn) => {
+            self.shares.charge(&sequence.user, *count);
+        }
+        let draw = |(sequence, logits): (&mut Sequence, Option<&[f32]>)| {
+            let logits = logits.filter(|_| sequence.unseen() == 0)?;
+            Some(sequence.sampler.draw(logits))
+        };
+        // Each request draws from its own random stream.
+        let drawn: Vec<_> = if logits.len() >= PARALLEL_FROM && self.model.threads.0 > 1 {
+            let each = self.active.par_iter_mut().zip(rows);
+            each.map(draw).collect()
+        } else {
+            self.active.iter_mut().zip(rows).map(draw).collect()
+        };
+        let mut ended = Vec::with_capacity(self.active.len());
+        for (sequence, drawn) in self.active.iter_mut().zip(drawn) {
+            ended.push(match drawn {
+                None => false,
+                Some(Ok(drawn)) => {
                     self.stats.tokens_generated += 1;
-                    if sequence.accept(drawn) {
+                    let complete = sequence.accept(drawn);
+                    if complete {
                         self.stats.finished += 1;
-                        *ended = true;
-                        if let Some(cache) = sequence.cache.take().filter(|_| sequence.shares) {
-                            let tokens = std::mem::take(&mut sequence.tokens);
-                            self.store.keep(&sequence.served, tokens, cache);
+                        let keeps = self.options.prefix_reuse && sequence.shares;
+                        if let Some(cache) = sequence.cache.take().filter(|_| keeps) {
+                            self.store.keep(&sequence.served, &sequence.tokens, &cache);
                         }
                     }
+                    complete
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     sequence.fail(error.to_string());
                     self.stats.failed += 1;
-                    *ended = true;
+                    true
                 }
-            }
+            });
         }
         self.end(ended);
     }
@@ -303,6 +278,7 @@ impl Batcher {
             sequence.cache = None;
             sequence
         }));
+        places::arrange(&mut self.active);
     }
 
     /// A step failed: its memory is worthless now. A request that was in it alone fails, many

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
-use super::batcher::{Batcher, Forward};
+use super::batcher::{Batcher, Forward, memory_tokens};
 use super::elsewhere::{Elsewhere, Reply};
 use super::intake::Intake;
 use super::options::EngineOptions;
@@ -46,7 +46,12 @@ struct Inner {
 
 impl Inner {
     fn activate(&self, served: Served) {
-        *self.active.write().unwrap_or_else(PoisonError::into_inner) = served;
+        let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *active, served);
+        drop(active);
+        // What was kept of a version goes with it, even while nothing runs.
+        drop(before);
+        self.intake.ring();
     }
 
     fn close(&self) {
@@ -331,7 +336,7 @@ impl Engine {
         }
     }
 
-    /// Queues a request. Its reply is cut where the context ends, whatever `max_tokens` says.
+    /// Queues a request. Its reply is cut where the context or the attention memory ends, whatever `max_tokens` says.
     ///
     /// # Errors
     /// When the request cannot be taken on, before anything was done for it.
@@ -376,7 +381,14 @@ impl Engine {
             elsewhere.begin(request, reply)?;
             return Ok(generation);
         }
-        let (mut sequence, generation) = Sequence::new(request, ends, max, tokenizer);
+        let memory = memory_tokens(&self.inner.model, &self.inner.options);
+        if request.prompt.len() >= memory {
+            return Err(Refused::MemoryTooSmall {
+                prompt: request.prompt.len(),
+                max: memory,
+            });
+        }
+        let (mut sequence, generation) = Sequence::new(request, ends, max.min(memory), tokenizer);
         sequence.shares = shares;
         self.inner
             .intake

@@ -1,12 +1,12 @@
 //! Where requests wait: a bounded queue for each priority, and the bell that wakes the engine.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::options::Priority;
 use super::request::Refused;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, User};
 
 /// Requests that wait, shared by the callers and the engine's thread.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ pub(super) struct State {
     arrivals: u64,
     /// When running requests are cut; set once shutdown has begun.
     closing: Option<Instant>,
+    /// Somebody rang though there is no request.
+    rung: bool,
 }
 
 impl State {
@@ -33,15 +35,23 @@ impl State {
         (before - self.waiting()) as u64
     }
 
-    /// The next request, if `admits` says that its priority may start now.
-    pub(super) fn next(&mut self, admits: impl Fn(Priority) -> bool) -> Option<Sequence> {
-        let queues = self.queues.iter_mut().zip(Priority::ALL);
-        let (queue, priority) = queues.into_iter().find(|(queue, _)| !queue.is_empty())?;
-        if admits(priority) {
-            queue.pop_front()
-        } else {
-            None
-        }
+    /// The next request that may start. `admits` says whether one more of a priority and user may, and what to
+    /// compare by among equals, the least first; one user's own are taken in the order of arrival.
+    pub(super) fn next<K: Ord>(
+        &mut self,
+        admits: impl Fn(Priority, &User) -> Option<K>,
+    ) -> Option<Sequence> {
+        self.queues.iter_mut().find_map(|queue| {
+            let mut seen = HashSet::new();
+            let firsts = queue.iter().enumerate();
+            let firsts = firsts.filter(|(_, sequence)| seen.insert(&sequence.user));
+            let admitted = firsts.filter_map(|(index, sequence)| {
+                let key = admits(sequence.priority, &sequence.user)?;
+                Some((key, index))
+            });
+            let (_, index) = admitted.min()?;
+            queue.remove(index)
+        })
     }
 
     /// Takes out everything.
@@ -82,6 +92,12 @@ impl Intake {
         Ok(())
     }
 
+    /// Wakes the engine's thread for something else than a request.
+    pub(super) fn ring(&self) {
+        self.lock().rung = true;
+        self.bell.notify_one();
+    }
+
     /// Refuses requests from now on; those taken on may run for `grace` longer.
     pub(super) fn close(&self, grace: Duration) {
         self.lock()
@@ -93,11 +109,14 @@ impl Intake {
     /// Waits until there is something to do: always when `idle` is false.
     pub(super) fn wait(&self, idle: bool) -> MutexGuard<'_, State> {
         let state = self.lock();
-        self.bell
+        let mut state = self
+            .bell
             .wait_while(state, |state| {
-                idle && state.waiting() == 0 && state.closing.is_none()
+                idle && state.waiting() == 0 && state.closing.is_none() && !state.rung
             })
-            .unwrap_or_else(PoisonError::into_inner)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.rung = false;
+        state
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

@@ -133,6 +133,7 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
                 },
                 served: engine.active(),
                 priority: Priority::Person,
+                user: None,
             })
             .collect();
         let streams = together(engine, requests)?;

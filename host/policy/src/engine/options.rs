@@ -5,14 +5,16 @@ use std::time::Duration;
 /// How much the engine takes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Most requests in one step. Default 16.
+    /// Most requests in one step. Default 64.
     pub max_batch: usize,
     /// Most waiting requests of one priority; further ones are refused as busy. Default 256.
     pub max_waiting: usize,
-    /// Most prompt tokens in one step, the longest that a token of another request waits for.
-    /// Default 512.
+    /// Most prompt tokens in one step. Beside replies that are being written it takes no more of them than there
+    /// are replies, or 64 where they are fewer. Default 512.
     pub prefill_chunk: usize,
-    /// Most bytes of attention memory kept of finished requests. Default 512 MiB.
+    /// Most bytes of attention memory: of requests that run, and kept of finished ones. It is taken as it is needed
+    /// and then used again, never given back. A prompt that does not fit is refused, a reply ends where it does.
+    /// Default 1 GiB.
     pub cache_budget: usize,
     /// Whether finished requests lend their attention memory to ones that begin alike. Default true.
     pub prefix_reuse: bool,
@@ -28,10 +30,10 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            max_batch: 16,
+            max_batch: 64,
             max_waiting: 256,
             prefill_chunk: 512,
-            cache_budget: 512 << 20,
+            cache_budget: 1 << 30,
             prefix_reuse: true,
             context: None,
             threads: 0,
@@ -40,8 +42,9 @@ impl Default for EngineOptions {
     }
 }
 
-/// Who is waiting. The higher goes first and may pause the lower, which then goes on where it was;
-/// among equals the earlier goes first.
+/// Who is waiting. The higher goes first and may pause the lower, which then goes on where it was; an eighth of the
+/// places and of the prompt tokens of a step is left to lower ones (of eight places or more), so that they never
+/// stand still. Among equals users take turns, and one user's own requests go in the order in which they came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Someone in front of a screen.

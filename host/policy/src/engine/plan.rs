@@ -1,20 +1,33 @@
 //! Which tokens go into the next step.
 //!
-//! Every request that only lacks its last token is in, so that replies flow; what is left of the
-//! step's prompt budget goes to prompts in order, so that no reply ever waits for more than one
-//! chunk.
+//! Every request that only lacks its last token is in, so that replies flow; then come prompts, several in one step
+//! if they are short. What a step costs goes with its tokens: beside replies that are being written it takes no
+//! more tokens of prompts than it has replies, or [`BESIDE`] where they are few, so that no reply waits much
+//! longer than for a step without prompts.
 
+use super::places::own;
 use super::sequence::Sequence;
+use super::shares::Shares;
+
+/// Prompt tokens in a step beside replies, however few they are: below it prompts get slow and replies hardly faster.
+const BESIDE: usize = 64;
 
 /// Tokens of each request in the next step, 0 for those that sit it out. `sequences` are in order of
-/// precedence; `waits` are requests that had better wait for another one's prompt.
+/// precedence; `seated` are those that take part.
 pub(super) fn plan(
     sequences: &[Sequence],
-    waits: &[bool],
-    max_batch: usize,
+    seated: &[bool],
+    shares: &Shares,
     prefill_chunk: usize,
 ) -> Vec<usize> {
-    if let Some(suspect) = sequences.iter().position(|sequence| sequence.suspect) {
+    let seated = || {
+        sequences
+            .iter()
+            .zip(seated)
+            .map(|(one, seated)| (one, *seated))
+    };
+    let suspect = seated().position(|(one, seated)| one.suspect && seated);
+    if let Some(suspect) = suspect {
         let alone = |(index, sequence): (usize, &Sequence)| {
             if index == suspect {
                 sequence.unseen().min(prefill_chunk)
@@ -24,19 +37,31 @@ pub(super) fn plan(
         };
         return sequences.iter().enumerate().map(alone).collect();
     }
-    let mut budget = prefill_chunk;
-    sequences
-        .iter()
-        .zip(waits)
+    let replies = |(one, seated): (&Sequence, bool)| usize::from(seated && one.unseen() == 1);
+    let mut counts: Vec<usize> = seated().map(replies).collect();
+    let replies: usize = counts.iter().sum();
+    let mut budget = match replies {
+        0 => prefill_chunk,
+        replies => prefill_chunk.min(replies.max(BESIDE)),
+    };
+    let mut prompts: Vec<(usize, &Sequence)> = seated()
         .enumerate()
-        .map(|(index, (sequence, waits))| match sequence.unseen() {
-            _ if index >= max_batch || *waits => 0,
-            1 => 1,
-            unseen => {
-                let take = unseen.min(budget);
-                budget -= take;
-                take
+        .filter(|(_, (one, seated))| *seated && one.unseen() > 1)
+        .map(|(index, (one, _))| (index, one))
+        .collect();
+    prompts.sort_by_key(|(_, one)| (one.priority, shares.of(&one.user), one.order));
+    let mut lower: usize = prompts.iter().map(|(_, one)| one.unseen()).sum();
+    for equals in prompts.chunk_by(|(_, one), (_, other)| one.priority == other.priority) {
+        lower -= equals.iter().map(|(_, one)| one.unseen()).sum::<usize>();
+        let mut room = own(budget, lower);
+        for (index, one) in equals {
+            let take = one.unseen().min(room);
+            room -= take;
+            budget -= take;
+            if let Some(count) = counts.get_mut(*index) {
+                *count = take;
             }
-        })
-        .collect()
+        }
+    }
+    counts
 }

@@ -1,12 +1,21 @@
 //! Attention memory of finished requests, for those that begin with the same tokens: the next turn
-//! of a conversation runs only what is new.
+//! of a conversation runs only what is new, and everybody shares a system prompt.
 //!
-//! Memory belongs to the weights that made it: nothing is ever lent across adapter versions.
+//! It is a tree of blocks for each version: a path from the root is a beginning, and those that begin alike share
+//! its first blocks. Memory belongs to the weights that made it: nothing is ever lent across adapter versions, and
+//! what a version made goes when nobody holds that version any more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
 
 use super::served::Served;
-use crate::cache::KvCache;
+use crate::cache::{BLOCK_TOKENS, Block, KvCache, Pool};
+use crate::learned::Learned;
+use crate::lora::Adapter;
+use crate::model::Model;
 
-/// Common tokens below which lending is not worth a copy.
+/// Common tokens below which lending is not worth a copy of the block in which they end.
 pub(super) const LEAST: usize = 8;
 
 /// Which weights made a memory, without keeping them alive.
@@ -14,123 +23,279 @@ pub(super) const LEAST: usize = 8;
 struct Weights {
     version: u64,
     digest: String,
+    learned: Alive,
+}
+
+/// Whether somebody still holds them.
+#[derive(Debug)]
+enum Alive {
+    Base,
+    Lora(Weak<Adapter>),
+    Full(Weak<Model>),
 }
 
 impl Weights {
+    fn of(served: &Served) -> Self {
+        Self {
+            version: served.version,
+            digest: served.digest.clone(),
+            learned: match &served.learned {
+                None => Alive::Base,
+                Some(Learned::Lora(adapter)) => Alive::Lora(Arc::downgrade(adapter)),
+                Some(Learned::Full(model)) => Alive::Full(Arc::downgrade(model)),
+            },
+        }
+    }
+
     fn are(&self, served: &Served) -> bool {
         self.version == served.version && self.digest == served.digest
     }
+
+    fn are_held(&self) -> bool {
+        match &self.learned {
+            Alive::Base => true,
+            Alive::Lora(adapter) => adapter.strong_count() > 0,
+            Alive::Full(model) => model.strong_count() > 0,
+        }
+    }
 }
 
-/// Memory of one finished request.
+/// Number of a node.
+type Id = u64;
+
+/// A block and the tokens in it: [`BLOCK_TOKENS`] of them, or fewer at the end of a path.
 #[derive(Debug)]
-struct Entry {
-    weights: Weights,
-    tokens: Vec<u32>,
-    cache: KvCache,
-    bytes: usize,
+struct Node {
+    /// None for a root.
+    parent: Option<Id>,
+    tokens: Arc<[u32]>,
+    /// None for a root.
+    block: Option<Arc<Block>>,
+    children: BTreeMap<Arc<[u32]>, Id>,
+    /// When it was used last; no two nodes have the same.
     used: u64,
 }
 
-/// Finished requests, the least recently used given up first when they exceed the budget.
-#[derive(Debug)]
+/// Where a beginning lies.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    path: Vec<Id>,
+    len: usize,
+}
+
+impl Found {
+    /// Tokens that are there.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// What is kept, the least recently used given up first.
+#[derive(Debug, Default)]
 pub(super) struct PrefixStore {
-    budget: usize,
-    entries: Vec<Entry>,
+    roots: Vec<(Weights, Id)>,
+    nodes: HashMap<Id, Node>,
+    /// Nodes without children that are no roots, by when they were used.
+    leaves: BTreeMap<u64, Id>,
     clock: u64,
+    last: Id,
 }
 
 impl PrefixStore {
-    /// A store of at most `budget` bytes; 0 keeps nothing.
-    pub(super) fn new(budget: usize) -> Self {
-        Self {
-            budget,
-            entries: Vec::new(),
-            clock: 0,
+    /// The longest beginning of `tokens` that is there, at most `most` tokens.
+    pub(super) fn find(&self, served: &Served, tokens: &[u32], most: usize) -> Found {
+        let mut found = Found::default();
+        let Some(mut at) = self.root(served) else {
+            return found;
+        };
+        while found.len < most {
+            let rest = tokens.get(found.len..).unwrap_or_default();
+            let chunk = rest.get(..BLOCK_TOKENS).unwrap_or(rest);
+            let Some((child, shared)) = self.nodes.get(&at).and_then(|node| nearest(node, chunk))
+            else {
+                break;
+            };
+            found.path.push(child);
+            found.len += shared;
+            at = child;
+            if shared < BLOCK_TOKENS {
+                break;
+            }
         }
+        found.len = found.len.min(most);
+        found.path.truncate(found.len.div_ceil(BLOCK_TOKENS));
+        found
     }
 
-    /// Keeps the memory of `tokens`. Entries that it continues are given up: it serves them too.
-    pub(super) fn keep(&mut self, served: &Served, mut tokens: Vec<u32>, cache: KvCache) {
-        tokens.truncate(cache.len());
-        let bytes = cache.bytes();
-        if tokens.len() < LEAST || bytes > self.budget {
+    /// What was found, to be gone on from. It counts as used now.
+    pub(super) fn lend(&mut self, found: &Found, pool: &Arc<Pool>) -> KvCache {
+        for id in &found.path {
+            self.touch(*id);
+        }
+        let nodes = found.path.iter().filter_map(|id| self.nodes.get(id));
+        let blocks = nodes.filter_map(|node| node.block.clone());
+        KvCache::of(pool, blocks, found.len)
+    }
+
+    /// Keeps the memory of `tokens`, as many of them as the cache holds. What is there already is not kept twice.
+    pub(super) fn keep(&mut self, served: &Served, tokens: &[u32], cache: &KvCache) {
+        let tokens = tokens.get(..cache.len()).unwrap_or(tokens);
+        if tokens.len() < LEAST {
             return;
         }
-        self.entries
-            .retain(|entry| !(entry.weights.are(served) && tokens.starts_with(&entry.tokens)));
-        self.clock += 1;
-        self.entries.push(Entry {
-            weights: Weights {
-                version: served.version,
-                digest: served.digest.clone(),
-            },
-            tokens,
-            bytes,
-            cache,
-            used: self.clock,
-        });
-        while self.bytes() > self.budget {
-            let oldest = self
-                .entries
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, entry)| entry.used);
-            let Some((index, _)) = oldest else { break };
-            self.entries.swap_remove(index);
+        let mut at = self.plant(served);
+        for (chunk, block) in tokens.chunks(BLOCK_TOKENS).zip(cache.blocks()) {
+            let known = self.nodes.get(&at).and_then(|node| nearest(node, chunk));
+            at = match known {
+                Some((child, shared)) if shared == chunk.len() => child,
+                // What ends inside this block is served by it too.
+                Some((child, shared)) if self.ends_at(child, shared) => {
+                    let longer = self.add(at, chunk, block);
+                    self.remove(child);
+                    longer
+                }
+                _ => self.add(at, chunk, block),
+            };
+            self.touch(at);
         }
     }
 
-    /// Most tokens of the beginning of `tokens` that an entry holds.
-    pub(super) fn longest(&self, served: &Served, tokens: &[u32]) -> usize {
-        let same = self
-            .entries
-            .iter()
-            .filter(|entry| entry.weights.are(served));
-        same.map(|entry| common(&entry.tokens, tokens))
-            .max()
-            .unwrap_or(0)
+    /// Gives up the least recently used end of a path; one that a running request reads only when there is no
+    /// other. False when nothing is kept.
+    pub(super) fn evict(&mut self) -> bool {
+        let idle = |id: &Id| {
+            let block = self.nodes.get(id).and_then(|node| node.block.as_ref());
+            block.is_some_and(|block| !block.is_held())
+        };
+        let oldest = self.leaves.values().find(|id| idle(id));
+        let Some(id) = oldest.or_else(|| self.leaves.values().next()).copied() else {
+            return false;
+        };
+        self.remove(id);
+        true
     }
 
-    /// Memory of the longest beginning of `tokens` that an entry holds, at most `most` tokens. The
-    /// entry itself is handed out when it is used up entirely, a copy otherwise.
-    pub(super) fn lend(&mut self, served: &Served, tokens: &[u32], most: usize) -> Option<KvCache> {
-        self.clock += 1;
-        let candidates = self.entries.iter_mut().enumerate();
-        let (index, entry) = candidates
-            .filter(|(_, entry)| entry.weights.are(served))
-            .max_by_key(|(_, entry)| (common(&entry.tokens, tokens), entry.used))?;
-        let length = common(&entry.tokens, tokens).min(most);
-        if length == entry.tokens.len() {
-            return Some(self.entries.swap_remove(index).cache);
+    /// Gives up what versions made that nobody holds any more.
+    pub(super) fn sweep(&mut self) {
+        let dead = |(weights, _): &mut (Weights, Id)| !weights.are_held();
+        let roots: Vec<(Weights, Id)> = self.roots.extract_if(.., dead).collect();
+        for (_, root) in roots {
+            let mut below = vec![root];
+            while let Some(id) = below.pop() {
+                if let Some(node) = self.nodes.remove(&id) {
+                    self.leaves.remove(&node.used);
+                    below.extend(node.children.into_values());
+                }
+            }
         }
-        entry.used = self.clock;
-        Some(copy(&entry.cache, length))
     }
 
     /// Gives up everything.
     pub(super) fn clear(&mut self) {
-        self.entries.clear();
+        self.roots.clear();
+        self.nodes.clear();
+        self.leaves.clear();
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| entry.bytes).sum()
-    }
-
+    /// Beginnings that are not the beginning of a longer one.
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.leaves.len()
+    }
+
+    fn root(&self, served: &Served) -> Option<Id> {
+        let root = self.roots.iter().find(|(weights, _)| weights.are(served));
+        root.map(|(_, id)| *id)
+    }
+
+    /// The root of this version.
+    fn plant(&mut self, served: &Served) -> Id {
+        if let Some(id) = self.root(served) {
+            return id;
+        }
+        let id = self.insert(None, Arc::new([]), None);
+        self.roots.push((Weights::of(served), id));
+        id
+    }
+
+    fn add(&mut self, parent: Id, tokens: &[u32], block: &Arc<Block>) -> Id {
+        let tokens: Arc<[u32]> = tokens.into();
+        let id = self.insert(Some(parent), Arc::clone(&tokens), Some(Arc::clone(block)));
+        if let Some(parent) = self.nodes.get_mut(&parent) {
+            self.leaves.remove(&parent.used);
+            parent.children.insert(tokens, id);
+        }
+        id
+    }
+
+    fn insert(&mut self, parent: Option<Id>, tokens: Arc<[u32]>, block: Option<Arc<Block>>) -> Id {
+        self.last += 1;
+        self.clock += 1;
+        let node = Node {
+            parent,
+            tokens,
+            block,
+            children: BTreeMap::new(),
+            used: self.clock,
+        };
+        if parent.is_some() {
+            self.leaves.insert(self.clock, self.last);
+        }
+        self.nodes.insert(self.last, node);
+        self.last
+    }
+
+    /// Takes out a node without children. What it hung from may become an end itself; a root goes with its last.
+    fn remove(&mut self, id: Id) {
+        let Some(node) = self.nodes.remove(&id) else {
+            return;
+        };
+        self.leaves.remove(&node.used);
+        let Some(above) = node.parent else { return };
+        let Some(parent) = self.nodes.get_mut(&above) else {
+            return;
+        };
+        parent.children.remove(&node.tokens);
+        if !parent.children.is_empty() {
+            return;
+        }
+        if parent.parent.is_some() {
+            self.leaves.insert(parent.used, above);
+        } else {
+            self.nodes.remove(&above);
+            self.roots.retain(|(_, root)| *root != above);
+        }
+    }
+
+    fn touch(&mut self, id: Id) {
+        self.clock += 1;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            if self.leaves.remove(&node.used).is_some() {
+                self.leaves.insert(self.clock, id);
+            }
+            node.used = self.clock;
+        }
+    }
+
+    /// Whether a node holds only its first `shared` tokens and nothing goes on from it.
+    fn ends_at(&self, id: Id, shared: usize) -> bool {
+        let node = self.nodes.get(&id);
+        node.is_some_and(|node| node.tokens.len() == shared && node.children.is_empty())
     }
 }
 
-/// A copy of the first `length` tokens' memory, without the room of the rest.
-pub(super) fn copy(cache: &KvCache, length: usize) -> KvCache {
-    let mut copy = cache.clone();
-    copy.truncate(length);
-    if length < cache.len() / 2 {
-        copy.clone()
-    } else {
-        copy
-    }
+/// The child that has most in common with `chunk`, and how much that is; none when it is nothing. Among sorted
+/// keys it is one of the two between which `chunk` belongs.
+fn nearest(node: &Node, chunk: &[u32]) -> Option<(Id, usize)> {
+    let below = (Bound::Unbounded, Bound::Excluded(chunk));
+    let above = (Bound::Included(chunk), Bound::Unbounded);
+    let below = node.children.range::<[u32], _>(below).next_back();
+    let above = node.children.range::<[u32], _>(above).next();
+    above
+        .into_iter()
+        .chain(below)
+        .map(|(tokens, id)| (*id, common(tokens, chunk)))
+        .filter(|(_, shared)| *shared > 0)
+        .reduce(|one, other| if other.1 > one.1 { other } else { one })
 }
 
 /// Number of tokens with which both begin.
@@ -141,8 +306,8 @@ pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::tests::tiny;
-    use crate::model::{Model, Row};
+    use crate::cache::BlockShape;
+    use crate::model::tests::{busy_adapter, tiny};
 
     fn base(version: u64) -> Served {
         Served {
@@ -152,87 +317,132 @@ mod tests {
         }
     }
 
-    fn memory(model: &Model, tokens: &[u32]) -> KvCache {
-        let mut cache = model.new_cache();
-        model
-            .forward(&mut [Row {
-                tokens,
-                cache: &mut cache,
-                adapter: None,
-            }])
-            .unwrap();
+    fn pool(blocks: usize) -> Arc<Pool> {
+        Pool::new(BlockShape::new(&tiny()), blocks)
+    }
+
+    /// Memory of so many tokens; what is in it does not matter here.
+    fn memory(pool: &Arc<Pool>, tokens: &[u32]) -> KvCache {
+        let mut cache = KvCache::within(pool);
+        cache.reserve(tokens.len()).unwrap();
+        cache.advance(tokens.len());
         cache
+    }
+
+    fn keep(store: &mut PrefixStore, pool: &Arc<Pool>, version: u64, tokens: &[u32]) {
+        store.keep(&base(version), tokens, &memory(pool, tokens));
+    }
+
+    fn conversation(count: u32, salt: u32) -> Vec<u32> {
+        (0..count).map(|i| (i * 37 + salt * 11 + 5) % 97).collect()
     }
 
     #[test]
     fn the_longest_common_beginning_is_lent_and_never_across_versions() {
-        let model = Model::random(tiny(), 1);
-        let mut store = PrefixStore::new(1 << 20);
-        let tokens: Vec<u32> = (0..20).collect();
-        store.keep(&base(1), tokens.clone(), memory(&model, &tokens));
-        let mut other = tokens.clone();
-        other[12] = 90;
-        assert_eq!(store.longest(&base(1), &other), 12);
-        assert_eq!(store.longest(&base(2), &other), 0);
-        assert_eq!(store.lend(&base(1), &other, 19).unwrap().len(), 12);
-        assert!(store.lend(&base(2), &other, 19).is_none());
-        assert_eq!(store.len(), 1);
-    }
-
-    #[test]
-    fn an_entry_that_is_continued_moves_and_is_replaced_by_its_continuation() {
-        let model = Model::random(tiny(), 1);
-        let mut store = PrefixStore::new(1 << 20);
-        let tokens: Vec<u32> = (0..30).collect();
-        store.keep(
-            &base(1),
-            tokens[..20].to_vec(),
-            memory(&model, &tokens[..20]),
-        );
-        assert_eq!(store.lend(&base(1), &tokens, 29).unwrap().len(), 20);
-        assert_eq!(store.len(), 0);
-        store.keep(
-            &base(1),
-            tokens[..20].to_vec(),
-            memory(&model, &tokens[..20]),
-        );
-        store.keep(&base(1), tokens.clone(), memory(&model, &tokens));
-        assert_eq!(store.len(), 1);
-        // The whole prompt again: one token must still be run, so the entry stays.
-        assert_eq!(store.lend(&base(1), &tokens, 29).unwrap().len(), 29);
-        assert_eq!(store.len(), 1);
-    }
-
-    #[test]
-    fn the_budget_holds_and_the_least_recently_used_goes_first() {
-        let model = Model::random(tiny(), 1);
-        let conversation = |first: u32| (0..16).map(|i| first + i).collect::<Vec<u32>>();
-        let one = memory(&model, &conversation(0)).clone().bytes();
-        let mut store = PrefixStore::new(2 * one + one / 2);
-        for first in [0, 20] {
-            store.keep(
-                &base(1),
-                conversation(first),
-                memory(&model, &conversation(first)).clone(),
-            );
+        let (pool, mut store) = (pool(16), PrefixStore::default());
+        for length in [20, 32, 33, 64, 90] {
+            let tokens = conversation(length, length);
+            keep(&mut store, &pool, 1, &tokens);
+            for changed in [0, 5, 12, 31, 32, 70, 89] {
+                let mut other = tokens.clone();
+                if let Some(token) = other.get_mut(changed) {
+                    *token += 100;
+                }
+                let expected = changed.min(tokens.len());
+                let found = store.find(&base(1), &other, usize::MAX);
+                assert_eq!(found.len(), expected);
+                let lent = store.lend(&found, &pool);
+                assert_eq!(lent.len(), expected);
+                assert_eq!(lent.blocks().count(), expected.div_ceil(BLOCK_TOKENS));
+                assert_eq!(store.find(&base(2), &other, usize::MAX).len(), 0);
+            }
+            let most = store.find(&base(1), &tokens, tokens.len() - 1);
+            assert_eq!(most.len(), tokens.len() - 1);
         }
-        store.lend(&base(1), &conversation(0), 15).unwrap();
-        store.keep(
-            &base(1),
-            conversation(40),
-            memory(&model, &conversation(40)).clone(),
-        );
-        assert!(store.bytes() <= 2 * one + one / 2);
-        let held = [0, 20, 40].map(|first| store.longest(&base(1), &conversation(first)));
-        assert_eq!(held, [16, 0, 16]);
+        let other = Served {
+            digest: "other".to_owned(),
+            ..base(1)
+        };
+        assert_eq!(store.find(&other, &conversation(90, 90), 90).len(), 0);
     }
 
     #[test]
-    fn nothing_is_kept_without_a_budget() {
-        let model = Model::random(tiny(), 1);
-        let tokens: Vec<u32> = (0..20).collect();
-        let mut store = PrefixStore::new(0);
-        store.keep(&base(1), tokens.clone(), memory(&model, &tokens));
-        assert_eq!(store.len(), 0);
+    fn conversations_that_begin_alike_share_blocks() {
+        let (pool, mut store) = (pool(16), PrefixStore::default());
+        let system = conversation(64, 1);
+        for salt in 2..5 {
+            let tokens = [system.clone(), conversation(20, salt)].concat();
+            keep(&mut store, &pool, 1, &tokens);
+        }
+        assert_eq!((store.len(), pool.kept(), pool.free()), (3, 2 + 3, 11));
+        // The same again takes nothing, nor does a part of it.
+        keep(
+            &mut store,
+            &pool,
+            1,
+            &[system.clone(), conversation(20, 2)].concat(),
+        );
+        keep(&mut store, &pool, 1, &system[..50]);
+        assert_eq!((store.len(), pool.kept()), (3, 5));
+        // What goes on replaces the end that it goes on from.
+        let longer = [system, conversation(20, 3), conversation(30, 9)].concat();
+        keep(&mut store, &pool, 1, &longer);
+        assert_eq!((store.len(), pool.kept()), (3, 6));
+        assert_eq!(store.find(&base(1), &longer, 200).len(), longer.len());
+    }
+
+    #[test]
+    fn the_least_recently_used_end_goes_first_and_what_is_read_goes_last() {
+        let (pool, mut store) = (pool(8), PrefixStore::default());
+        let talks = [1, 2, 3].map(|salt| conversation(64, salt));
+        for tokens in &talks {
+            keep(&mut store, &pool, 1, tokens);
+        }
+        let found = store.find(&base(1), &talks[0], 64);
+        let running = store.lend(&found, &pool);
+        let found = store.find(&base(1), &talks[1], 64);
+        drop(store.lend(&found, &pool));
+        let held = |store: &PrefixStore| {
+            [0, 1, 2].map(|talk| store.find(&base(1), &talks[talk], 64).len())
+        };
+        for expected in [
+            [64, 64, 32],
+            [64, 64, 0],
+            [64, 32, 0],
+            [64, 0, 0],
+            [32, 0, 0],
+        ] {
+            assert!(store.evict());
+            assert_eq!(held(&store), expected);
+        }
+        assert!(store.evict());
+        assert!(!store.evict());
+        assert_eq!((pool.held(), pool.kept(), pool.free()), (2, 0, 6));
+        assert!(store.nodes.is_empty() && store.roots.is_empty() && store.leaves.is_empty());
+        drop(running);
+        assert_eq!(pool.free(), 8);
+    }
+
+    #[test]
+    fn what_a_version_made_goes_with_it() {
+        let (pool, mut store) = (pool(8), PrefixStore::default());
+        let tokens = conversation(40, 1);
+        let adapter = Arc::new(busy_adapter(&tiny(), 1));
+        let learned = Served {
+            learned: Some(Arc::clone(&adapter).into()),
+            ..base(3)
+        };
+        store.keep(&learned, &tokens, &memory(&pool, &tokens));
+        keep(&mut store, &pool, 0, &tokens);
+        drop(learned);
+        store.sweep();
+        assert_eq!((store.len(), pool.kept()), (2, 4));
+        drop(adapter);
+        store.sweep();
+        assert_eq!((store.len(), pool.kept()), (1, 2));
+        assert_eq!(store.find(&base(3), &tokens, 40).len(), 0);
+        assert_eq!(store.find(&base(0), &tokens, 40).len(), 40);
+        store.clear();
+        assert_eq!(pool.free(), 8);
     }
 }

@@ -17,6 +17,9 @@ pub struct GenerateRequest {
     pub served: Served,
     /// Who is waiting.
     pub priority: Priority,
+    /// The user it is for, by any name that tells users apart: equals share the engine. None = those without a name,
+    /// together.
+    pub user: Option<String>,
 }
 
 /// Why a request was not taken on.
@@ -30,6 +33,16 @@ pub enum Refused {
         /// Tokens of the prompt.
         prompt: usize,
         /// Tokens that the context holds.
+        max: usize,
+    },
+    /// The prompt would not fit if it had all attention memory to itself.
+    #[error(
+        "the prompt has {prompt} tokens, but the attention memory holds {max} with at least one of reply; shorten the messages, or raise engine.cache_megabytes"
+    )]
+    MemoryTooSmall {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that the attention memory holds.
         max: usize,
     },
     /// Too many requests wait already.

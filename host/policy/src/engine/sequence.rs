@@ -12,12 +12,18 @@ use crate::cache::KvCache;
 use crate::sampling::{Drawn, Sampler};
 use crate::text::{StopStrings, TokenStream, Tokenizer};
 
+/// Whom a request is for; none = everybody without a name.
+pub(super) type User = Option<Arc<str>>;
+
 /// A request that is waiting or running.
 #[derive(Debug)]
 pub(super) struct Sequence {
     /// Number of arrival.
     pub(super) order: u64,
     pub(super) priority: Priority,
+    pub(super) user: User,
+    /// Requests of the same user and priority that run before it.
+    pub(super) rank: usize,
     pub(super) served: Served,
     /// Prompt and reply.
     pub(super) tokens: Vec<u32>,
@@ -26,7 +32,7 @@ pub(super) struct Sequence {
     pub(super) limit: usize,
     /// Tokens that end the reply.
     pub(super) ends: Arc<[u32]>,
-    /// None until the first step, and again when a step failed.
+    /// None until there is memory for it, again after it was paused, and when a step failed.
     pub(super) cache: Option<KvCache>,
     /// Prompt tokens that were not run for this request.
     pub(super) reused: usize,
@@ -56,6 +62,7 @@ impl Sequence {
             sampling,
             served,
             priority,
+            user,
         } = request;
         let (sender, events) = mpsc::unbounded_channel();
         let sampler = Sampler::new(&sampling, &prompt);
@@ -68,6 +75,8 @@ impl Sequence {
         let sequence = Self {
             order: 0,
             priority,
+            user: user.map(Into::into),
+            rank: 0,
             served,
             prompt: prompt.len(),
             limit: prompt.len().saturating_add(reply).min(context),

@@ -23,11 +23,27 @@ pub struct EngineStats {
     pub steps: u64,
     /// Number of steps by rows in the step; index 0 is unused.
     pub batch_sizes: Vec<u64>,
+    /// Requests taken on whose attention memory is not there: not yet, or not any more.
+    pub paused: usize,
+    /// Times that a running request lost its attention memory to others, to begin again later.
+    pub pauses: u64,
+    /// Requests that began with attention memory of others.
+    pub prefix_hits: u64,
+    /// Blocks of kept attention memory that were given up for want of room.
+    pub evictions: u64,
+    /// Blocks of attention memory that there may be.
+    pub blocks: usize,
+    /// Blocks that nobody uses.
+    pub blocks_free: usize,
+    /// Blocks kept of finished requests that no running one reads.
+    pub blocks_kept: usize,
+    /// Blocks that several running requests read.
+    pub blocks_shared: usize,
     /// Bytes of attention memory of requests that are not finished.
     pub active_cache_bytes: usize,
     /// Bytes of attention memory kept of finished requests.
     pub cache_bytes: usize,
-    /// Finished requests whose attention memory is kept.
+    /// Beginnings whose attention memory is kept, those not counted that a longer one goes on from.
     pub cache_entries: usize,
 }
 

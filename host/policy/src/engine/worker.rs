@@ -51,7 +51,8 @@ impl Worker {
                 return false;
             }
         }
-        while let Some(sequence) = state.next(|priority| self.batcher.admits(priority)) {
+        while let Some(sequence) = state.next(|priority, user| self.batcher.admits(priority, user))
+        {
             self.batcher.admit(sequence);
         }
         true

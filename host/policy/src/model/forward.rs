@@ -8,6 +8,10 @@
     reason = "offsets into packed buffers are computed here from the sizes that allocated them"
 )]
 
+use std::ops::Range;
+
+use rayon::prelude::*;
+
 use super::Model;
 use super::layer::{Activations, Group, Way};
 use crate::cache::KvCache;
@@ -31,11 +35,15 @@ impl Model {
     /// token, `[rows, vocab]` row-major. Caches are extended only when all rows are valid.
     ///
     /// # Errors
-    /// An empty row, a token outside the vocabulary, an adapter of another shape.
+    /// An empty row, a token outside the vocabulary, an adapter of another shape, a pool without room for the tokens.
     pub fn forward(&self, rows: &mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> {
         for row in rows.iter() {
             self.check_tokens(row.tokens)?;
             self.check_adapter(row.adapter)?;
+        }
+        for row in rows.iter_mut() {
+            let reserved = row.cache.reserve(row.tokens.len());
+            reserved.map_err(|_| ForwardError::Memory)?;
         }
         let c = &self.config;
         let mut spans = Vec::with_capacity(rows.len());
@@ -72,21 +80,12 @@ impl Model {
             };
             self.layer(layer, &mut x, way, &mut act, |qkv, out| {
                 for (row, span) in rows.iter_mut().zip(&spans) {
-                    let qkv = &qkv[span.start * stride..span.end * stride];
-                    let past = row.cache.len();
-                    row.cache
-                        .append(layer, &qkv[q_width..], &qkv[q_width + k_width..], stride);
-                    let cache = &*row.cache;
-                    attention::forward(
-                        &mut out[span.start * q_width..span.end * q_width],
-                        qkv,
-                        stride,
-                        (span.len(), past),
-                        self.shape(),
-                        |head| cache.head(layer, head),
-                        self.threads,
-                    );
+                    let qkv = &qkv[span.start * stride..];
+                    let end = span.len() * stride;
+                    let (keys, values) = (&qkv[q_width..end], &qkv[q_width + k_width..end]);
+                    row.cache.append(layer, keys, values, stride);
                 }
+                self.attend(layer, rows, &spans, qkv, out);
             });
         }
         let h = c.hidden_size;
@@ -105,6 +104,44 @@ impl Model {
             self.threads,
         );
         Ok(logits)
+    }
+
+    /// Attention of every row against its own cache, `out` in the order of `spans`. Rows are independent, so many
+    /// spread over the threads.
+    fn attend(
+        &self,
+        layer: usize,
+        rows: &[Row<'_>],
+        spans: &[Range<usize>],
+        qkv: &[f32],
+        out: &mut [f32],
+    ) {
+        let (q_width, _, stride) = self.qkv_widths();
+        let one = |((row, span), out): ((&Row<'_>, &Range<usize>), &mut [f32])| {
+            attention::forward(
+                out,
+                &qkv[span.start * stride..span.end * stride],
+                stride,
+                (span.len(), row.cache.len()),
+                self.shape(),
+                |head| row.cache.head(layer, head),
+                self.threads,
+            );
+        };
+        let mut rest = out;
+        let outs = spans.iter().map(|span| {
+            let (out, later) = std::mem::take(&mut rest).split_at_mut(span.len() * q_width);
+            rest = later;
+            out
+        });
+        let tasks = rows.iter().zip(spans).zip(outs);
+        let sizes = rows.iter().map(|row| (row.tokens.len(), row.cache.len()));
+        if rows.len() > 1 && self.threads.0 > 1 && attention::is_much(sizes, self.shape()) {
+            let tasks: Vec<_> = tasks.collect();
+            tasks.into_par_iter().for_each(one);
+        } else {
+            tasks.for_each(one);
+        }
     }
 
     pub(crate) fn check_tokens(&self, tokens: &[u32]) -> Result<(), ForwardError> {

@@ -239,6 +239,7 @@ pub(crate) fn request(engine: &Engine, sampling: Sampling) -> GenerateRequest {
         sampling,
         served: engine.active(),
         priority: Priority::Person,
+        user: None,
     }
 }
 
@@ -333,6 +334,7 @@ async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) ->
             sampling,
             served,
             priority: Priority::Person,
+            user: None,
         })
         .unwrap();
     let (sender, events) = mpsc::unbounded_channel::<Result<Bytes, std::io::Error>>();

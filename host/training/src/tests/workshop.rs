@@ -133,6 +133,7 @@ impl Workshop {
                 },
                 served: served.clone(),
                 priority: Priority::Person,
+                user: None,
             })
             .unwrap();
         let (mut ids, mut logprobs, mut full) = (Vec::new(), Vec::new(), Vec::new());

@@ -52,11 +52,21 @@ pub(super) fn serving<T>(
     model: Option<&Path>,
     work: impl AsyncFnOnce(&Server) -> Result<T>,
 ) -> Result<T> {
+    serving_with(model, |_| {}, work)
+}
+
+/// [`serving`] with a configuration of its own.
+pub(super) fn serving_with<T>(
+    model: Option<&Path>,
+    configure: impl FnOnce(&mut Config),
+    work: impl AsyncFnOnce(&Server) -> Result<T>,
+) -> Result<T> {
     let data = std::env::temp_dir().join(format!("clawhost-bench-serve-{}", std::process::id()));
     let mut config = Config::load(None, model)?;
     config.server.port = 0;
     config.server.data.clone_from(&data);
     config.training.enabled = false;
+    configure(&mut config);
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let worked = runtime.block_on(async {
         let server = Server::start(Settings::from(config)).await?;

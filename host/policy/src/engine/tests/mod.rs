@@ -3,19 +3,25 @@
 //! What depends on the order of steps is tested on the batcher, step by step; what depends on the
 //! thread is tested through a gate that lets one step pass at a time.
 
+mod adapters;
+mod fairness;
 mod faults;
 mod full;
 mod loading;
+mod memory;
+mod random;
 mod reuse;
 mod serving;
 mod steps;
 
 use std::sync::{Arc, mpsc};
 
-use super::batcher::{Batcher, Forward};
+use super::batcher::{Batcher, Forward, memory_tokens};
 use super::handle::Engine;
+use super::intake::Intake;
 use super::sequence::Sequence;
 use super::*;
+use crate::cache::{BLOCK_TOKENS, BlockShape};
 use crate::config::ModelConfig;
 use crate::learned::Learned;
 use crate::lora::Adapter;
@@ -81,6 +87,7 @@ fn request(prompt: Vec<u32>, seed: u64, max_tokens: u32) -> GenerateRequest {
         sampling,
         served: base(),
         priority: Priority::Person,
+        user: None,
     }
 }
 
@@ -193,6 +200,54 @@ impl Bench {
         self.finish();
         Reply::all(generation)
     }
+}
+
+/// A batcher behind its queues, as the engine's thread runs it, driven by hand.
+struct Counter {
+    bench: Bench,
+    intake: Intake,
+}
+
+impl Counter {
+    fn new(options: EngineOptions) -> Self {
+        Self {
+            bench: Bench::new(options),
+            intake: Intake::default(),
+        }
+    }
+
+    fn ask(&mut self, request: GenerateRequest) -> Result<Generation, Refused> {
+        let options = &self.bench.batcher.options;
+        let memory = memory_tokens(&model(), options);
+        let (sequence, generation) = Sequence::new(
+            request,
+            Arc::new([END]),
+            memory.min(512),
+            Arc::clone(&self.bench.tokenizer),
+        );
+        self.intake.push(sequence, options.max_waiting)?;
+        Ok(generation)
+    }
+
+    fn step(&mut self) {
+        let batcher = &mut self.bench.batcher;
+        let mut state = self.intake.lock();
+        batcher.stats.cancelled += state.drop_cancelled();
+        while let Some(sequence) = state.next(|priority, user| batcher.admits(priority, user)) {
+            batcher.admit(sequence);
+        }
+        drop(state);
+        self.bench.step();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.bench.batcher.is_idle() && self.intake.lock().waiting() == 0
+    }
+}
+
+/// Bytes of so many blocks of attention memory.
+fn blocks(count: usize) -> usize {
+    count * BlockShape::new(&config()).bytes()
 }
 
 /// The reply of a request that is served by itself, prompt in one go, nothing reused.

@@ -54,7 +54,9 @@ fn versions_never_share() {
         served,
         ..request(prompt(60, 1), 1, 10)
     };
-    bench.reply(ask(version(1)));
+    // Somebody holds the version: else what it made would go.
+    let held = version(1);
+    bench.reply(ask(held.clone()));
     for served in [version(2), base()] {
         let reply = bench.reply(ask(served.clone()));
         reply.agrees(&alone(ask(served)));
@@ -63,6 +65,7 @@ fn versions_never_share() {
     let same = bench.reply(ask(version(1)));
     same.agrees(&alone(ask(version(1))));
     assert_eq!(same.finished.unwrap().cached_tokens, 59);
+    drop(held);
 }
 
 #[test]
@@ -84,6 +87,49 @@ fn votes_on_one_prompt_run_it_once() {
             if seed == 0 { 0 } else { 99 }
         );
     }
+}
+
+#[test]
+fn choices_of_one_prompt_hold_its_blocks_once() {
+    let mut bench = Bench::new(EngineOptions::default());
+    let choices: Vec<Generation> = (0..8)
+        .map(|seed| bench.admit(request(prompt(100, 1), seed, 20)))
+        .collect();
+    // One runs the prompt, then the others begin beside it.
+    bench.step();
+    bench.step();
+    let blocks = |bench: &Bench| {
+        let stats = &bench.batcher.stats;
+        (stats.blocks - stats.blocks_free, stats.blocks_shared)
+    };
+    // Three whole blocks for all, and for each the one in which it goes on.
+    assert_eq!(blocks(&bench), (3 + 8, 3));
+    bench.finish();
+    for (seed, choice) in (0..8).zip(choices) {
+        Reply::all(choice).agrees(&alone(request(prompt(100, 1), seed, 20)));
+    }
+    assert_eq!(bench.batcher.stats.prefix_hits, 7);
+    assert_eq!(blocks(&bench).1, 0);
+}
+
+#[test]
+fn users_with_the_same_system_prompt_share_its_blocks() {
+    let mut bench = Bench::new(EngineOptions::default());
+    let system = prompt(64, 1);
+    for salt in 2..6 {
+        let ask = GenerateRequest {
+            user: Some(salt.to_string()),
+            ..request([system.clone(), prompt(30, salt)].concat(), 1, 5)
+        };
+        let reply = bench.reply(ask.clone());
+        reply.agrees(&alone(ask));
+        let cached = if salt == 2 { 0 } else { 64 };
+        assert_eq!(reply.finished.unwrap().cached_tokens, cached);
+    }
+    // Two blocks of all four, and two of each: 94 tokens of prompt and up to 4 of reply.
+    let stats = &bench.batcher.stats;
+    assert!(stats.blocks_kept <= 2 + 4 * 2 && stats.cache_entries == 4);
+    assert_eq!(stats.prefix_hits, 3);
 }
 
 #[test]

@@ -6,9 +6,11 @@
 //! copied or packed. Each query's result comes from the same operations in the same order whatever else
 //! is in its block, so cutting a prompt elsewhere gives the same bits.
 
+use std::marker::PhantomData;
+
 use pulp::{Simd, WithSimd};
 
-use super::HeadKv;
+use super::tile::KeyValues;
 use crate::ops::simd::exp;
 
 /// Queries in a block.
@@ -26,13 +28,13 @@ type Lanes = [f32; QUERIES];
 
 /// Rows of queries of one head and what they may see: query `r` sees `past + r + 1` keys.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct Block<'a, K> {
     /// Rows `q_stride` apart, `dim` wide.
     pub(super) q: &'a [f32],
     pub(super) q_stride: usize,
     pub(super) rows: usize,
     pub(super) past: usize,
-    pub(super) kv: HeadKv<'a>,
+    pub(super) kv: K,
     pub(super) dim: usize,
     pub(super) scale: f32,
 }
@@ -57,7 +59,7 @@ impl Scratch {
     }
 }
 
-impl Block<'_> {
+impl<'k, K: KeyValues<'k>> Block<'_, K> {
     /// Writes each query's result into `out`, rows `width` apart.
     pub(super) fn attend(self, out: &mut [f32], width: usize, scratch: &mut Scratch) {
         let block = self;
@@ -66,6 +68,7 @@ impl Block<'_> {
             scratch,
             out,
             width,
+            lives: PhantomData,
         };
         pulp::Arch::new().dispatch(call);
     }
@@ -77,14 +80,15 @@ impl Block<'_> {
     }
 }
 
-struct Call<'a> {
-    block: Block<'a>,
+struct Call<'a, 'k, K> {
+    block: Block<'a, K>,
     scratch: &'a mut Scratch,
     out: &'a mut [f32],
     width: usize,
+    lives: PhantomData<&'k ()>,
 }
 
-impl WithSimd for Call<'_> {
+impl<'k, K: KeyValues<'k>> WithSimd for Call<'_, 'k, K> {
     type Output = ();
 
     #[inline(always)]
@@ -94,13 +98,14 @@ impl WithSimd for Call<'_> {
             scratch,
             out,
             width,
+            ..
         } = self;
         let Scratch {
             queries,
             scores,
             sums,
         } = scratch;
-        let (dim, stride) = (block.dim, block.kv.stride);
+        let (dim, stride) = (block.dim, block.kv.stride());
         for (d, lanes) in queries.iter_mut().enumerate() {
             lanes.fill(0.0);
             for (r, lane) in lanes.iter_mut().take(block.rows).enumerate() {
@@ -113,8 +118,15 @@ impl WithSimd for Call<'_> {
         let seen = block.past + block.rows;
         for first in (0..seen).step_by(KEYS) {
             let tile = &mut scores[..KEYS.min(seen - first)];
-            let keys = &block.kv.keys[first * stride..];
-            products(simd, tile, queries, keys, (stride, 1), block.rows, false);
+            let keys = block.kv.keys(first, first + tile.len());
+            for (tile, keys) in tile.chunks_mut(keys.each()).zip(keys.parts()) {
+                let keys = Factors {
+                    parts: &[keys],
+                    each: usize::MAX,
+                    steps: (stride, 1),
+                };
+                products(simd, tile, queries, keys, block.rows, false);
+            }
             // Only the last tiles hold keys that some query must not see.
             let hides = block.before(first + tile.len() - 1) > 0;
             if hides {
@@ -132,8 +144,13 @@ impl WithSimd for Call<'_> {
             for lanes in sums.iter_mut() {
                 lanes.iter_mut().zip(&faded).for_each(|(sum, f)| *sum *= f);
             }
-            let values = &block.kv.values[first * stride..];
-            products(simd, sums, tile, values, (1, stride), block.rows, true);
+            let values = block.kv.values(first, first + tile.len());
+            let values = Factors {
+                parts: values.parts(),
+                each: values.each(),
+                steps: (1, stride),
+            };
+            products(simd, sums, tile, values, block.rows, true);
         }
         for (r, total) in total.iter().enumerate().take(block.rows) {
             let inverse = 1.0 / total;
@@ -172,37 +189,44 @@ fn soften(tile: &mut [Lanes], best: &mut Lanes, total: &mut Lanes) -> Lanes {
     faded
 }
 
-/// `y[i] (+)= sum over k of w[i * row + k * col] x[k]`, for the lanes that hold queries.
+/// What a product multiplies with: keys or values where they lie. Factor `(i, k)` is at `i * steps.0 + k * steps.1`
+/// of the piece that `k` falls into, `each` of them in every piece but the last.
+#[derive(Clone, Copy)]
+struct Factors<'a> {
+    parts: &'a [&'a [f32]],
+    each: usize,
+    steps: (usize, usize),
+}
+
+/// `y[i] (+)= sum over k of w(i, k) x[k]`, for the lanes that hold queries.
 #[inline(always)]
 fn products<S: Simd>(
     simd: S,
     y: &mut [Lanes],
     x: &[Lanes],
-    w: &[f32],
-    (row, col): (usize, usize),
+    w: Factors<'_>,
     rows: usize,
     keep: bool,
 ) {
     let mut tasks = y.chunks_exact_mut(AT_ONCE);
-    let mut at = 0;
+    let mut first = 0;
     for y in &mut tasks {
-        strip::<S, AT_ONCE>(simd, y, x, &w[at * row..], (row, col), rows, keep);
-        at += AT_ONCE;
+        strip::<S, AT_ONCE>(simd, y, x, (w, first), rows, keep);
+        first += AT_ONCE;
     }
     for y in tasks.into_remainder().chunks_exact_mut(1) {
-        strip::<S, 1>(simd, y, x, &w[at * row..], (row, col), rows, keep);
-        at += 1;
+        strip::<S, 1>(simd, y, x, (w, first), rows, keep);
+        first += 1;
     }
 }
 
-/// [`products`] for `N` results.
+/// [`products`] for the `N` results from `first` on.
 #[inline(always)]
 fn strip<S: Simd, const N: usize>(
     simd: S,
     y: &mut [Lanes],
     x: &[Lanes],
-    w: &[f32],
-    steps: (usize, usize),
+    w: (Factors<'_>, usize),
     rows: usize,
     keep: bool,
 ) {
@@ -212,35 +236,38 @@ fn strip<S: Simd, const N: usize>(
     let mut at = 0;
     while at + wide <= vectors {
         if wide == 4 {
-            piece::<S, N, 4>(simd, y, x, w, steps, at, keep);
+            piece::<S, N, 4>(simd, y, x, w, at, keep);
         } else {
-            piece::<S, N, 2>(simd, y, x, w, steps, at, keep);
+            piece::<S, N, 2>(simd, y, x, w, at, keep);
         }
         at += wide;
     }
     for at in at..vectors {
-        piece::<S, N, 1>(simd, y, x, w, steps, at, keep);
+        piece::<S, N, 1>(simd, y, x, w, at, keep);
     }
 }
 
-/// [`products`] for `N` results and the `V` vectors of queries from `at` on, summed up in registers.
+/// [`strip`] for the `V` vectors of queries from `at` on, summed up in registers.
 #[inline(always)]
 fn piece<S: Simd, const N: usize, const V: usize>(
     simd: S,
     y: &mut [Lanes],
     x: &[Lanes],
-    w: &[f32],
-    (row, col): (usize, usize),
+    (w, first): (Factors<'_>, usize),
     at: usize,
     keep: bool,
 ) {
+    let (row, col) = w.steps;
     let mut sums = [[simd.splat_f32s(0.0); V]; N];
-    for (k, x) in x.iter().enumerate() {
-        let x = &S::as_simd_f32s(x).0[at..at + V];
-        for (n, sums) in sums.iter_mut().enumerate() {
-            let factor = simd.splat_f32s(w[n * row + k * col]);
-            for (sum, x) in sums.iter_mut().zip(x) {
-                *sum = simd.mul_add_f32s(factor, *x, *sum);
+    for (x, w) in x.chunks(w.each).zip(w.parts) {
+        let w = &w[first * row..];
+        for (k, x) in x.iter().enumerate() {
+            let x = &S::as_simd_f32s(x).0[at..at + V];
+            for (n, sums) in sums.iter_mut().enumerate() {
+                let factor = simd.splat_f32s(w[n * row + k * col]);
+                for (sum, x) in sums.iter_mut().zip(x) {
+                    *sum = simd.mul_add_f32s(factor, *x, *sum);
+                }
             }
         }
     }

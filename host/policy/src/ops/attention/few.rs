@@ -1,25 +1,27 @@
 //! Attention of one position, as decoding needs it, for the query heads that share a key head: every
 //! key and every value comes from memory once, tile by tile, in the order in which the cache holds them.
 
+use std::marker::PhantomData;
+
 use pulp::{Simd, WithSimd};
 
-use super::HeadKv;
+use super::tile::{KeyValues, Tile};
 use crate::ops::simd::{exp_sum, max};
 
 /// Keys in a tile: what fits into the first-level cache while the heads use it in turn, and how many
 /// terms are summed up before they are added to the result, which keeps errors small.
-const TILE: usize = 128;
+pub(super) const TILE: usize = 128;
 
 /// Sums that run side by side, so that no addition waits for the one before it.
 const CHAINS: usize = 4;
 
 /// `out = softmax(scale * q keysᵀ) values` over the first `seen` keys, for each head of `dim` values in
 /// `q` and `out`.
-pub(super) fn attend(
+pub(super) fn attend<'a, K: KeyValues<'a>>(
     out: &mut [f32],
     q: &[f32],
     dim: usize,
-    kv: HeadKv<'_>,
+    kv: K,
     seen: usize,
     scale: f32,
 ) {
@@ -30,19 +32,21 @@ pub(super) fn attend(
         kv,
         seen,
         scale,
+        lives: PhantomData,
     });
 }
 
-struct Call<'a> {
+struct Call<'a, 'k, K> {
     out: &'a mut [f32],
     q: &'a [f32],
     dim: usize,
-    kv: HeadKv<'a>,
+    kv: K,
     seen: usize,
     scale: f32,
+    lives: PhantomData<&'k ()>,
 }
 
-impl WithSimd for Call<'_> {
+impl<'k, K: KeyValues<'k>> WithSimd for Call<'_, 'k, K> {
     type Output = ();
 
     #[inline(always)]
@@ -54,13 +58,18 @@ impl WithSimd for Call<'_> {
             kv,
             seen,
             scale,
+            ..
         } = self;
+        let stride = kv.stride();
         let mut scores = vec![0f32; seen * (q.len() / dim)];
         for first in (0..seen).step_by(TILE) {
             let last = seen.min(first + TILE);
+            let keys = kv.keys(first, last);
             for (q, scores) in q.chunks_exact(dim).zip(scores.chunks_exact_mut(seen)) {
-                let keys = &kv.keys[first * kv.stride..];
-                score(simd, &mut scores[first..last], q, keys, kv.stride);
+                let pieces = scores[first..last].chunks_mut(keys.each());
+                for (scores, keys) in pieces.zip(keys.parts()) {
+                    score(simd, scores, q, keys, stride);
+                }
             }
         }
         out.fill(0.0);
@@ -72,9 +81,9 @@ impl WithSimd for Call<'_> {
         }
         for first in (0..seen).step_by(TILE) {
             let last = seen.min(first + TILE);
+            let values = kv.values(first, last);
             for (out, p) in out.chunks_exact_mut(dim).zip(scores.chunks_exact(seen)) {
-                let values = &kv.values[first * kv.stride..];
-                gather(simd, out, &p[first..last], values, kv.stride);
+                gather(simd, out, &p[first..last], &values, stride);
             }
         }
     }
@@ -97,21 +106,23 @@ fn score<S: Simd>(simd: S, scores: &mut [f32], q: &[f32], keys: &[f32], stride: 
 
 /// Adds consecutive values, each row weighted by its probability.
 #[inline(always)]
-fn gather<S: Simd>(simd: S, out: &mut [f32], p: &[f32], values: &[f32], stride: usize) {
+fn gather<S: Simd>(simd: S, out: &mut [f32], p: &[f32], values: &Tile<'_>, stride: usize) {
     let (vectors, rest) = S::as_mut_simd_f32s(out);
     let mut pairs = vectors.chunks_exact_mut(2);
     let mut at = 0;
     for pair in &mut pairs {
-        weigh::<S, 2>(simd, pair, p, &values[at..], stride);
+        weigh::<S, 2>(simd, pair, p, values, (at, stride));
         at += 2 * S::F32_LANES;
     }
     for one in pairs.into_remainder().chunks_exact_mut(1) {
-        weigh::<S, 1>(simd, one, p, &values[at..], stride);
+        weigh::<S, 1>(simd, one, p, values, (at, stride));
         at += S::F32_LANES;
     }
     for (d, out) in rest.iter_mut().enumerate() {
-        for (p, value) in p.iter().zip(values.chunks(stride)) {
-            *out += p * value[at + d];
+        for (p, values) in p.chunks(values.each()).zip(values.parts()) {
+            for (p, value) in p.iter().zip(values.chunks(stride)) {
+                *out += p * value[at + d];
+            }
         }
     }
 }
@@ -144,28 +155,31 @@ fn dots<S: Simd, const N: usize>(
     }
 }
 
-/// Adds `V` vectors of the values, each row weighted by its probability.
+/// Adds `V` vectors of the values, from column `from` on, each row weighted by its probability. Pieces have whole
+/// quads of rows, so that where they end changes no sum.
 #[inline(always)]
 fn weigh<S: Simd, const V: usize>(
     simd: S,
     out: &mut [S::f32s],
     p: &[f32],
-    values: &[f32],
-    stride: usize,
+    values: &Tile<'_>,
+    (from, stride): (usize, usize),
 ) {
     let width = V * S::F32_LANES;
     let mut sums = [[simd.splat_f32s(0.0); V]; CHAINS];
-    let mut quads = p.chunks_exact(CHAINS);
-    let mut at = 0;
-    for quad in &mut quads {
-        for (p, sums) in quad.iter().zip(&mut sums) {
-            add(simd, sums, *p, &values[at..at + width]);
+    for (p, values) in p.chunks(values.each()).zip(values.parts()) {
+        let mut quads = p.chunks_exact(CHAINS);
+        let mut at = from;
+        for quad in &mut quads {
+            for (p, sums) in quad.iter().zip(&mut sums) {
+                add(simd, sums, *p, &values[at..at + width]);
+                at += stride;
+            }
+        }
+        for p in quads.remainder() {
+            add(simd, &mut sums[0], *p, &values[at..at + width]);
             at += stride;
         }
-    }
-    for p in quads.remainder() {
-        add(simd, &mut sums[0], *p, &values[at..at + width]);
-        at += stride;
     }
     let [a, b, c, d] = &sums;
     for (v, out) in out.iter_mut().enumerate().take(V) {

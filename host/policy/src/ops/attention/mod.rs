@@ -6,9 +6,11 @@
 mod backward;
 mod block;
 mod few;
+mod tile;
 
 pub(crate) use backward::backward;
 use block::Block;
+pub(crate) use tile::{KeyValues, Tile};
 
 use super::linear::Threads;
 
@@ -25,13 +27,18 @@ impl Shape {
         1.0 / (self.dim as f32).sqrt()
     }
 
+    /// Multiply-adds of the scores of `tokens` new positions after `past` older ones, the causal half not taken off.
+    fn work(self, tokens: usize, past: usize) -> usize {
+        tokens * (past + tokens) * self.heads * self.dim
+    }
+
     /// The key head that a query head reads.
     fn group(self, head: usize) -> usize {
         head * self.kv_heads / self.heads
     }
 }
 
-/// Keys and values of one key head; rows `stride` apart, `past + tokens` of them.
+/// Keys and values of one key head in one piece; rows `stride` apart, `past + tokens` of them.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadKv<'a> {
     pub(crate) keys: &'a [f32],
@@ -48,21 +55,29 @@ const FEW: usize = 4;
 /// Multiply-adds below which attention stays on one thread.
 const PARALLEL_FROM: usize = 2 << 20;
 
+/// Whether rows of several conversations, each of so many new tokens and older ones, are worth more than one thread
+/// together.
+pub(crate) fn is_much(rows: impl Iterator<Item = (usize, usize)>, shape: Shape) -> bool {
+    rows.map(|(tokens, past)| shape.work(tokens, past))
+        .sum::<usize>()
+        >= PARALLEL_FROM
+}
+
 /// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
 /// follow `past` older ones; `kv(g)` gives key head `g`. Blocks of queries are independent, so long
 /// prompts spread over the threads block by block, and one decoding row key head by key head.
-pub(crate) fn forward<'a>(
+pub(crate) fn forward<'a, K: KeyValues<'a>>(
     out: &mut [f32],
     q: &[f32],
     q_stride: usize,
     (tokens, past): (usize, usize),
     shape: Shape,
-    kv: impl Fn(usize) -> HeadKv<'a> + Sync,
+    kv: impl Fn(usize) -> K + Sync,
     threads: Threads,
 ) {
     use rayon::prelude::*;
     let (dim, width) = (shape.dim, shape.heads * shape.dim);
-    let parallel = threads.0 > 1 && tokens * (past + tokens) * width >= PARALLEL_FROM;
+    let parallel = threads.0 > 1 && shape.work(tokens, past) >= PARALLEL_FROM;
     // Query heads that share a key head lie side by side.
     let share = shape.heads / shape.kv_heads * dim;
     let alone = |row: usize, group: usize, out: &mut [f32]| {

@@ -1,6 +1,7 @@
 //! Attention against the formula in double precision.
 
 use super::*;
+use crate::cache::BLOCK_TOKENS;
 
 const SHAPE: Shape = Shape {
     heads: 4,
@@ -119,5 +120,88 @@ fn threads_change_nothing() {
         let qkv = &qkv[..all * stride];
         let one = run(qkv, stride, tokens, shape, 1);
         assert!(run(qkv, stride, tokens, shape, 3) == one);
+    }
+}
+
+/// The same keys and values block by block.
+#[derive(Clone, Copy)]
+struct Blocks<'a>(&'a [Vec<f32>], &'a [Vec<f32>], usize);
+
+impl<'a> KeyValues<'a> for Blocks<'a> {
+    fn stride(self) -> usize {
+        self.2
+    }
+
+    fn keys(self, first: usize, last: usize) -> Tile<'a> {
+        pieces(self.0, first, last)
+    }
+
+    fn values(self, first: usize, last: usize) -> Tile<'a> {
+        pieces(self.1, first, last)
+    }
+}
+
+fn pieces(blocks: &[Vec<f32>], first: usize, last: usize) -> Tile<'_> {
+    assert!(first.is_multiple_of(BLOCK_TOKENS));
+    let mut tile = Tile::new(BLOCK_TOKENS);
+    for block in &blocks[first / BLOCK_TOKENS..last.div_ceil(BLOCK_TOKENS)] {
+        tile.push(block);
+    }
+    tile
+}
+
+/// One head's rows in blocks; what is behind the last row is no number.
+fn blocks(packed: &[f32], stride: usize, at: usize, dim: usize) -> Vec<Vec<f32>> {
+    let rows: Vec<&[f32]> = packed
+        .chunks_exact(stride)
+        .map(|row| &row[at..at + dim])
+        .collect();
+    let of = |rows: &[&[f32]]| {
+        let mut block = rows.concat();
+        block.resize(BLOCK_TOKENS * dim, f32::NAN);
+        block
+    };
+    rows.chunks(BLOCK_TOKENS).map(of).collect()
+}
+
+#[test]
+fn keys_and_values_in_blocks_give_the_bits_of_those_in_one_piece() {
+    for dim in [16, 22, 32, 64] {
+        let shape = Shape { dim, ..SHAPE };
+        let (qkv, stride) = packed(331, shape);
+        let keys = shape.heads * dim;
+        let values = keys + shape.kv_heads * dim;
+        for (all, tokens) in [
+            (1, 1),
+            (33, 1),
+            (128, 1),
+            (129, 3),
+            (331, 1),
+            (331, 70),
+            (200, 200),
+        ] {
+            let qkv = &qkv[..all * stride];
+            let each: Vec<_> = (0..shape.kv_heads)
+                .map(|group| {
+                    let part = |at: usize| blocks(qkv, stride, at + group * dim, dim);
+                    (part(keys), part(values))
+                })
+                .collect();
+            let past = all - tokens;
+            let mut out = vec![f32::NAN; tokens * keys];
+            forward(
+                &mut out,
+                &qkv[past * stride..],
+                stride,
+                (tokens, past),
+                shape,
+                |group| Blocks(&each[group].0, &each[group].1, dim),
+                Threads(1),
+            );
+            assert!(
+                out == run(qkv, stride, tokens, shape, 1),
+                "{all} {tokens} {dim}"
+            );
+        }
     }
 }
