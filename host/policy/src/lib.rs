@@ -35,6 +35,7 @@ pub use lora::{Adapter, LoraSpec, Target};
 pub use model::{Model, Row};
 pub use sampling::{Sampling, SamplingError};
 pub use text::{
-    ChatInput, ChatTemplate, ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, TemplateError,
-    TokenStream, Tokenizer, TokenizerError, ToolCall, opens_reasoning, parse_reply,
+    ArgumentForm, CallForm, CallParts, ChatInput, ChatTemplate, ParsedReply, ReasoningForm,
+    ReplyForm, ReplyParser, ReplyPiece, ReplyStyle, TemplateError, TokenStream, Tokenizer,
+    TokenizerError, ToolCall, ToolTypes, opens_reasoning, parse_reply,
 };

@@ -5,6 +5,10 @@
 //! round, once a reply has begun.
 
 mod alphabet;
+mod call_reader;
+mod fences;
+mod form;
+mod json_object;
 mod python;
 mod reply;
 mod special;
@@ -14,7 +18,9 @@ mod strftime;
 mod template;
 mod tokenizer;
 mod tool_call;
+mod tool_types;
 
+pub use form::{ArgumentForm, CallForm, CallParts, ReasoningForm, ReplyForm};
 pub use reply::{ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, opens_reasoning, parse_reply};
 pub(crate) use special::named_tokens;
 pub(crate) use stop::StopStrings;
@@ -24,3 +30,4 @@ pub use template::{ChatInput, ChatTemplate, TemplateError};
 pub(crate) use tokenizer::tests::{byte_level, byte_level_json};
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use tool_call::ToolCall;
+pub use tool_types::ToolTypes;

@@ -1,15 +1,18 @@
 //! What a reply consists of, while it is being written: reasoning, content, tool calls.
 //!
 //! Fed with final text, it yields pieces that are never taken back. So the beginning of a tag is
-//! held until it is one or is not, and a tool call is held until its JSON is whole: a call that turns
-//! out malformed stays text, marked, and is never half a call. The tokens are not its business.
+//! held until it is one or is not, and a call is held until it is whole and comes in one piece: one that turns
+//! out malformed, or that the length limit cuts off, stays text, marked, and was never announced. Streaming its
+//! arguments as they are written would announce calls that can still become none. What stands in a fenced code
+//! block is no call, and what a model says in its reasoning it has not done. The tokens are not its business.
 
-use super::tool_call::{NoCall, ToolCall};
+use std::sync::Arc;
 
-const THINK: &str = "<think>";
-const THINK_END: &str = "</think>";
-const CALL: &str = "<tool_call>";
-const CALL_END: &str = "</tool_call>";
+use super::call_reader::{CallReader, Opening, Read, overlap};
+use super::fences::Fences;
+use super::form::{CallForm, PYTHON, THINK, THINK_END};
+use super::tool_call::ToolCall;
+use super::tool_types::ToolTypes;
 
 /// What to look for in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +22,10 @@ pub struct ReplyStyle {
     pub in_reasoning: bool,
     /// Split `<think>` blocks from content; otherwise they are content. Default true.
     pub reasoning: bool,
-    /// Read `<tool_call>` blocks; otherwise they are content. Default true.
+    /// Read tool calls; otherwise they are content. Default true.
     pub tools: bool,
+    /// How calls are written. Default [`CallForm::Hermes`].
+    pub calls: CallForm,
 }
 
 impl Default for ReplyStyle {
@@ -29,6 +34,7 @@ impl Default for ReplyStyle {
             in_reasoning: false,
             reasoning: true,
             tools: true,
+            calls: CallForm::default(),
         }
     }
 }
@@ -103,9 +109,9 @@ impl ParsedReply {
     }
 }
 
-/// Takes a finished reply apart.
-pub fn parse_reply(text: &str, style: ReplyStyle) -> ParsedReply {
-    let mut parser = ReplyParser::new(style);
+/// Takes a finished reply apart. `tools` are the tools that the prompt offered.
+pub fn parse_reply(text: &str, style: ReplyStyle, tools: &Arc<ToolTypes>) -> ParsedReply {
+    let mut parser = ReplyParser::new(style, Arc::clone(tools));
     let mut parsed = ParsedReply::default();
     for piece in parser.push(text).iter().chain(&parser.finish()) {
         parsed.add(piece);
@@ -118,7 +124,7 @@ pub fn opens_reasoning(prompt: &str) -> bool {
     prompt.trim_end().ends_with(THINK)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Place {
     /// Nothing but white space so far: a reasoning block may begin.
     Start,
@@ -126,24 +132,31 @@ enum Place {
     Reasoning { fresh: bool },
     /// In the content. `fresh` after a block, where line breaks belong to the format.
     Content { fresh: bool },
-    /// Behind `<tool_call>`, with the number of bytes of the body already searched for its end.
-    Call { searched: usize },
+    /// Behind what may have opened a call.
+    Call(CallReader),
 }
 
 /// Reads one reply, piece by piece.
 #[derive(Debug, Clone)]
 pub struct ReplyParser {
     style: ReplyStyle,
+    tools: Arc<ToolTypes>,
     place: Place,
     held: String,
     /// White space before a call that is being read: format if it is one, text if it is not.
     white: String,
+    fences: Fences,
+    /// An object that stands here may be a call: the content has not begun, or only with such calls.
+    bare: bool,
     calls: usize,
+    /// What the calls were written as.
+    #[cfg(test)]
+    written: Vec<String>,
 }
 
 impl ReplyParser {
-    /// A reader at the beginning of a reply.
-    pub fn new(style: ReplyStyle) -> Self {
+    /// A reader at the beginning of a reply to a prompt that offered `tools`.
+    pub fn new(style: ReplyStyle, tools: Arc<ToolTypes>) -> Self {
         let place = match style {
             ReplyStyle {
                 in_reasoning: true,
@@ -157,10 +170,15 @@ impl ReplyParser {
         };
         Self {
             style,
+            tools,
             place,
             held: String::new(),
             white: String::new(),
+            fences: Fences::default(),
+            bare: style.tools && style.calls == CallForm::Llama,
             calls: 0,
+            #[cfg(test)]
+            written: Vec::new(),
         }
     }
 
@@ -179,24 +197,22 @@ impl ReplyParser {
 
     /// What is still held, once no more text comes.
     pub fn finish(&mut self) -> Vec<ReplyPiece> {
-        let held = std::mem::take(&mut self.held);
         let mut pieces = Vec::new();
+        while let Place::Call(_) = self.place {
+            self.call(true, &mut pieces);
+            while self.step(&mut pieces) {}
+        }
+        let held = std::mem::take(&mut self.held);
         match self.place {
-            Place::Start => content(held, &mut pieces),
-            Place::Reasoning { .. } => reasoning(held.trim_end_matches('\n'), &mut pieces),
-            Place::Content { fresh } => {
-                // Line breaks between a block and the end of the reply are format, not content.
-                let blank = fresh && held.trim().is_empty();
-                content(if blank { String::new() } else { held }, &mut pieces);
+            Place::Reasoning { fresh } => {
+                let text = held.trim_end_matches('\n');
+                reasoning(if fresh { text.trim_start_matches('\n') } else { text }, &mut pieces);
             }
-            // A closing tag that was left out costs nothing when the call is whole.
-            Place::Call { .. } => match ToolCall::parse(&held) {
-                Ok(call) => self.well_formed(call, &mut pieces),
-                Err(_) => pieces.push(ReplyPiece::MalformedCall {
-                    text: format!("{}{CALL}{held}", self.white),
-                    reason: "the reply ended inside the call".to_owned(),
-                }),
-            },
+            // Line breaks between a block and the end of the reply are format, not content; so is what would have
+            // separated a call from the next.
+            Place::Content { fresh: true }
+                if held.trim_matches(|c: char| c.is_whitespace() || self.separates(c)).is_empty() => {}
+            _ => self.say(held, &mut pieces),
         }
         self.place = Place::Content { fresh: false };
         pieces
@@ -207,8 +223,9 @@ impl ReplyParser {
         match self.place {
             Place::Start => self.start(),
             Place::Reasoning { fresh } => self.reasoning(fresh, pieces),
+            Place::Content { .. } if self.bare => self.bare_object(),
             Place::Content { fresh } => self.content(fresh, pieces),
-            Place::Call { searched } => self.call(searched, pieces),
+            Place::Call(_) => self.call(false, pieces),
         }
     }
 
@@ -228,6 +245,14 @@ impl ReplyParser {
 
     fn reasoning(&mut self, fresh: bool, pieces: &mut Vec<ReplyPiece>) -> bool {
         if fresh {
+            let text = self.held.trim_start();
+            // Some write the tag that the template has written already.
+            if self.style.in_reasoning && THINK.starts_with(text) && text.len() < THINK.len() {
+                return false;
+            }
+            if let Some(rest) = text.strip_prefix(THINK).filter(|_| self.style.in_reasoning) {
+                self.held = rest.to_owned();
+            }
             let kept = self.held.trim_start_matches('\n').len();
             self.held.drain(..self.held.len() - kept);
             if self.held.is_empty() {
@@ -241,87 +266,139 @@ impl ReplyParser {
             self.place = Place::Content { fresh: true };
             return true;
         }
-        let keep = self.undecided(&[THINK_END], '\n');
-        let rest = self.held.split_off(self.held.len() - keep);
+        let tag = overlap(&self.held, THINK_END);
+        let before = self.held.get(..self.held.len() - tag).unwrap_or_default();
+        let kept = before.trim_end_matches('\n').len();
+        let rest = self.held.split_off(kept);
         reasoning(&std::mem::replace(&mut self.held, rest), pieces);
         false
     }
 
-    fn content(&mut self, fresh: bool, pieces: &mut Vec<ReplyPiece>) -> bool {
-        if !self.style.tools {
-            return self.plain_content(fresh, pieces);
+    /// At the beginning of the content, or behind a call without tags: an object here may be a call.
+    fn bare_object(&mut self) -> bool {
+        let text = self.held.trim_start_matches(|c: char| c.is_whitespace() || self.separates(c));
+        let object = text.starts_with('{');
+        if text.is_empty() {
+            return false;
         }
+        self.bare = false;
+        if object {
+            let at = self.held.len() - text.len();
+            let rest = self.held.split_off(at);
+            self.white = std::mem::replace(&mut self.held, rest);
+            self.place = Place::Call(CallReader::new(Opening::Brace));
+        }
+        true
+    }
+
+    /// Whether a character stands between two calls of this form.
+    fn separates(&self, character: char) -> bool {
+        character == ';' && self.calls > 0 && self.style.calls == CallForm::Llama
+    }
+
+    fn content(&mut self, fresh: bool, pieces: &mut Vec<ReplyPiece>) -> bool {
+        let openings = self.openings();
         if fresh {
             let text = self.held.trim_start();
-            if text.len() < CALL.len() && CALL.starts_with(text) {
+            if text.is_empty() || openings.iter().any(|tag| text.len() < tag.len() && tag.starts_with(text)) {
                 return false;
             }
-            if !text.starts_with(CALL) {
+            if !openings.iter().any(|tag| text.starts_with(tag)) {
                 let white = self.held.len() - text.len();
                 self.drop_line_breaks(white);
             }
             self.place = Place::Content { fresh: false };
         }
-        if let Some((before, rest)) = self.held.split_once(CALL) {
-            let text = before.trim_end();
-            self.white = before.get(text.len()..).unwrap_or_default().to_owned();
-            content(text.to_owned(), pieces);
-            self.held = rest.to_owned();
-            self.place = Place::Call { searched: 0 };
-            return true;
-        }
-        let keep = self.undecided_white();
-        let rest = self.held.split_off(self.held.len() - keep);
-        content(std::mem::replace(&mut self.held, rest), pieces);
-        false
-    }
-
-    fn plain_content(&mut self, fresh: bool, pieces: &mut Vec<ReplyPiece>) -> bool {
-        if fresh {
-            self.drop_line_breaks(self.held.len());
-            if self.held.is_empty() {
-                return false;
-            }
-            self.place = Place::Content { fresh: false };
-        }
-        content(std::mem::take(&mut self.held), pieces);
-        false
-    }
-
-    fn call(&mut self, searched: usize, pieces: &mut Vec<ReplyPiece>) -> bool {
-        let found = self
-            .held
-            .get(searched..)
-            .and_then(|unread| unread.find(CALL_END));
-        let Some(at) = found.map(|at| at + searched) else {
-            let keep = overlap(&self.held, CALL_END);
-            self.place = Place::Call {
-                searched: (self.held.len() - keep).max(searched),
-            };
-            return false;
-        };
-        let body = self.held.get(..at).unwrap_or_default();
-        let after = at + CALL_END.len();
-        match ToolCall::parse(body) {
-            Ok(call) => {
-                self.well_formed(call, pieces);
-                self.place = Place::Content { fresh: true };
-            }
-            Err(NoCall::Unfinished) => {
-                self.place = Place::Call { searched: after };
+        if let Some((at, tag)) = self.opening(openings) {
+            let rest = self.held.split_off(at + tag.len());
+            let mut before = std::mem::replace(&mut self.held, rest);
+            before.truncate(at);
+            if !self.style.tools {
+                self.say(before, pieces);
                 return true;
             }
-            Err(NoCall::Malformed(reason)) => {
-                let text = format!("{}{CALL}{body}{CALL_END}", self.white);
-                pieces.push(ReplyPiece::MalformedCall { text, reason });
+            let white = before.split_off(before.trim_end().len());
+            self.say(before, pieces);
+            self.fences.feed(&white);
+            self.white = white;
+            let outer = self.style.calls == CallForm::QwenXml;
+            self.place = Place::Call(CallReader::new(Opening::of(tag, outer)));
+            return true;
+        }
+        let tag = openings.iter().map(|tag| overlap(&self.held, tag)).max();
+        let before = self.held.len() - tag.unwrap_or_default();
+        let kept = match self.held.get(..before) {
+            Some(text) if self.style.tools => text.trim_end().len(),
+            _ => before,
+        };
+        let rest = self.held.split_off(kept);
+        let said = std::mem::replace(&mut self.held, rest);
+        self.say(said, pieces);
+        false
+    }
+
+    /// Tags that end the content: of calls, or of what is no text even where calls are not read.
+    fn openings(&self) -> &'static [&'static str] {
+        match (self.style.tools, self.style.calls) {
+            (true, form) => form.openings(),
+            (false, CallForm::Llama) => &[PYTHON],
+            (false, _) => &[],
+        }
+    }
+
+    /// The first tag that is not shown in a code block, and where it stands.
+    fn opening(&self, openings: &[&'static str]) -> Option<(usize, &'static str)> {
+        let mut from = 0;
+        loop {
+            let rest = self.held.get(from..)?;
+            let found = openings.iter().filter_map(|tag| Some((rest.find(tag)? + from, *tag)));
+            let (at, tag) = found.min()?;
+            let shown = self.held.get(..at).is_some_and(|before| self.fences.inside_after(before));
+            if !shown || tag == PYTHON {
+                return Some((at, tag));
+            }
+            from = at + tag.len();
+        }
+    }
+
+    /// Reads on in a call; `ended` when no more text comes.
+    fn call(&mut self, ended: bool, pieces: &mut Vec<ReplyPiece>) -> bool {
+        let Place::Call(reader) = &mut self.place else {
+            return false;
+        };
+        let opening = reader.opening;
+        match reader.read(&self.held, ended, &self.tools) {
+            Read::More => return false,
+            Read::Call { call, used } => {
+                let rest = self.held.split_off(used);
+                let written = std::mem::replace(&mut self.held, rest);
+                #[cfg(test)]
+                self.written.push(format!("{}{written}", opening.text()));
+                self.fences.feed(&written);
+                self.white.clear();
+                self.announce(call, pieces);
+                self.bare = self.style.calls == CallForm::Llama;
+                self.place = Place::Content { fresh: true };
+            }
+            Read::Text { used, reason } => {
+                let mut text = std::mem::take(&mut self.white);
+                let rest = self.held.split_off(used);
+                text.push_str(opening.text());
+                text.push_str(&std::mem::replace(&mut self.held, rest));
+                match reason {
+                    None => self.say(text, pieces),
+                    Some(reason) => {
+                        self.fences.feed(&text);
+                        pieces.push(ReplyPiece::MalformedCall { text, reason });
+                    }
+                }
                 self.place = Place::Content { fresh: false };
             }
         }
-        self.held.drain(..after);
         true
     }
 
-    fn well_formed(&mut self, call: ToolCall, pieces: &mut Vec<ReplyPiece>) {
+    fn announce(&mut self, call: ToolCall, pieces: &mut Vec<ReplyPiece>) {
         let index = self.calls;
         self.calls += 1;
         pieces.push(ReplyPiece::ToolCallStart {
@@ -334,35 +411,18 @@ impl ReplyParser {
         });
     }
 
+    fn say(&mut self, text: String, pieces: &mut Vec<ReplyPiece>) {
+        self.fences.feed(&text);
+        if !text.is_empty() {
+            pieces.push(ReplyPiece::Content(text));
+        }
+    }
+
     /// Removes line breaks from the front, among the first `limit` bytes.
     fn drop_line_breaks(&mut self, limit: usize) {
         let head = self.held.get(..limit).unwrap_or_default();
         let dropped = head.len() - head.trim_start_matches(['\n', '\r']).len();
         self.held.drain(..dropped);
-    }
-
-    /// Bytes at the end that may yet belong to one of the tags, with the line breaks before it.
-    fn undecided(&self, tags: &[&str], white: char) -> usize {
-        let tag = tags
-            .iter()
-            .map(|tag| overlap(&self.held, tag))
-            .max()
-            .unwrap_or(0);
-        let before = self.held.get(..self.held.len() - tag).unwrap_or_default();
-        tag + before.len() - before.trim_end_matches(white).len()
-    }
-
-    /// Bytes at the end that may yet belong to `<tool_call>`, with the white space before it.
-    fn undecided_white(&self) -> usize {
-        let tag = overlap(&self.held, CALL);
-        let before = self.held.get(..self.held.len() - tag).unwrap_or_default();
-        tag + before.len() - before.trim_end().len()
-    }
-}
-
-fn content(text: String, pieces: &mut Vec<ReplyPiece>) {
-    if !text.is_empty() {
-        pieces.push(ReplyPiece::Content(text));
     }
 }
 
@@ -370,17 +430,6 @@ fn reasoning(text: &str, pieces: &mut Vec<ReplyPiece>) {
     if !text.is_empty() {
         pieces.push(ReplyPiece::Reasoning(text.to_owned()));
     }
-}
-
-/// Length of the longest proper beginning of `tag` that ends `text`.
-fn overlap(text: &str, tag: &str) -> usize {
-    (1..tag.len())
-        .rev()
-        .find(|length| {
-            tag.get(..*length)
-                .is_some_and(|start| text.ends_with(start))
-        })
-        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,109 +1,109 @@
-//! Replies as models write them, whole and in every possible division.
+//! Replies as models write them, whole and in every possible division. The replies stand in `reply_cases.json`.
 
 use super::*;
 use proptest::prelude::*;
+use serde_json::Value;
 
 const CALL_F: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+const FORMS: [CallForm; 3] = [CallForm::Hermes, CallForm::QwenXml, CallForm::Llama];
 
-fn parse(text: &str) -> ParsedReply {
-    parse_reply(text, ReplyStyle::default())
+fn file() -> Value {
+    serde_json::from_str(include_str!("reply_cases.json")).unwrap()
 }
 
-fn call(name: &str, arguments: &str) -> ToolCall {
-    ToolCall {
-        name: name.to_owned(),
-        arguments: arguments.to_owned(),
+fn tools() -> Arc<ToolTypes> {
+    Arc::new(ToolTypes::of(file()["tools"].as_array().unwrap()))
+}
+
+fn style(calls: CallForm) -> ReplyStyle {
+    ReplyStyle {
+        calls,
+        ..ReplyStyle::default()
+    }
+}
+
+fn divided(text: &str, size: usize, style: ReplyStyle) -> (ReplyParser, Vec<ReplyPiece>) {
+    let mut parser = ReplyParser::new(style, tools());
+    let mut pieces = Vec::new();
+    let characters: Vec<char> = text.chars().collect();
+    for piece in characters.chunks(size) {
+        pieces.extend(parser.push(&piece.iter().collect::<String>()));
+    }
+    pieces.extend(parser.finish());
+    (parser, pieces)
+}
+
+fn joined(pieces: &[ReplyPiece]) -> ParsedReply {
+    let mut parsed = ParsedReply::default();
+    pieces.iter().for_each(|piece| parsed.add(piece));
+    parsed
+}
+
+#[test]
+fn every_case_reads_as_it_should_in_every_division() {
+    let cases = file();
+    for case in cases["cases"].as_array().unwrap() {
+        let text = case["text"].as_str().unwrap();
+        let calls = match case["form"].as_str().unwrap() {
+            "hermes" => CallForm::Hermes,
+            "qwen-xml" => CallForm::QwenXml,
+            "llama" => CallForm::Llama,
+            other => panic!("{other}"),
+        };
+        let style = ReplyStyle {
+            in_reasoning: case["in_reasoning"] == true,
+            tools: case["tools"] != false,
+            ..style(calls)
+        };
+        let expected: Vec<ToolCall> = case["calls"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|call| ToolCall {
+                name: call[0].as_str().unwrap().to_owned(),
+                arguments: call[1].as_str().unwrap().to_owned(),
+            })
+            .collect();
+        for size in 1..=text.chars().count().max(1) {
+            let parsed = joined(&divided(text, size, style).1);
+            assert_eq!(parsed.content, case["content"].as_str().unwrap_or_default(), "{size}: {text}");
+            assert_eq!(parsed.reasoning.as_deref(), case["reasoning"].as_str(), "{size}: {text}");
+            assert_eq!(parsed.tool_calls, expected, "{size}: {text}");
+            let malformed = case["malformed"].as_u64().unwrap_or_default();
+            assert_eq!(parsed.malformed.len() as u64, malformed, "{size}: {text}: {:?}", parsed.malformed);
+        }
     }
 }
 
 #[test]
-fn reasoning_content_and_calls_are_told_apart() {
-    let text = format!("<think>\nfirst\n\nthen\n</think>\n\nOn it.\n{CALL_F}\n{CALL_F}");
-    let parsed = parse(&text);
-    assert_eq!(parsed.reasoning.as_deref(), Some("first\n\nthen"));
-    assert_eq!(parsed.content, "On it.");
-    assert_eq!(
-        parsed.tool_calls,
-        [call("f", "{\"a\": 1}"), call("f", "{\"a\": 1}")]
-    );
-    assert!(parsed.malformed.is_empty());
+fn what_a_form_says_it_consists_of_is_read_as_that() {
+    for form in FORMS {
+        let parts = form.parts();
+        let call = |name: &str, text: &str| {
+            let arguments = match parts.arguments {
+                super::super::form::ArgumentForm::Json => format!("{{\"text\": {}}}", Value::from(text)),
+                super::super::form::ArgumentForm::Each { open, middle, close } => {
+                    format!("{open}text{middle}{text}{close}")
+                }
+            };
+            format!("{}{name}{}{arguments}{}", parts.open, parts.middle, parts.close)
+        };
+        let text = [call("f", "a <b>\n \"c\""), call("f", "d")].join(parts.between);
+        let parsed = parse_reply(&text, style(form), &tools());
+        let arguments: Vec<&str> = parsed.tool_calls.iter().map(|call| &*call.arguments).collect();
+        assert_eq!(
+            arguments,
+            ["{\"text\": \"a <b>\\n \\\"c\\\"\"}", "{\"text\": \"d\"}"],
+            "{text}"
+        );
+        assert_eq!((parsed.content.as_str(), parsed.malformed.len()), ("", 0));
+    }
 }
 
 #[test]
 fn a_prompt_that_opened_the_block_is_known() {
     assert!(opens_reasoning("<|im_start|>assistant\n<think>\n"));
-    assert!(!opens_reasoning(
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    ));
-    let style = ReplyStyle {
-        in_reasoning: true,
-        ..ReplyStyle::default()
-    };
-    let parsed = parse_reply("hm\n</think>\n\nyes", style);
-    assert_eq!(
-        (parsed.reasoning.as_deref(), parsed.content.as_str()),
-        (Some("hm"), "yes")
-    );
-}
-
-#[test]
-fn a_reply_that_ends_while_reasoning_is_all_reasoning() {
-    let parsed = parse("<think>\nand then </thi");
-    assert_eq!(
-        (parsed.reasoning.as_deref(), parsed.content.as_str()),
-        (Some("and then </thi"), "")
-    );
-}
-
-#[test]
-fn tags_in_the_middle_of_content_are_content() {
-    for text in [
-        "I write <think> here.",
-        "a < b",
-        "x <tool_cal",
-        "  two  spaces  \n",
-        "<thinking>",
-        "",
-    ] {
-        let parsed = parse(text);
-        assert_eq!(
-            (parsed.content.as_str(), parsed.reasoning),
-            (text, None),
-            "{text:?}"
-        );
-    }
-}
-
-#[test]
-fn a_malformed_call_stays_text_and_is_marked() {
-    let text = "See: <tool_call>{'name': 'f'}</tool_call> done";
-    let parsed = parse(text);
-    assert_eq!(parsed.content, text);
-    assert_eq!(parsed.malformed.len(), 1);
-    assert!(parsed.tool_calls.is_empty());
-}
-
-#[test]
-fn a_call_cut_off_by_the_length_limit_stays_text() {
-    let text = "Go\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ";
-    let parsed = parse(text);
-    assert_eq!(parsed.content, text);
-    assert_eq!(parsed.malformed, ["the reply ended inside the call"]);
-}
-
-#[test]
-fn a_whole_call_without_its_closing_tag_counts() {
-    assert_eq!(
-        parse("<tool_call>{\"name\": \"f\"}").tool_calls,
-        [call("f", "{}")]
-    );
-}
-
-#[test]
-fn a_closing_tag_inside_an_argument_does_not_end_the_call() {
-    let arguments = "{\"text\": \"write </tool_call> here\"}";
-    let text = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {arguments}}}</tool_call>");
-    assert_eq!(parse(&text).tool_calls, [call("f", arguments)]);
+    assert!(!opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
 }
 
 #[test]
@@ -114,17 +114,17 @@ fn switched_off_parsing_leaves_the_text_alone() {
         tools: false,
         ..ReplyStyle::default()
     };
-    assert_eq!(parse_reply(&text, none).content, text);
+    assert_eq!(parse_reply(&text, none, &tools()).content, text);
     let only_reasoning = ReplyStyle {
         tools: false,
         ..ReplyStyle::default()
     };
-    assert_eq!(parse_reply(&text, only_reasoning).content, CALL_F);
+    assert_eq!(parse_reply(&text, only_reasoning, &tools()).content, CALL_F);
 }
 
 #[test]
 fn content_streams_and_only_the_undecided_end_is_held() {
-    let mut parser = ReplyParser::new(ReplyStyle::default());
+    let mut parser = ReplyParser::new(ReplyStyle::default(), tools());
     let content = |text: &str| vec![ReplyPiece::Content(text.to_owned())];
     assert_eq!(parser.push("Hel"), content("Hel"));
     assert_eq!(parser.push("lo <to"), content("lo"));
@@ -148,8 +148,20 @@ fn content_streams_and_only_the_undecided_end_is_held() {
 }
 
 #[test]
+fn text_behind_what_is_no_call_streams_on() {
+    let mut parser = ReplyParser::new(ReplyStyle::default(), tools());
+    assert!(matches!(&*parser.push("Say <tool_call>x"), [_, ReplyPiece::MalformedCall { text, .. }, _] if text == " <tool_call>"));
+    assert_eq!(parser.push(" and on"), [ReplyPiece::Content(" and on".to_owned())]);
+    // An answer in JSON is let go as soon as its first key shows that it is no call.
+    let mut parser = ReplyParser::new(style(CallForm::Llama), tools());
+    assert_eq!(parser.push("{\"ag"), []);
+    assert_eq!(parser.push("e\": ").len(), 2);
+    assert_eq!(parser.push("3"), [ReplyPiece::Content(" 3".to_owned())]);
+}
+
+#[test]
 fn reasoning_streams() {
-    let mut parser = ReplyParser::new(ReplyStyle::default());
+    let mut parser = ReplyParser::new(ReplyStyle::default(), tools());
     let thought = |text: &str| vec![ReplyPiece::Reasoning(text.to_owned())];
     assert_eq!(parser.push("<thi"), []);
     assert_eq!(parser.push("nk>\n"), []);
@@ -161,29 +173,69 @@ fn reasoning_streams() {
     );
 }
 
+/// A reply in which everything that any form knows may stand anywhere.
+fn reply() -> impl Strategy<Value = String> {
+    let parts = vec![
+        "<think>", "</think>", "\n", "\n\n", " ", "text", "é", "<", "{", "}", ";", "\"", "```\n", "</tool_call>",
+        "<tool_call>", "<function=f>", "<function=x>", "<function=", "</function>", "<parameter=a>",
+        "<parameter=text>", "</parameter>", "<|python_tag|>", "12", "{\"a\": 1}", "\"name\": \"f\"",
+        "{\"name\": \"f\", \"arguments\": {\"text\": \"</tool_call>\"}}", "{\"name\": \"f\", \"parameters\": {}}",
+        "{\"name\": ", "{\"answer\": 1}", CALL_F,
+        "<tool_call>\n<function=f>\n<parameter=text>\na < b\n</parameter>\n</function>\n</tool_call>",
+        "<function=f>{\"a\": 1}</function>", "<tool_call>{'name': 'f'}</tool_call>",
+    ];
+    prop_oneof![
+        4 => prop::collection::vec(prop::sample::select(parts), 0..14).prop_map(|parts| parts.concat()),
+        1 => ".{0,40}",
+        1 => prop::collection::vec(any::<u8>(), 0..60)
+            .prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+    ]
+}
+
+/// What is left when format is taken away: white space and the tags that are no text.
+fn bare(text: &str) -> String {
+    let text = [THINK, THINK_END, PYTHON].iter().fold(text.to_owned(), |text, tag| text.replace(tag, ""));
+    text.replace(|c: char| c.is_whitespace() || c == ';', "")
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
     #[test]
-    fn any_division_of_a_reply_parses_like_the_whole(
-        parts in prop::collection::vec(prop::sample::select(vec![
-            "<think>", "</think>", "\n", "\n\n", " ", "text", "é", "<", "</tool_call>", "<tool_call>",
-            "{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\"}}", "{\"name\": ", CALL_F,
-        ]), 0..12),
-        size in 1usize..9,
-        in_reasoning in any::<bool>(),
+    fn any_division_of_a_reply_reads_like_the_whole(
+        text in reply(), size in 1usize..9, in_reasoning in any::<bool>(), form in 0usize..3, offered in any::<bool>(),
     ) {
-        let text = parts.concat();
-        let style = ReplyStyle { in_reasoning, ..ReplyStyle::default() };
-        let mut parser = ReplyParser::new(style);
-        let mut parsed = ParsedReply::default();
-        let characters: Vec<char> = text.chars().collect();
-        for piece in characters.chunks(size) {
-            for piece in parser.push(&piece.iter().collect::<String>()) {
-                parsed.add(&piece);
+        let style = ReplyStyle { in_reasoning, tools: offered, ..style(FORMS[form]) };
+        let (_, pieces) = divided(&text, size, style);
+        prop_assert_eq!(joined(&pieces), parse_reply(&text, style, &tools()));
+    }
+
+    #[test]
+    fn no_text_is_lost_and_none_is_said_twice(
+        text in reply(), size in 1usize..9, in_reasoning in any::<bool>(), form in 0usize..3,
+    ) {
+        let style = ReplyStyle { in_reasoning, ..style(FORMS[form]) };
+        let (parser, pieces) = divided(&text, size, style);
+        let mut written = parser.written.iter();
+        let mut again = String::new();
+        for piece in &pieces {
+            match piece {
+                ReplyPiece::Content(text) | ReplyPiece::Reasoning(text) | ReplyPiece::MalformedCall { text, .. } => {
+                    again.push_str(text);
+                }
+                ReplyPiece::ToolCallStart { .. } => again.push_str(written.next().unwrap()),
+                ReplyPiece::ToolCallArguments { json, .. } => {
+                    let value: Value = serde_json::from_str(json).unwrap();
+                    prop_assert!(value.is_object());
+                }
             }
         }
-        for piece in parser.finish() {
-            parsed.add(&piece);
+        prop_assert_eq!(written.next(), None);
+        // A tag may have been cut in two by one that was taken out, so tags go until none is left.
+        let (mut once, mut twice) = (bare(&text), bare(&again));
+        while once != bare(&once) || twice != bare(&twice) {
+            (once, twice) = (bare(&once), bare(&twice));
         }
-        prop_assert_eq!(parsed, parse_reply(&text, style));
+        prop_assert_eq!(once, twice);
     }
 }

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
+use super::form::is_structural;
 use super::tokenizer::Tokenizer;
 
 /// Tokens for which text that ends in an incomplete character is held: no character is longer than
 /// four bytes, so with the fourth it is not incomplete but wrong.
 const LONGEST_WAIT: usize = 3;
 
-/// Turns sampled tokens into text, one at a time. Special tokens give no text.
+/// Turns sampled tokens into text, one at a time. Special tokens give no text, save those that are part of a form of
+/// reasoning or calls: whoever reads the reply must see them.
 #[derive(Debug)]
 pub struct TokenStream {
     tokenizer: Arc<Tokenizer>,
@@ -49,8 +51,10 @@ impl TokenStream {
 
     /// Text that became final with this token; may be empty.
     pub fn push(&mut self, id: u32) -> String {
-        if self.tokenizer.is_special(id) {
-            return String::new();
+        if let Some(special) = self.tokenizer.special_text(id) {
+            let shown = is_structural(special).then(|| special.to_owned());
+            // What came before one that is shown is final.
+            return shown.map_or_else(String::new, |special| self.finish() + &special);
         }
         match &mut self.state {
             State::Bytes(held) => {
@@ -182,6 +186,25 @@ mod tests {
     #[test]
     fn special_tokens_give_no_text_and_do_not_disturb_it() {
         assert_eq!(stream(byte_level(), &[0xC3, 262, 0xA9]), ["", "", "é", ""]);
+    }
+
+    #[test]
+    fn special_tokens_of_a_form_are_read_and_others_are_not() {
+        let mut file: serde_json::Value =
+            serde_json::from_str(&super::super::tokenizer::tests::byte_level_json()).unwrap();
+        let added = file["added_tokens"].as_array_mut().unwrap();
+        for (id, content) in [(265, "<|python_tag|>"), (266, "<|eot_id|>"), (267, "<tool_call>")] {
+            let mut token = added[0].clone();
+            token["id"] = id.into();
+            token["content"] = content.into();
+            added.push(token);
+        }
+        let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+        // Half a character before a tag is over.
+        assert_eq!(
+            stream(tokenizer, &[65, 0xC3, 265, 266, 66, 267, 262]),
+            ["A", "", "\u{FFFD}<|python_tag|>", "", "B", "<tool_call>", "", ""]
+        );
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl Tokenizer {
         self.special.contains_key(&id)
     }
 
+    /// Text of a special token; none when the token is an ordinary one.
+    pub(super) fn special_text(&self, id: u32) -> Option<&str> {
+        self.special.get(&id).map(String::as_str)
+    }
+
     /// Special tokens and their ids, in no order.
     pub fn special(&self) -> impl Iterator<Item = (&str, u32)> {
         self.special.iter().map(|(id, token)| (token.as_str(), *id))

@@ -1,5 +1,5 @@
-//! One tool call as models of the Hermes and Qwen families write it: a JSON object with `name` and
-//! `arguments`.
+//! One tool call, and how it is read from the JSON object that most families write: `name` and `arguments`, or
+//! `parameters`.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,15 +13,6 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Why the text between the tags is no call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NoCall {
-    /// It ends inside a JSON value: the closing tag may have been part of a string.
-    Unfinished,
-    /// More text cannot make it one.
-    Malformed(String),
-}
-
 #[derive(Deserialize)]
 struct Written<'a> {
     name: String,
@@ -30,43 +21,44 @@ struct Written<'a> {
 }
 
 impl ToolCall {
-    /// Reads the text between `<tool_call>` and `</tool_call>`.
-    pub(super) fn parse(body: &str) -> Result<Self, NoCall> {
-        let written: Written<'_> = serde_json::from_str(body.trim()).map_err(|error| {
-            if error.is_eof() && !body.trim().is_empty() {
-                NoCall::Unfinished
-            } else {
-                NoCall::Malformed(format!("not a call: {error}"))
-            }
-        })?;
+    /// Reads an object that names tool and arguments; else the reason why it does not.
+    pub(super) fn parse(object: &str) -> Result<Self, String> {
+        let written: Written<'_> =
+            serde_json::from_str(object).map_err(|error| format!("not a call: {error}"))?;
         if written.name.trim().is_empty() {
-            return Err(NoCall::Malformed("the name is empty".to_owned()));
+            return Err("the name is empty".to_owned());
         }
         let arguments = match written.arguments.map(RawValue::get) {
             None | Some("null") => "{}".to_owned(),
             Some(object) if object.starts_with('{') => object.to_owned(),
             Some(text) if text.starts_with('"') => encoded_twice(text)?,
-            Some(_) => {
-                return Err(NoCall::Malformed(
-                    "the arguments are not an object".to_owned(),
-                ));
-            }
+            Some(_) => return Err("the arguments are not an object".to_owned()),
         };
         Ok(Self {
             name: written.name,
             arguments,
         })
     }
+
+    /// A call whose name stands outside of the object of its arguments.
+    pub(super) fn with_arguments(name: String, object: &str) -> Result<Self, String> {
+        let arguments: &RawValue =
+            serde_json::from_str(object).map_err(|error| format!("not arguments: {error}"))?;
+        Ok(Self {
+            name,
+            arguments: arguments.get().to_owned(),
+        })
+    }
 }
 
 /// Arguments written as a JSON string that holds JSON.
-fn encoded_twice(text: &str) -> Result<String, NoCall> {
+fn encoded_twice(text: &str) -> Result<String, String> {
     serde_json::from_str::<String>(text)
         .ok()
         .filter(|inner| {
             serde_json::from_str::<serde_json::Value>(inner).is_ok_and(|value| value.is_object())
         })
-        .ok_or_else(|| NoCall::Malformed("the arguments are not an object".to_owned()))
+        .ok_or_else(|| "the arguments are not an object".to_owned())
 }
 
 #[cfg(test)]
@@ -76,7 +68,7 @@ mod tests {
     #[test]
     fn arguments_keep_the_models_spelling() {
         let call =
-            ToolCall::parse("\n{\"name\": \"f\", \"arguments\": {\"x\": 1.10, \"y\":  [1e400]}}\n");
+            ToolCall::parse("{\"name\": \"f\", \"arguments\": {\"x\": 1.10, \"y\":  [1e400]}}");
         let expected = "{\"x\": 1.10, \"y\":  [1e400]}".to_owned();
         assert_eq!(
             call,
@@ -114,13 +106,9 @@ mod tests {
         ] {
             match (ToolCall::parse(body), arguments) {
                 (Ok(call), Some(expected)) => assert_eq!(call.arguments, expected, "{body}"),
-                (Err(NoCall::Malformed(_)), None) => {}
+                (Err(_), None) => {}
                 (got, _) => panic!("{body}: {got:?}"),
             }
         }
-        assert_eq!(
-            ToolCall::parse(r#"{"name": "f", "arguments": {"a": "un"#),
-            Err(NoCall::Unfinished)
-        );
     }
 }
