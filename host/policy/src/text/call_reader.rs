@@ -191,12 +191,12 @@ impl CallReader {
         };
         let start = *start;
         let end = match object.scan(text) {
+            _ if self.opening == Opening::Brace && !may_be_call(text.get(start..)) => {
+                return plain(start + 1);
+            }
             Scan::Whole(end) => end,
             Scan::Wrong(at) if self.opening == Opening::Brace => return plain(at),
             Scan::Wrong(at) => return wrong(at, "its JSON is malformed"),
-            Scan::More if self.opening == Opening::Brace && !may_be_call(text.get(start..)) => {
-                return plain(start + 1);
-            }
             Scan::More => return Step::Done(Read::More),
         };
         self.at = end;
