@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clawhost_gateway::{ApiKey, RateLimit, Scope};
 use clawhost_judging::JudgingOptions;
 use clawhost_plugins::{HostOptions, Profile};
-use clawhost_policy::EngineOptions;
+use clawhost_policy::{CallForm, EngineOptions, ReasoningForm};
 use clawhost_sessions::SessionOptions;
 use clawhost_training::advantage::Estimator;
 use clawhost_training::{Parameters, TrainingOptions};
@@ -117,6 +117,57 @@ pub struct ModelSection {
     /// Name under which the model is served. Default: the directory's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// How the model writes tool calls: `hermes`, `qwen-xml`, `llama`, or `auto`, as its chat template teaches.
+    /// Default auto.
+    pub tool_calls: ToolCalls,
+    /// How the model writes reasoning: `think` (between tags), `unopened` (only the closing tag is written), `none`, or
+    /// `auto`, as its chat template teaches. Default auto.
+    pub reasoning: Reasoning,
+}
+
+/// How a model writes tool calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the names are those of the configuration")]
+pub enum ToolCalls {
+    #[default]
+    Auto,
+    Hermes,
+    QwenXml,
+    Llama,
+}
+
+/// How a model writes reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the names are those of the configuration")]
+pub enum Reasoning {
+    #[default]
+    Auto,
+    Think,
+    Unopened,
+    None,
+}
+
+impl ModelSection {
+    /// Engine options with the forms that are configured here.
+    pub(crate) fn forms(&self, options: EngineOptions) -> EngineOptions {
+        EngineOptions {
+            calls: match self.tool_calls {
+                ToolCalls::Auto => None,
+                ToolCalls::Hermes => Some(CallForm::Hermes),
+                ToolCalls::QwenXml => Some(CallForm::QwenXml),
+                ToolCalls::Llama => Some(CallForm::Llama),
+            },
+            reasoning: match self.reasoning {
+                Reasoning::Auto => None,
+                Reasoning::Think => Some(ReasoningForm::Think),
+                Reasoning::Unopened => Some(ReasoningForm::Unopened),
+                Reasoning::None => Some(ReasoningForm::None),
+            },
+            ..options
+        }
+    }
 }
 
 /// `[engine]`.
@@ -432,6 +483,34 @@ mod tests {
         assert_eq!(config.training.batch, 4);
         let config = Config::parse("[model]\ndir = \"x\"").unwrap();
         assert_eq!(config.training.batch, TrainingOptions::default().batch);
+    }
+
+    #[test]
+    fn the_forms_of_replies_can_be_set() {
+        let forms = |text: &str| {
+            let options = Config::parse(text)
+                .unwrap()
+                .model
+                .forms(EngineOptions::default());
+            (options.calls, options.reasoning)
+        };
+        assert_eq!(forms(""), (None, None));
+        assert_eq!(
+            forms("[model]\ntool_calls = \"qwen-xml\"\nreasoning = \"unopened\""),
+            (Some(CallForm::QwenXml), Some(ReasoningForm::Unopened))
+        );
+        assert_eq!(
+            forms("[model]\ntool_calls = \"llama\"\nreasoning = \"none\""),
+            (Some(CallForm::Llama), Some(ReasoningForm::None))
+        );
+        let wrong = format!(
+            "{:#}",
+            Config::parse("[model]\ntool_calls = \"xml\"").unwrap_err()
+        );
+        assert!(
+            wrong.contains("line 2") && wrong.contains("qwen-xml"),
+            "{wrong}"
+        );
     }
 
     #[test]

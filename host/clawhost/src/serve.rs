@@ -224,7 +224,7 @@ pub(crate) fn engine(config: &Config) -> Result<(Engine, String)> {
         .name
         .clone()
         .unwrap_or_else(|| files.name().to_owned());
-    let engine = Engine::load(&files, config.engine.options())
+    let engine = Engine::load(&files, config.model.forms(config.engine.options()))
         .with_context(|| format!("the model {name} cannot be served"))?;
     Ok((engine, name))
 }

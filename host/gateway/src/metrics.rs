@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
     completion_tokens: AtomicU64,
+    malformed_calls: AtomicU64,
 }
 
 impl Metrics {
@@ -56,6 +57,11 @@ impl Metrics {
             .fetch_add(tokens as u64, Ordering::Relaxed);
         self.cached_tokens
             .fetch_add(cached as u64, Ordering::Relaxed);
+    }
+
+    /// What looked like a tool call was none and stayed text.
+    pub(crate) fn malformed_call(&self) {
+        self.malformed_calls.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn completion_tokens(&self, tokens: usize) {
@@ -115,6 +121,11 @@ impl Metrics {
                 "clawhost_completion_tokens_total",
                 "Tokens sampled.",
                 &self.completion_tokens,
+            ),
+            (
+                "clawhost_malformed_tool_calls_total",
+                "Texts that began like a tool call and were none; they stayed text.",
+                &self.malformed_calls,
             ),
         ] {
             out.family(name, "counter", help);

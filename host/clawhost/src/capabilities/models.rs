@@ -10,7 +10,7 @@ use clawhost_plugins::{
 };
 use clawhost_policy::{
     ChatInput, Engine, Event, FinishReason, GenerateRequest, Generation, Priority, Refused,
-    ReplyStyle, Sampling, Sequence, Served, opens_reasoning, parse_reply,
+    ReplyStyle, Sampling, Sequence, Served, ToolTypes, parse_reply,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -191,7 +191,7 @@ async fn complete(
         ));
     }
     let started = tokio::task::spawn_blocking(move || begin(&engine, which, &request));
-    let (style, generations) = started
+    let (reading, generations) = started
         .await
         .map_err(|error| ModelError::Unavailable(error.to_string()))??;
     let mut response = ModelResponse {
@@ -200,7 +200,7 @@ async fn complete(
         completion_tokens: 0,
     };
     for generation in generations {
-        let (choice, prompt, completion) = finish(generation, style).await?;
+        let (choice, prompt, completion) = finish(generation, &reading).await?;
         response.choices.push(choice);
         response.prompt_tokens = prompt;
         response.completion_tokens += completion;
@@ -208,12 +208,18 @@ async fn complete(
     Ok(response)
 }
 
+/// What replies to a prompt are read with.
+struct Reading {
+    style: ReplyStyle,
+    tools: Arc<ToolTypes>,
+}
+
 /// All choices, or none: dropping a generation cancels it.
 fn begin(
     engine: &Engine,
     which: Which,
     request: &ModelRequest,
-) -> Result<(ReplyStyle, Vec<Generation>), ModelError> {
+) -> Result<(Reading, Vec<Generation>), ModelError> {
     let (text, prompt) = render(engine, &request.messages, &request.tools)?;
     let served = weights(engine, which);
     let generations = (0..request.n)
@@ -244,17 +250,17 @@ fn begin(
             | Refused::Overloaded { .. } => ModelError::Unavailable(refused.to_string()),
             other => ModelError::Rejected(other.to_string()),
         })?;
-    let style = ReplyStyle {
-        in_reasoning: opens_reasoning(&text),
-        tools: !request.tools.is_empty(),
-        ..ReplyStyle::default()
+    let tools: Vec<Value> = request.tools.iter().map(ToolSpec::to_openai).collect();
+    let reading = Reading {
+        style: engine.reply_form().style(&text, !tools.is_empty()),
+        tools: Arc::new(ToolTypes::of(&tools)),
     };
-    Ok((style, generations))
+    Ok((reading, generations))
 }
 
 async fn finish(
     mut generation: Generation,
-    style: ReplyStyle,
+    reading: &Reading,
 ) -> Result<(ModelChoice, u64, u64), ModelError> {
     let mut text = String::new();
     let mut logprob = 0.0;
@@ -266,7 +272,7 @@ async fn finish(
             }
             Some(Event::Finished(end)) => {
                 text.push_str(&end.text);
-                let reply = parse_reply(&text, style);
+                let reply = parse_reply(&text, reading.style, &reading.tools);
                 let calls = !reply.tool_calls.is_empty();
                 let mut message = Message::text(Role::Assistant, reply.content);
                 for (index, call) in reply.tool_calls.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::http::HeaderMap;
 use clawhost_journal::now_ms;
-use clawhost_policy::{Engine, GenerateRequest, Generation, Priority, Refused, Served};
+use clawhost_policy::{Engine, GenerateRequest, Generation, Priority, Refused, Served, ToolTypes};
 use clawhost_sessions::Incoming;
 use serde_json::Value;
 
@@ -107,6 +107,7 @@ impl Asked {
             ask: &ask,
             call_id: D::CALL_ID,
             prompt: &prompt,
+            types: Arc::new(ToolTypes::of(&ask.tools.definitions)),
             closing: &closing,
             arrived: self.arrived,
         };

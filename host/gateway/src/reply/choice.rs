@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clawhost_journal::{Finish, TurnId};
 use clawhost_policy::{
-    Event, FinishReason, Generation, ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, SampledToken,
+    Event, FinishReason, Generation, ParsedReply, ReplyParser, ReplyPiece, SampledToken, ToolTypes,
 };
 use serde_json::{Value, json};
 
@@ -100,6 +100,8 @@ pub(super) struct Beginning<'a> {
     /// What the ids of tool calls begin with.
     pub(super) call_id: &'static str,
     pub(super) prompt: &'a Prompt,
+    /// Types of the offered tools' parameters.
+    pub(super) types: Arc<ToolTypes>,
     pub(super) closing: &'a Arc<Closing>,
     pub(super) arrived: Instant,
 }
@@ -108,19 +110,13 @@ impl Beginning<'_> {
     /// The choice that `generation` writes and that is recorded as `turn`.
     pub(super) fn choice(&self, index: usize, turn: TurnId, generation: Generation) -> Choice {
         let Self { ask, prompt, .. } = self;
-        let style = ReplyStyle {
-            in_reasoning: prompt.in_reasoning,
-            // Without tools in the prompt, what looks like a call is something the model talks about.
-            tools: !ask.tools.definitions.is_empty(),
-            ..ReplyStyle::default()
-        };
         Choice {
             shared: self.shared.clone(),
             closing: self.closing.clone(),
             index,
             turn,
             generation: Some(generation),
-            parser: ReplyParser::new(style),
+            parser: ReplyParser::new(prompt.style, self.types.clone()),
             parsed: ParsedReply::default(),
             call_ids: Vec::new(),
             call_id: self.call_id,
@@ -129,7 +125,7 @@ impl Beginning<'_> {
             logprobs: Vec::new(),
             full_logprobs: Vec::new(),
             fresh: ask.shows_tokens.then(Vec::new),
-            thinking: prompt.in_reasoning,
+            thinking: prompt.style.in_reasoning,
             reasoning_tokens: 0,
             prompt_tokens: prompt.ids.len(),
             cached_tokens: 0,
@@ -269,7 +265,11 @@ impl Choice {
                 match piece {
                     ReplyPiece::Content(text) => Delta::Content(text),
                     ReplyPiece::Reasoning(text) => Delta::Reasoning(text),
-                    ReplyPiece::MalformedCall { text, .. } => Delta::Content(text),
+                    ReplyPiece::MalformedCall { text, reason } => {
+                        tracing::debug!(turn = %self.turn, reason, "what looked like a tool call stayed text");
+                        self.shared.metrics.malformed_call();
+                        Delta::Content(text)
+                    }
                     ReplyPiece::ToolCallStart { index, name } => {
                         let id = format!("{}{:024x}", self.call_id, rand::random::<u128>() >> 32);
                         self.call_ids.push(id.clone());

@@ -1,6 +1,6 @@
 //! From messages to the tokens that the model continues.
 
-use clawhost_policy::{ChatInput, Engine, TemplateError, opens_reasoning};
+use clawhost_policy::{ChatInput, Engine, ReplyStyle, TemplateError};
 
 use super::Ask;
 use crate::error::ApiError;
@@ -8,8 +8,8 @@ use crate::error::ApiError;
 /// A rendered and tokenised prompt.
 pub(super) struct Prompt {
     pub(super) ids: Vec<u32>,
-    /// The prompt ends inside a reasoning block, which the reply continues.
-    pub(super) in_reasoning: bool,
+    /// What to look for in the reply.
+    pub(super) style: ReplyStyle,
 }
 
 impl Prompt {
@@ -32,7 +32,9 @@ impl Prompt {
             .map_err(|error| ApiError::bad_request(error.to_string()).code("invalid_value"))?;
         Ok(Self {
             ids,
-            in_reasoning: opens_reasoning(&text),
+            style: engine
+                .reply_form()
+                .style(&text, !ask.tools.definitions.is_empty()),
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::files::ModelFiles;
 use crate::learned::Learned;
 use crate::model::Model;
 use crate::sampling::Sampling;
-use crate::text::{ChatTemplate, Tokenizer, named_tokens};
+use crate::text::{ChatTemplate, ReplyForm, Tokenizer, named_tokens};
 
 /// A model that serves. Cloning it is cheap; the engine shuts down when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -236,6 +236,15 @@ impl Engine {
     /// The chat template.
     pub fn template(&self) -> &ChatTemplate {
         &self.inner.template
+    }
+
+    /// How the model writes reasoning and tool calls: as its template teaches, unless the options say otherwise.
+    pub fn reply_form(&self) -> ReplyForm {
+        let taught = ReplyForm::of(self.template().source(), self.tokenizer());
+        ReplyForm {
+            calls: self.inner.options.calls.unwrap_or(taught.calls),
+            reasoning: self.inner.options.reasoning.unwrap_or(taught.reasoning),
+        }
     }
 
     /// Sampling options of requests that ask for nothing else.

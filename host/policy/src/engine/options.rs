@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::text::{CallForm, ReasoningForm};
+
 /// How much the engine takes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -23,6 +25,10 @@ pub struct EngineOptions {
     /// Threads that one matrix product may use; 0 = all of the machine's. Fewer where several engines share
     /// the machine. Default 0.
     pub threads: usize,
+    /// How the model writes tool calls. Default none: as its chat template teaches.
+    pub calls: Option<CallForm>,
+    /// How the model writes reasoning. Default none: as its chat template teaches.
+    pub reasoning: Option<ReasoningForm>,
     /// How long requests may go on after shutdown has begun. Default 10 s.
     pub shutdown_grace: Duration,
 }
@@ -37,6 +43,8 @@ impl Default for EngineOptions {
             prefix_reuse: true,
             context: None,
             threads: 0,
+            calls: None,
+            reasoning: None,
             shutdown_grace: Duration::from_secs(10),
         }
     }

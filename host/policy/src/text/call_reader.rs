@@ -4,9 +4,7 @@
 //! other with it; and never before the text allows, so that the result does not depend on how the text was
 //! divided. White space between the parts of a call is free.
 
-use super::form::{
-    CALL, CALL_END, FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END, PYTHON,
-};
+use super::form::{CALL, CALL_END, FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END, PYTHON};
 use super::json_object::{JsonObject, Scan};
 use super::tool_call::ToolCall;
 use super::tool_types::ToolTypes;
@@ -76,10 +74,7 @@ enum Stage {
     /// Before the body.
     Begin,
     /// In an object that began at `start`: the whole call, or the arguments of the function that is named.
-    Object {
-        start: usize,
-        object: JsonObject,
-    },
+    Object { start: usize, object: JsonObject },
     /// Behind `<function=`.
     Name,
     /// In the function: the next parameter, the end, or an object.
@@ -181,7 +176,10 @@ impl CallReader {
         }
         match self.opening {
             Opening::Python => wrong(self.at, "what follows the tag is no JSON object"),
-            _ => wrong(self.at, "what follows the tag is neither a JSON object nor a function"),
+            _ => wrong(
+                self.at,
+                "what follows the tag is neither a JSON object nor a function",
+            ),
         }
     }
 

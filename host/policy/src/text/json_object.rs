@@ -20,14 +20,21 @@ pub(super) enum Scan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// A value, or the end of the array if `end`.
-    Value { end: bool },
+    Value {
+        end: bool,
+    },
     /// A key, or the end of the object if `end`.
-    Key { end: bool },
+    Key {
+        end: bool,
+    },
     Colon,
     /// A comma or the end of the innermost container.
     Comma,
     /// More of a string; `key` when a colon follows it, `escaped` behind a backslash.
-    Text { key: bool, escaped: bool },
+    Text {
+        key: bool,
+        escaped: bool,
+    },
     /// More of a number.
     Number,
     /// These letters.

@@ -206,12 +206,21 @@ impl ReplyParser {
         match self.place {
             Place::Reasoning { fresh } => {
                 let text = held.trim_end_matches('\n');
-                reasoning(if fresh { text.trim_start_matches('\n') } else { text }, &mut pieces);
+                reasoning(
+                    if fresh {
+                        text.trim_start_matches('\n')
+                    } else {
+                        text
+                    },
+                    &mut pieces,
+                );
             }
             // Line breaks between a block and the end of the reply are format, not content; so is what would have
             // separated a call from the next.
             Place::Content { fresh: true }
-                if held.trim_matches(|c: char| c.is_whitespace() || self.separates(c)).is_empty() => {}
+                if held
+                    .trim_matches(|c: char| c.is_whitespace() || self.separates(c))
+                    .is_empty() => {}
             _ => self.say(held, &mut pieces),
         }
         self.place = Place::Content { fresh: false };
@@ -276,7 +285,9 @@ impl ReplyParser {
 
     /// At the beginning of the content, or behind a call without tags: an object here may be a call.
     fn bare_object(&mut self) -> bool {
-        let text = self.held.trim_start_matches(|c: char| c.is_whitespace() || self.separates(c));
+        let text = self
+            .held
+            .trim_start_matches(|c: char| c.is_whitespace() || self.separates(c));
         let object = text.starts_with('{');
         if text.is_empty() {
             return false;
@@ -300,7 +311,11 @@ impl ReplyParser {
         let openings = self.openings();
         if fresh {
             let text = self.held.trim_start();
-            if text.is_empty() || openings.iter().any(|tag| text.len() < tag.len() && tag.starts_with(text)) {
+            if text.is_empty()
+                || openings
+                    .iter()
+                    .any(|tag| text.len() < tag.len() && tag.starts_with(text))
+            {
                 return false;
             }
             if !openings.iter().any(|tag| text.starts_with(tag)) {
@@ -351,9 +366,14 @@ impl ReplyParser {
         let mut from = 0;
         loop {
             let rest = self.held.get(from..)?;
-            let found = openings.iter().filter_map(|tag| Some((rest.find(tag)? + from, *tag)));
+            let found = openings
+                .iter()
+                .filter_map(|tag| Some((rest.find(tag)? + from, *tag)));
             let (at, tag) = found.min()?;
-            let shown = self.held.get(..at).is_some_and(|before| self.fences.inside_after(before));
+            let shown = self
+                .held
+                .get(..at)
+                .is_some_and(|before| self.fences.inside_after(before));
             if !shown || tag == PYTHON {
                 return Some((at, tag));
             }

@@ -66,11 +66,24 @@ fn every_case_reads_as_it_should_in_every_division() {
             .collect();
         for size in 1..=text.chars().count().max(1) {
             let parsed = joined(&divided(text, size, style).1);
-            assert_eq!(parsed.content, case["content"].as_str().unwrap_or_default(), "{size}: {text}");
-            assert_eq!(parsed.reasoning.as_deref(), case["reasoning"].as_str(), "{size}: {text}");
+            assert_eq!(
+                parsed.content,
+                case["content"].as_str().unwrap_or_default(),
+                "{size}: {text}"
+            );
+            assert_eq!(
+                parsed.reasoning.as_deref(),
+                case["reasoning"].as_str(),
+                "{size}: {text}"
+            );
             assert_eq!(parsed.tool_calls, expected, "{size}: {text}");
             let malformed = case["malformed"].as_u64().unwrap_or_default();
-            assert_eq!(parsed.malformed.len() as u64, malformed, "{size}: {text}: {:?}", parsed.malformed);
+            assert_eq!(
+                parsed.malformed.len() as u64,
+                malformed,
+                "{size}: {text}: {:?}",
+                parsed.malformed
+            );
         }
     }
 }
@@ -81,16 +94,29 @@ fn what_a_form_says_it_consists_of_is_read_as_that() {
         let parts = form.parts();
         let call = |name: &str, text: &str| {
             let arguments = match parts.arguments {
-                super::super::form::ArgumentForm::Json => format!("{{\"text\": {}}}", Value::from(text)),
-                super::super::form::ArgumentForm::Each { open, middle, close } => {
+                super::super::form::ArgumentForm::Json => {
+                    format!("{{\"text\": {}}}", Value::from(text))
+                }
+                super::super::form::ArgumentForm::Each {
+                    open,
+                    middle,
+                    close,
+                } => {
                     format!("{open}text{middle}{text}{close}")
                 }
             };
-            format!("{}{name}{}{arguments}{}", parts.open, parts.middle, parts.close)
+            format!(
+                "{}{name}{}{arguments}{}",
+                parts.open, parts.middle, parts.close
+            )
         };
         let text = [call("f", "a <b>\n \"c\""), call("f", "d")].join(parts.between);
         let parsed = parse_reply(&text, style(form), &tools());
-        let arguments: Vec<&str> = parsed.tool_calls.iter().map(|call| &*call.arguments).collect();
+        let arguments: Vec<&str> = parsed
+            .tool_calls
+            .iter()
+            .map(|call| &*call.arguments)
+            .collect();
         assert_eq!(
             arguments,
             ["{\"text\": \"a <b>\\n \\\"c\\\"\"}", "{\"text\": \"d\"}"],
@@ -103,7 +129,9 @@ fn what_a_form_says_it_consists_of_is_read_as_that() {
 #[test]
 fn a_prompt_that_opened_the_block_is_known() {
     assert!(opens_reasoning("<|im_start|>assistant\n<think>\n"));
-    assert!(!opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+    assert!(!opens_reasoning(
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    ));
 }
 
 #[test]
@@ -150,8 +178,13 @@ fn content_streams_and_only_the_undecided_end_is_held() {
 #[test]
 fn text_behind_what_is_no_call_streams_on() {
     let mut parser = ReplyParser::new(ReplyStyle::default(), tools());
-    assert!(matches!(&*parser.push("Say <tool_call>x"), [_, ReplyPiece::MalformedCall { text, .. }, _] if text == " <tool_call>"));
-    assert_eq!(parser.push(" and on"), [ReplyPiece::Content(" and on".to_owned())]);
+    assert!(
+        matches!(&*parser.push("Say <tool_call>x"), [_, ReplyPiece::MalformedCall { text, .. }, _] if text == " <tool_call>")
+    );
+    assert_eq!(
+        parser.push(" and on"),
+        [ReplyPiece::Content(" and on".to_owned())]
+    );
     // An answer in JSON is let go as soon as its first key shows that it is no call.
     let mut parser = ReplyParser::new(style(CallForm::Llama), tools());
     assert_eq!(parser.push("{\"ag"), []);
@@ -176,13 +209,40 @@ fn reasoning_streams() {
 /// A reply in which everything that any form knows may stand anywhere.
 fn reply() -> impl Strategy<Value = String> {
     let parts = vec![
-        "<think>", "</think>", "\n", "\n\n", " ", "text", "é", "<", "{", "}", ";", "\"", "```\n", "</tool_call>",
-        "<tool_call>", "<function=f>", "<function=x>", "<function=", "</function>", "<parameter=a>",
-        "<parameter=text>", "</parameter>", "<|python_tag|>", "12", "{\"a\": 1}", "\"name\": \"f\"",
-        "{\"name\": \"f\", \"arguments\": {\"text\": \"</tool_call>\"}}", "{\"name\": \"f\", \"parameters\": {}}",
-        "{\"name\": ", "{\"answer\": 1}", CALL_F,
+        "<think>",
+        "</think>",
+        "\n",
+        "\n\n",
+        " ",
+        "text",
+        "é",
+        "<",
+        "{",
+        "}",
+        ";",
+        "\"",
+        "```\n",
+        "</tool_call>",
+        "<tool_call>",
+        "<function=f>",
+        "<function=x>",
+        "<function=",
+        "</function>",
+        "<parameter=a>",
+        "<parameter=text>",
+        "</parameter>",
+        "<|python_tag|>",
+        "12",
+        "{\"a\": 1}",
+        "\"name\": \"f\"",
+        "{\"name\": \"f\", \"arguments\": {\"text\": \"</tool_call>\"}}",
+        "{\"name\": \"f\", \"parameters\": {}}",
+        "{\"name\": ",
+        "{\"answer\": 1}",
+        CALL_F,
         "<tool_call>\n<function=f>\n<parameter=text>\na < b\n</parameter>\n</function>\n</tool_call>",
-        "<function=f>{\"a\": 1}</function>", "<tool_call>{'name': 'f'}</tool_call>",
+        "<function=f>{\"a\": 1}</function>",
+        "<tool_call>{'name': 'f'}</tool_call>",
     ];
     prop_oneof![
         4 => prop::collection::vec(prop::sample::select(parts), 0..14).prop_map(|parts| parts.concat()),
@@ -194,7 +254,9 @@ fn reply() -> impl Strategy<Value = String> {
 
 /// What is left when format is taken away: white space and the tags that are no text.
 fn bare(text: &str) -> String {
-    let text = [THINK, THINK_END, PYTHON].iter().fold(text.to_owned(), |text, tag| text.replace(tag, ""));
+    let text = [THINK, THINK_END, PYTHON]
+        .iter()
+        .fold(text.to_owned(), |text, tag| text.replace(tag, ""));
     text.replace(|c: char| c.is_whitespace() || c == ';', "")
 }
 

@@ -193,7 +193,11 @@ mod tests {
         let mut file: serde_json::Value =
             serde_json::from_str(&super::super::tokenizer::tests::byte_level_json()).unwrap();
         let added = file["added_tokens"].as_array_mut().unwrap();
-        for (id, content) in [(265, "<|python_tag|>"), (266, "<|eot_id|>"), (267, "<tool_call>")] {
+        for (id, content) in [
+            (265, "<|python_tag|>"),
+            (266, "<|eot_id|>"),
+            (267, "<tool_call>"),
+        ] {
             let mut token = added[0].clone();
             token["id"] = id.into();
             token["content"] = content.into();
@@ -203,7 +207,16 @@ mod tests {
         // Half a character before a tag is over.
         assert_eq!(
             stream(tokenizer, &[65, 0xC3, 265, 266, 66, 267, 262]),
-            ["A", "", "\u{FFFD}<|python_tag|>", "", "B", "<tool_call>", "", ""]
+            [
+                "A",
+                "",
+                "\u{FFFD}<|python_tag|>",
+                "",
+                "B",
+                "<tool_call>",
+                "",
+                ""
+            ]
         );
     }
 

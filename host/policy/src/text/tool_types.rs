@@ -131,7 +131,7 @@ impl Kinds {
         };
         let value: Value = serde_json::from_str(literal).ok()?;
         let fits = match value {
-            Value::Null => self.null && literal == text || self.null && !self.string,
+            Value::Null => self.null && (literal == text || !self.string),
             // Where text is allowed as well, `12` is text: braces are unmistakable, digits are not.
             Value::Bool(_) | Value::Number(_) => self.scalar && !self.string,
             Value::Array(_) | Value::Object(_) => self.container,
@@ -148,23 +148,25 @@ mod tests {
 
     #[test]
     fn the_schema_decides_what_a_value_is() {
-        let types = ToolTypes::of(&[json!({"type": "function", "function": {"name": "f", "parameters": {
-            "type": "object",
-            "$defs": {"point": {"type": "object"}},
-            "properties": {
-                "text": {"type": "string"},
-                "count": {"type": "integer"},
-                "ratio": {"type": ["number", "null"]},
-                "yes": {"type": "boolean"},
-                "list": {"type": "array"},
-                "point": {"$ref": "#/$defs/point"},
-                "loop": {"$ref": "#/properties/loop"},
-                "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                "either": {"oneOf": [{"type": "string"}, {"type": "array"}, {"type": "integer"}]},
-                "level": {"enum": [1, 2, 3]},
-                "any": {},
-            },
-        }}})]);
+        let types = ToolTypes::of(&[
+            json!({"type": "function", "function": {"name": "f", "parameters": {
+                "type": "object",
+                "$defs": {"point": {"type": "object"}},
+                "properties": {
+                    "text": {"type": "string"},
+                    "count": {"type": "integer"},
+                    "ratio": {"type": ["number", "null"]},
+                    "yes": {"type": "boolean"},
+                    "list": {"type": "array"},
+                    "point": {"$ref": "#/$defs/point"},
+                    "loop": {"$ref": "#/properties/loop"},
+                    "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                    "either": {"oneOf": [{"type": "string"}, {"type": "array"}, {"type": "integer"}]},
+                    "level": {"enum": [1, 2, 3]},
+                    "any": {},
+                },
+            }}}),
+        ]);
         for (parameter, written, expected) in [
             ("text", "12", "\"12\""),
             ("text", " a\n<b>\"c\"", "\" a\\n<b>\\\"c\\\"\""),
@@ -188,15 +190,24 @@ mod tests {
             ("any", "2", "\"2\""),
             ("unknown", "{}", "\"{}\""),
         ] {
-            assert_eq!(types.json("f", parameter, written), expected, "{parameter}: {written}");
+            assert_eq!(
+                types.json("f", parameter, written),
+                expected,
+                "{parameter}: {written}"
+            );
         }
         assert_eq!(types.json("g", "text", "1"), "\"1\"");
-        assert!(types.knows("f") && !types.knows("g") && types.has("f", "any") && !types.has("f", "x"));
+        assert!(
+            types.knows("f") && !types.knows("g") && types.has("f", "any") && !types.has("f", "x")
+        );
     }
 
     #[test]
     fn what_is_no_definition_is_passed_over() {
-        let types = ToolTypes::of(&[json!(3), json!({"name": "g", "parameters": {"properties": 5}})]);
+        let types = ToolTypes::of(&[
+            json!(3),
+            json!({"name": "g", "parameters": {"properties": 5}}),
+        ]);
         assert!(types.knows("g"));
     }
 }
