@@ -32,7 +32,7 @@ pub enum LoadError {
         reason: String,
     },
     /// The architecture is not one this engine implements.
-    #[error("architecture {found} is not supported; this build serves {supported}")]
+    #[error("config.json: architecture {found} is not supported; this build serves {supported}")]
     Architecture {
         /// What the configuration names.
         found: String,
@@ -49,15 +49,40 @@ pub enum LoadError {
         /// Why it cannot be.
         problem: String,
     },
-    /// The checkpoint lacks a tensor.
-    #[error("the checkpoint has no tensor {name}; it is incomplete or of another architecture")]
+    /// The weights are in a format that runs code when it is opened.
+    #[error(
+        "{dir} has its weights in {file}, a pickle, which is not opened because it can run code; write them as safetensors with \
+         python3 -c \"import transformers as t; t.AutoModelForCausalLM.from_pretrained('{dir}', dtype='auto').save_pretrained('{dir}')\""
+    )]
+    Pickle {
+        /// The directory.
+        dir: PathBuf,
+        /// The file.
+        file: String,
+    },
+    /// A file lacks a tensor.
+    #[error("{file} has no tensor {name}; it is incomplete or of another architecture")]
     MissingTensor {
+        /// The file, or the directory when no file has it.
+        file: String,
         /// The tensor's name.
         name: String,
     },
+    /// A tensor would change the result and has no place in the model.
+    #[error("{file}: tensor {name} {problem}")]
+    ForeignTensor {
+        /// The file.
+        file: String,
+        /// The tensor's name.
+        name: String,
+        /// Why it cannot be passed over.
+        problem: String,
+    },
     /// A tensor has another shape than the configuration implies.
-    #[error("tensor {name} has shape {found:?}, the configuration implies {expected:?}")]
+    #[error("{file}: tensor {name} has shape {found:?}, the configuration implies {expected:?}")]
     Shape {
+        /// The file.
+        file: String,
         /// The tensor's name.
         name: String,
         /// Its shape in the file.
@@ -66,8 +91,10 @@ pub enum LoadError {
         expected: Vec<usize>,
     },
     /// A tensor holds NaN or infinity.
-    #[error("tensor {name} holds a value that is not finite; the checkpoint is damaged")]
+    #[error("{file}: tensor {name} holds a value that is not finite; the checkpoint is damaged")]
     NotFinite {
+        /// The file.
+        file: String,
         /// The tensor's name.
         name: String,
     },

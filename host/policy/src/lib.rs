@@ -17,11 +17,12 @@ mod lora;
 mod model;
 mod ops;
 mod sampling;
+mod tensors;
 mod text;
 mod weights;
 
 pub use cache::KvCache;
-pub use config::ModelConfig;
+pub use config::{ModelConfig, RopeScaling};
 pub use engine::{
     Activate, Elsewhere, Engine, EngineOptions, EngineStats, Event, FinishReason, Finished,
     GenerateRequest, Generation, NotReleased, Priority, Recorded, Refused, Reply, SampledToken,

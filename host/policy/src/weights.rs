@@ -1,16 +1,13 @@
 //! The frozen base as flat f32 buffers, and their names in a checkpoint. Query, key and value
 //! projections stand in one buffer, gate and up in another, because one product over a fused weight
-//! beats three; names address parts of them.
+//! beats three; names address parts of them. What a family does not have is an empty buffer.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use candle_core::{DType, Device, Tensor};
 use sha2::{Digest, Sha256};
 
 use crate::config::ModelConfig;
-use crate::error::LoadError;
-use crate::files::ModelFiles;
+use crate::lora::Target;
 
 /// One decoder layer.
 #[derive(Debug, Clone)]
@@ -18,15 +15,24 @@ pub(crate) struct Layer {
     pub(crate) input_norm: Vec<f32>,
     /// `[query + 2 key widths, hidden]`.
     pub(crate) qkv: Vec<f32>,
+    /// `[query + 2 key widths]`, zero for parts without; empty when there is none.
+    pub(crate) qkv_bias: Vec<f32>,
+    /// `[head dim]`, or empty where heads are not normalised.
     pub(crate) q_norm: Vec<f32>,
     pub(crate) k_norm: Vec<f32>,
     /// `[hidden, query width]`.
     pub(crate) o: Vec<f32>,
+    /// `[hidden]` or empty.
+    pub(crate) o_bias: Vec<f32>,
     pub(crate) post_norm: Vec<f32>,
     /// `[2 * intermediate, hidden]`.
     pub(crate) gate_up: Vec<f32>,
+    /// `[2 * intermediate]` or empty.
+    pub(crate) gate_up_bias: Vec<f32>,
     /// `[hidden, intermediate]`.
     pub(crate) down: Vec<f32>,
+    /// `[hidden]` or empty.
+    pub(crate) down_bias: Vec<f32>,
 }
 
 /// Every weight of a model.
@@ -39,18 +45,16 @@ pub(crate) struct Weights {
     pub(crate) head: Option<Vec<f32>>,
 }
 
-/// Which buffer a named tensor lives in.
+/// What a named tensor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Buffer {
+pub(crate) enum Part {
     Embed,
     InputNorm,
-    Qkv,
+    Weight(Target),
+    Bias(Target),
     QNorm,
     KNorm,
-    O,
     PostNorm,
-    GateUp,
-    Down,
     FinalNorm,
     Head,
 }
@@ -60,16 +64,65 @@ pub(crate) enum Buffer {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
-    buffer: Buffer,
+    part: Part,
     layer: usize,
     range: Range<usize>,
 }
 
-/// Named tensors of one layer, in the order of the checkpoint.
-pub(crate) const PER_LAYER: usize = 11;
+/// Where named tensors stand in the order of `Model::parameters` and of full-parameter gradients: embedding, layers,
+/// final norm, head.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    layer: Vec<Part>,
+    layers: usize,
+}
 
-/// All named tensors in a fixed order: embedding, layers, final norm, head. The order is that of
-/// `Model::parameters` and of full-parameter gradients.
+impl Places {
+    pub(crate) fn new(c: &ModelConfig) -> Self {
+        let mut layer = Vec::new();
+        let linear = |layer: &mut Vec<Part>, target| {
+            layer.push(Part::Weight(target));
+            layer.extend(c.has_bias(target).then_some(Part::Bias(target)));
+        };
+        layer.push(Part::InputNorm);
+        for target in [Target::Q, Target::K, Target::V] {
+            linear(&mut layer, target);
+        }
+        if c.has_head_norms() {
+            layer.extend([Part::QNorm, Part::KNorm]);
+        }
+        linear(&mut layer, Target::O);
+        layer.push(Part::PostNorm);
+        for target in [Target::Gate, Target::Up, Target::Down] {
+            linear(&mut layer, target);
+        }
+        Self {
+            layer,
+            layers: c.num_hidden_layers,
+        }
+    }
+
+    /// Index of a layer's tensor; none when layers have no such.
+    pub(crate) fn of(&self, layer: usize, part: Part) -> Option<usize> {
+        let within = self.layer.iter().position(|own| *own == part)?;
+        Some(1 + layer * self.layer.len() + within)
+    }
+
+    pub(crate) fn embed(&self) -> usize {
+        0
+    }
+
+    pub(crate) fn final_norm(&self) -> usize {
+        1 + self.layers * self.layer.len()
+    }
+
+    /// Of an untied head.
+    pub(crate) fn head(&self) -> usize {
+        self.final_norm() + 1
+    }
+}
+
+/// All named tensors in a fixed order, that of [`Places`].
 pub(crate) fn entries(c: &ModelConfig) -> Vec<Entry> {
     let (h, q, k, f) = (
         c.hidden_size,
@@ -77,54 +130,64 @@ pub(crate) fn entries(c: &ModelConfig) -> Vec<Entry> {
         c.key_width(),
         c.intermediate_size,
     );
-    let mut all = Vec::new();
-    let mut push = |name: String, shape: &[usize], buffer, layer, start: usize| {
+    let entry = |name: String, shape: &[usize], part, layer, start: usize| {
         let len: usize = shape.iter().product();
-        let range = start..start + len;
-        all.push(Entry {
+        Entry {
             name,
             shape: shape.to_vec(),
-            buffer,
+            part,
             layer,
-            range,
-        });
+            range: start..start + len,
+        }
     };
-    push(
-        "model.embed_tokens.weight".to_owned(),
-        &[c.vocab_size, h],
-        Buffer::Embed,
-        0,
-        0,
-    );
+    let vocabulary = [c.vocab_size, h];
+    let embedding = "model.embed_tokens.weight".to_owned();
+    let mut all = vec![entry(embedding, &vocabulary, Part::Embed, 0, 0)];
+    let places = Places::new(c);
     for l in 0..c.num_hidden_layers {
-        let at = |part: &str| format!("model.layers.{l}.{part}.weight");
-        push(at("input_layernorm"), &[h], Buffer::InputNorm, l, 0);
-        push(at("self_attn.q_proj"), &[q, h], Buffer::Qkv, l, 0);
-        push(at("self_attn.k_proj"), &[k, h], Buffer::Qkv, l, q * h);
-        push(at("self_attn.v_proj"), &[k, h], Buffer::Qkv, l, (q + k) * h);
-        push(at("self_attn.q_norm"), &[c.head_dim], Buffer::QNorm, l, 0);
-        push(at("self_attn.k_norm"), &[c.head_dim], Buffer::KNorm, l, 0);
-        push(at("self_attn.o_proj"), &[h, q], Buffer::O, l, 0);
-        push(at("post_attention_layernorm"), &[h], Buffer::PostNorm, l, 0);
-        push(at("mlp.gate_proj"), &[f, h], Buffer::GateUp, l, 0);
-        push(at("mlp.up_proj"), &[f, h], Buffer::GateUp, l, f * h);
-        push(at("mlp.down_proj"), &[h, f], Buffer::Down, l, 0);
+        for part in places.layer.iter().copied() {
+            let norm = |name: &str, width: usize| {
+                let name = format!("model.layers.{l}.{name}.weight");
+                entry(name, &[width], part, l, 0)
+            };
+            // Rows before this part in its buffer.
+            let before = |target| match target {
+                Target::K => q,
+                Target::V => q + k,
+                Target::Up => f,
+                _ => 0,
+            };
+            let linear =
+                |target: Target, kind: &str| format!("model.layers.{l}.{}.{kind}", target.module());
+            all.push(match part {
+                Part::InputNorm => norm("input_layernorm", h),
+                Part::PostNorm => norm("post_attention_layernorm", h),
+                Part::QNorm => norm("self_attn.q_norm", c.head_dim),
+                Part::KNorm => norm("self_attn.k_norm", c.head_dim),
+                Part::Weight(target) => {
+                    let (inputs, outputs) = target.widths(c);
+                    let shape = [outputs, inputs];
+                    entry(
+                        linear(target, "weight"),
+                        &shape,
+                        part,
+                        l,
+                        before(target) * inputs,
+                    )
+                }
+                Part::Bias(target) => {
+                    let shape = [target.widths(c).1];
+                    entry(linear(target, "bias"), &shape, part, l, before(target))
+                }
+                Part::Embed | Part::FinalNorm | Part::Head => continue,
+            });
+        }
     }
-    push(
-        "model.norm.weight".to_owned(),
-        &[h],
-        Buffer::FinalNorm,
-        0,
-        0,
-    );
+    let norm = "model.norm.weight".to_owned();
+    all.push(entry(norm, &[h], Part::FinalNorm, 0, 0));
     if !c.tie_word_embeddings {
-        push(
-            "lm_head.weight".to_owned(),
-            &[c.vocab_size, h],
-            Buffer::Head,
-            0,
-            0,
-        );
+        let head = "lm_head.weight".to_owned();
+        all.push(entry(head, &vocabulary, Part::Head, 0, 0));
     }
     all
 }
@@ -138,15 +201,21 @@ impl Weights {
             c.key_width(),
             c.intermediate_size,
         );
+        let zeros = |there: bool, len: usize| if there { vec![0.0; len] } else { Vec::new() };
+        let heads = vec![1.0; if c.has_head_norms() { c.head_dim } else { 0 }];
         let layer = Layer {
             input_norm: vec![1.0; h],
             qkv: vec![0.0; (q + 2 * k) * h],
-            q_norm: vec![1.0; c.head_dim],
-            k_norm: vec![1.0; c.head_dim],
+            qkv_bias: zeros(c.has_bias(Target::Q), q + 2 * k),
+            q_norm: heads.clone(),
+            k_norm: heads,
             o: vec![0.0; h * q],
+            o_bias: zeros(c.has_bias(Target::O), h),
             post_norm: vec![1.0; h],
             gate_up: vec![0.0; 2 * f * h],
+            gate_up_bias: zeros(c.has_bias(Target::Gate), 2 * f),
             down: vec![0.0; h * f],
+            down_bias: zeros(c.has_bias(Target::Down), h),
         };
         Self {
             embed: vec![0.0; c.vocab_size * h],
@@ -162,19 +231,24 @@ impl Weights {
     }
 
     fn buffer(&self, entry: &Entry) -> Option<&[f32]> {
+        use Target::{Down, Gate, K, O, Q, Up, V};
         let layer = self.layers.get(entry.layer);
-        let buffer = match entry.buffer {
-            Buffer::Embed => &self.embed,
-            Buffer::FinalNorm => &self.final_norm,
-            Buffer::Head => self.head.as_ref()?,
-            Buffer::InputNorm => &layer?.input_norm,
-            Buffer::Qkv => &layer?.qkv,
-            Buffer::QNorm => &layer?.q_norm,
-            Buffer::KNorm => &layer?.k_norm,
-            Buffer::O => &layer?.o,
-            Buffer::PostNorm => &layer?.post_norm,
-            Buffer::GateUp => &layer?.gate_up,
-            Buffer::Down => &layer?.down,
+        let buffer = match entry.part {
+            Part::Embed => &self.embed,
+            Part::FinalNorm => &self.final_norm,
+            Part::Head => self.head.as_ref()?,
+            Part::InputNorm => &layer?.input_norm,
+            Part::Weight(Q | K | V) => &layer?.qkv,
+            Part::Bias(Q | K | V) => &layer?.qkv_bias,
+            Part::QNorm => &layer?.q_norm,
+            Part::KNorm => &layer?.k_norm,
+            Part::Weight(O) => &layer?.o,
+            Part::Bias(O) => &layer?.o_bias,
+            Part::PostNorm => &layer?.post_norm,
+            Part::Weight(Gate | Up) => &layer?.gate_up,
+            Part::Bias(Gate | Up) => &layer?.gate_up_bias,
+            Part::Weight(Down) => &layer?.down,
+            Part::Bias(Down) => &layer?.down_bias,
         };
         buffer.get(entry.range.clone())
     }
@@ -194,64 +268,39 @@ impl Weights {
         );
         let mut slices: Vec<&mut [f32]> = vec![&mut self.embed];
         for layer in &mut self.layers {
-            let (wq, rest) = layer.qkv.split_at_mut(q * h);
-            let (wk, wv) = rest.split_at_mut(k * h);
-            let (gate, up) = layer.gate_up.split_at_mut(f * h);
-            slices.extend([
+            let [wq, wk, wv] = thirds(&mut layer.qkv, q * h, k * h);
+            let [bq, bk, bv] = thirds(&mut layer.qkv_bias, q, k);
+            let [gate, up, _] = thirds(&mut layer.gate_up, f * h, f * h);
+            let [gate_bias, up_bias, _] = thirds(&mut layer.gate_up_bias, f, f);
+            let all = [
                 layer.input_norm.as_mut_slice(),
                 wq,
+                bq,
                 wk,
+                bk,
                 wv,
+                bv,
                 &mut layer.q_norm,
                 &mut layer.k_norm,
                 &mut layer.o,
+                &mut layer.o_bias,
                 &mut layer.post_norm,
                 gate,
+                gate_bias,
                 up,
+                up_bias,
                 &mut layer.down,
-            ]);
+                &mut layer.down_bias,
+            ];
+            // What a family does not have is empty, and has no name either.
+            slices.extend(all.into_iter().filter(|slice| !slice.is_empty()));
         }
         slices.push(&mut self.final_norm);
         slices.extend(self.head.as_deref_mut());
         entries(c).into_iter().map(|e| e.name).zip(slices).collect()
     }
 
-    /// Reads a checkpoint, converting to f32, and checks every name, shape and value.
-    pub(crate) fn load(config: &ModelConfig, files: &ModelFiles) -> Result<Self, LoadError> {
-        let entries = entries(config);
-        let mut weights = Self::blank(config);
-        let mut missing: BTreeMap<String, usize> = entries
-            .iter()
-            .enumerate()
-            .map(|(i, e)| (e.name.clone(), i))
-            .collect();
-        files.each_weight_file(|file, bytes| {
-            let malformed = |e: &dyn std::fmt::Display| LoadError::Malformed {
-                file: file.to_owned(),
-                reason: e.to_string(),
-            };
-            let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu)
-                .map_err(|e| malformed(&e))?;
-            let mut slots = weights.tensors_mut(config);
-            // In order of names, so that of several faults always the same one is told.
-            let tensors: BTreeMap<String, Tensor> = tensors.into_iter().collect();
-            for (name, tensor) in tensors {
-                let Some(index) = missing.remove(&name) else {
-                    continue;
-                };
-                if let (Some(entry), Some((_, slot))) = (entries.get(index), slots.get_mut(index)) {
-                    fill(slot, entry, &tensor, &malformed)?;
-                }
-            }
-            Ok(())
-        })?;
-        match missing.into_iter().next() {
-            None => Ok(weights),
-            Some((name, _)) => Err(LoadError::MissingTensor { name }),
-        }
-    }
-
-    /// sha256 over names, shapes and values, hex.
+    /// sha256 over names and values, hex.
     pub(crate) fn digest(&self, config: &ModelConfig) -> String {
         let mut hash = Sha256::new();
         for entry in entries(config) {
@@ -264,34 +313,14 @@ impl Weights {
     }
 }
 
+/// The first values, as many after them, and the rest; all empty where the buffer is.
+fn thirds(buffer: &mut [f32], first: usize, second: usize) -> [&mut [f32]; 3] {
+    let (one, rest) = buffer.split_at_mut(first.min(buffer.len()));
+    let (two, three) = rest.split_at_mut(second.min(rest.len()));
+    [one, two, three]
+}
+
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn fill(
-    slot: &mut [f32],
-    entry: &Entry,
-    tensor: &Tensor,
-    malformed: &dyn Fn(&dyn std::fmt::Display) -> LoadError,
-) -> Result<(), LoadError> {
-    if tensor.dims() != entry.shape {
-        return Err(LoadError::Shape {
-            name: entry.name.clone(),
-            found: tensor.dims().to_vec(),
-            expected: entry.shape.clone(),
-        });
-    }
-    let values = tensor
-        .to_dtype(DType::F32)
-        .and_then(|t| t.flatten_all())
-        .and_then(|t| t.to_vec1::<f32>())
-        .map_err(|e| malformed(&e))?;
-    if values.iter().any(|v| !v.is_finite()) {
-        return Err(LoadError::NotFinite {
-            name: entry.name.clone(),
-        });
-    }
-    slot.copy_from_slice(&values);
-    Ok(())
 }

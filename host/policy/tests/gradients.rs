@@ -1,4 +1,4 @@
-//! The engine against candle: the forward pass against candle-transformers' Qwen3, and every gradient
+//! The engine against candle: the forward pass against candle-transformers' Qwen3, and every gradient of every family
 //! against candle's autograd over plain differentiable operations in f64.
 
 #![allow(
@@ -33,6 +33,40 @@ fn tiny() -> ModelConfig {
     .unwrap()
 }
 
+/// The families: norms on queries and keys; biases on queries, keys and values; neither, with stretched positions and
+/// an untied head; and biases on everything.
+fn families() -> Vec<(&'static str, ModelConfig)> {
+    let dressed = |change: serde_json::Value| {
+        let mut config = serde_json::json!({
+            "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97, "max_position_embeddings": 512,
+            "tie_word_embeddings": true, "eos_token_id": 1
+        });
+        let change = change.as_object().unwrap().clone();
+        config.as_object_mut().unwrap().extend(change);
+        ModelConfig::parse(config.to_string().as_bytes()).unwrap()
+    };
+    let llama = |biases: bool| {
+        dressed(serde_json::json!({
+            "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": biases, "rope_theta": 500_000.0,
+            "attention_bias": biases, "mlp_bias": biases,
+            "rope_scaling": {
+                "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32
+            }
+        }))
+    };
+    vec![
+        ("qwen3", tiny()),
+        (
+            "qwen2",
+            dressed(serde_json::json!({"architectures": ["Qwen2ForCausalLM"]})),
+        ),
+        ("llama", llama(false)),
+        ("llama with biases", llama(true)),
+    ]
+}
+
 /// An adapter that really changes the model.
 fn busy_adapter(config: &ModelConfig, rank: usize, seed: u64) -> Adapter {
     let spec = LoraSpec {
@@ -55,6 +89,8 @@ fn lively(config: ModelConfig) -> Model {
         for (j, v) in values.iter_mut().enumerate() {
             *v = if name.contains("norm") {
                 1.0 + 0.2 * ((i + j) as f32).sin()
+            } else if name.ends_with(".bias") {
+                0.3 * ((i * 5 + j) as f32).cos()
             } else {
                 *v * 8.0
             };
@@ -236,48 +272,57 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
 
 #[test]
 fn lora_gradients_equal_autograd() {
-    let model = lively(tiny());
-    let adapter = busy_adapter(model.config(), 4, 2);
-    let (a, b, c) = (tokens(7, 1), tokens(80, 2), tokens(2, 3));
-    compare(
-        &model,
-        Some(&adapter),
-        &[
-            sequence(&a, 3, 1.0),
-            sequence(&b, 50, 0.7),
-            sequence(&c, 1, 1.3),
-        ],
-    );
+    for (family, config) in families() {
+        println!("{family}");
+        let model = lively(config);
+        let adapter = busy_adapter(model.config(), 4, 2);
+        let (a, b, c) = (tokens(7, 1), tokens(80, 2), tokens(2, 3));
+        compare(
+            &model,
+            Some(&adapter),
+            &[
+                sequence(&a, 3, 1.0),
+                sequence(&b, 50, 0.7),
+                sequence(&c, 1, 1.3),
+            ],
+        );
+    }
 }
 
 #[test]
 fn gradients_of_a_partial_adapter_equal_autograd() {
-    let model = lively(tiny());
-    let spec = LoraSpec {
-        rank: 2,
-        alpha: 8.0,
-        targets: vec![Target::V, Target::Gate],
-    };
-    let mut adapter = Adapter::init(model.config(), spec, 5);
-    for (_, values) in adapter.tensors_mut() {
-        values
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, v)| *v += 0.1 * (i as f32).cos());
+    for (family, config) in families() {
+        println!("{family}");
+        let model = lively(config);
+        let spec = LoraSpec {
+            rank: 2,
+            alpha: 8.0,
+            targets: vec![Target::V, Target::Gate],
+        };
+        let mut adapter = Adapter::init(model.config(), spec, 5);
+        for (_, values) in adapter.tensors_mut() {
+            values
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, v)| *v += 0.1 * (i as f32).cos());
+        }
+        let a = tokens(20, 4);
+        compare(&model, Some(&adapter), &[sequence(&a, 9, 1.0)]);
     }
-    let a = tokens(20, 4);
-    compare(&model, Some(&adapter), &[sequence(&a, 9, 1.0)]);
 }
 
 #[test]
 fn full_gradients_equal_autograd_with_tied_and_untied_heads() {
-    for tie_word_embeddings in [true, false] {
-        let model = lively(ModelConfig {
-            tie_word_embeddings,
-            ..tiny()
-        });
-        let (a, b) = (tokens(12, 1), tokens(70, 5));
-        compare(&model, None, &[sequence(&a, 1, 1.0), sequence(&b, 1, 1.0)]);
+    for (family, config) in families() {
+        for tie_word_embeddings in [true, false] {
+            println!("{family}, tied: {tie_word_embeddings}");
+            let model = lively(ModelConfig {
+                tie_word_embeddings,
+                ..config.clone()
+            });
+            let (a, b) = (tokens(12, 1), tokens(70, 5));
+            compare(&model, None, &[sequence(&a, 1, 1.0), sequence(&b, 1, 1.0)]);
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use crate::lora::Target;
 use crate::model::{Activations, Model};
 use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::rope::Angles;
-use crate::ops::{attention, norm, swiglu};
-use crate::weights::PER_LAYER;
+use crate::ops::{attention, bias, norm, swiglu};
+use crate::weights::{Part, Places};
 
 /// What the layer saw.
 pub(crate) struct Below<'a> {
@@ -29,6 +29,7 @@ pub(crate) struct Below<'a> {
     pub(crate) angles: &'a Angles,
     /// Nothing below is trained: the gradient of the input is not needed.
     pub(crate) last: bool,
+    pub(crate) places: &'a Places,
     pub(crate) threads: Threads,
 }
 
@@ -41,21 +42,6 @@ pub(crate) struct Scratch {
     qkv: Vec<f32>,
     inner: Vec<f32>,
     dinner: Vec<f32>,
-}
-
-/// Places of a layer's tensors in full-parameter gradients (see `weights::entries`).
-mod place {
-    pub(super) const INPUT_NORM: usize = 0;
-    pub(super) const Q: usize = 1;
-    pub(super) const K: usize = 2;
-    pub(super) const V: usize = 3;
-    pub(super) const Q_NORM: usize = 4;
-    pub(super) const K_NORM: usize = 5;
-    pub(super) const O: usize = 6;
-    pub(super) const POST_NORM: usize = 7;
-    pub(super) const GATE: usize = 8;
-    pub(super) const UP: usize = 9;
-    pub(super) const DOWN: usize = 10;
 }
 
 /// Turns `dx`, the gradient of the layer's output (of the rows that went on), into that of its input, and adds the gradients of what
@@ -86,6 +72,7 @@ pub(crate) fn backward(
         model,
         trained,
         layer: below.layer,
+        places: below.places,
         t: going_on,
         gradients,
         inner,
@@ -94,23 +81,22 @@ pub(crate) fn backward(
     };
 
     dactivated.resize(going_on * f, 0.0);
-    ctx.weights(dx, h, &[(Target::Down, place::DOWN, 0)], &act.activated);
+    ctx.weights(dx, h, &[(Target::Down, 0)], &act.activated);
     ctx.through(dactivated, dx, h, &w.down, h);
     ctx.lora(dactivated, dx, h, &[(Target::Down, 0)], &act.activated);
     swiglu::backward_in_place(&mut act.gate_up, dactivated, f);
 
     dnormed.resize(going_on * h, 0.0);
     let dgate_up = &act.gate_up;
-    let parts = [(Target::Gate, place::GATE, 0), (Target::Up, place::UP, f)];
+    let parts = [(Target::Gate, 0), (Target::Up, f)];
     ctx.weights(dgate_up, 2 * f, &parts, &act.normed_ff);
     ctx.through(dnormed, dgate_up, 2 * f, &w.gate_up, 2 * f);
-    let parts = [(Target::Gate, 0), (Target::Up, f)];
     ctx.lora(dnormed, dgate_up, 2 * f, &parts, &act.normed_ff);
-    let dgain = ctx.norm_slot(place::POST_NORM);
+    let dgain = ctx.slot(Part::PostNorm);
     norm::backward(dx, dnormed, below.middle, &w.post_norm, eps, true, dgain);
 
     dattended.resize(going_on * q, 0.0);
-    ctx.weights(dx, h, &[(Target::O, place::O, 0)], &act.attended);
+    ctx.weights(dx, h, &[(Target::O, 0)], &act.attended);
     ctx.through(dattended, dx, h, &w.o, h);
     ctx.lora(dattended, dx, h, &[(Target::O, 0)], &act.attended);
     if let Some(rows) = below.rows {
@@ -132,43 +118,18 @@ pub(crate) fn backward(
     }
     let heads = c.num_attention_heads + c.num_key_value_heads;
     below.angles.rotate(dqkv, heads, stride, true);
-    let mut dy = vec![0f32; q.max(k)];
-    for (d, raw) in dqkv
-        .chunks_exact_mut(stride)
-        .zip(act.raw.chunks_exact(stride))
-    {
-        for (range, gain, at) in [
-            (0..q, &w.q_norm, place::Q_NORM),
-            (q..q + k, &w.k_norm, place::K_NORM),
-        ] {
-            let dy = &mut dy[..range.len()];
-            dy.copy_from_slice(&d[range.clone()]);
-            let dgain = ctx.norm_slot(at);
-            norm::backward(
-                &mut d[range.clone()],
-                dy,
-                &raw[range],
-                gain,
-                eps,
-                false,
-                dgain,
-            );
-        }
+    if !w.q_norm.is_empty() {
+        ctx.head_norms(dqkv, &act.raw);
     }
 
-    let parts = [
-        (Target::Q, place::Q, 0),
-        (Target::K, place::K, q),
-        (Target::V, place::V, q + k),
-    ];
+    let parts = [(Target::Q, 0), (Target::K, q), (Target::V, q + k)];
     ctx.weights(dqkv, stride, &parts, &act.normed);
     if !below.last {
         ctx.through(dnormed, dqkv, stride, &w.qkv, stride);
     }
-    let parts = [(Target::Q, 0), (Target::K, q), (Target::V, q + k)];
     ctx.lora(dnormed, dqkv, stride, &parts, &act.normed);
     if !below.last {
-        let dgain = ctx.norm_slot(place::INPUT_NORM);
+        let dgain = ctx.slot(Part::InputNorm);
         norm::backward(dx, dnormed, below.input, &w.input_norm, eps, true, dgain);
     }
 }
@@ -178,6 +139,7 @@ struct Linears<'a> {
     model: &'a Model,
     trained: Trained<'a>,
     layer: usize,
+    places: &'a Places,
     t: usize,
     gradients: &'a mut Gradients,
     inner: &'a mut Vec<f32>,
@@ -210,17 +172,47 @@ impl Linears<'_> {
         );
     }
 
-    /// Adds dL/dW of full-parameter training for each part of a fused projection.
-    fn weights(&mut self, dy: &[f32], stride: usize, parts: &[(Target, usize, usize)], x: &[f32]) {
-        if !matches!(self.trained, Trained::Full) {
-            return;
-        }
-        for (target, place, at) in parts {
+    /// Adds dL/dW and dL/dbias of full-parameter training for each part of a fused projection.
+    fn weights(&mut self, dy: &[f32], stride: usize, parts: &[(Target, usize)], x: &[f32]) {
+        for (target, at) in parts {
             let (inputs, outputs) = target.widths(self.model.config());
-            let slot = self.gradients.slot(1 + self.layer * PER_LAYER + place);
-            let dy = Mat::strided(&dy[*at..], self.t, outputs, stride);
-            let x = Mat::new(x, self.t, inputs);
-            linear::outer(slot, inputs, dy, x, true, 1.0, self.threads);
+            let (t, threads) = (self.t, self.threads);
+            let Some(slot) = self.slot(Part::Weight(*target)) else {
+                continue;
+            };
+            let rows = Mat::strided(&dy[*at..], t, outputs, stride);
+            linear::outer(
+                slot,
+                inputs,
+                rows,
+                Mat::new(x, t, inputs),
+                true,
+                1.0,
+                threads,
+            );
+            if let Some(slot) = self.slot(Part::Bias(*target)) {
+                bias::backward(slot, &dy[*at..t * stride], stride);
+            }
+        }
+    }
+
+    /// Turns the gradient of normalised queries and keys into that of what they were made from.
+    fn head_norms(&mut self, dqkv: &mut [f32], raw: &[f32]) {
+        let (q, k, stride) = self.model.qkv_widths();
+        let w = &self.model.weights.layers[self.layer];
+        let eps = self.model.config().rms_norm_eps;
+        let mut dy = vec![0f32; q.max(k)];
+        for (d, raw) in dqkv.chunks_exact_mut(stride).zip(raw.chunks_exact(stride)) {
+            for (range, gain, part) in [
+                (0..q, &w.q_norm, Part::QNorm),
+                (q..q + k, &w.k_norm, Part::KNorm),
+            ] {
+                let dy = &mut dy[..range.len()];
+                dy.copy_from_slice(&d[range.clone()]);
+                let dgain = self.slot(part);
+                let (dx, x) = (&mut d[range.clone()], &raw[range]);
+                norm::backward(dx, dy, x, gain, eps, false, dgain);
+            }
         }
     }
 
@@ -278,9 +270,12 @@ impl Linears<'_> {
         }
     }
 
-    /// Where a norm's gain accumulates, in full-parameter training.
-    fn norm_slot(&mut self, place: usize) -> Option<&mut [f32]> {
-        let full = matches!(self.trained, Trained::Full);
-        full.then(|| self.gradients.slot(1 + self.layer * PER_LAYER + place))
+    /// Where the gradient of a tensor accumulates: in full-parameter training, when the layer has such a tensor.
+    fn slot(&mut self, part: Part) -> Option<&mut [f32]> {
+        if !matches!(self.trained, Trained::Full) {
+            return None;
+        }
+        let index = self.places.of(self.layer, part)?;
+        Some(self.gradients.slot(index))
     }
 }

@@ -17,7 +17,7 @@ use crate::model::{Activations, Group, Model, Way};
 use crate::ops::head::{self, Partial};
 use crate::ops::linear::{Mat, Threads};
 use crate::ops::norm;
-use crate::weights::PER_LAYER;
+use crate::weights::Places;
 
 /// Which parameters a pass is differentiated by.
 #[derive(Debug, Clone, Copy)]
@@ -310,11 +310,11 @@ impl Portion {
         let sizes = (c.hidden_size, c.vocab_size);
         let h = c.hidden_size;
         let full = matches!(trained, Trained::Full);
-        let (embed_index, norm_index) = (0, 1 + c.num_hidden_layers * PER_LAYER);
+        let places = Places::new(c);
         let head_index = if c.tie_word_embeddings {
-            embed_index
+            places.embed()
         } else {
-            norm_index + 1
+            places.head()
         };
 
         let mut dnormed = vec![0f32; normed.len()];
@@ -338,7 +338,7 @@ impl Portion {
             &model.weights.final_norm,
             c.rms_norm_eps,
             false,
-            full.then(|| gradients.slot(norm_index)),
+            full.then(|| gradients.slot(places.final_norm())),
         );
         drop((dnormed, outputs));
 
@@ -362,6 +362,7 @@ impl Portion {
                 spans: &packed.spans,
                 angles: &packed.angles,
                 last: layer == 0 && !full,
+                places: &places,
                 threads,
             };
             layer_backward(
@@ -375,7 +376,7 @@ impl Portion {
             );
         }
         if full {
-            let slot = gradients.slot(embed_index);
+            let slot = gradients.slot(places.embed());
             for (id, d) in packed.tokens.iter().zip(dx.chunks_exact(h)) {
                 let at = *id as usize * h;
                 for (g, d) in slot[at..at + h].iter_mut().zip(d) {

@@ -204,10 +204,14 @@ impl Adapter {
         let layout = Self::layout(&adapter.config, &adapter.spec);
         for ((name, shape), (_, slot)) in layout.into_iter().zip(adapter.tensors_mut()) {
             let Some(tensor) = tensors.remove(&name) else {
-                return Err(LoadError::MissingTensor { name });
+                return Err(LoadError::MissingTensor {
+                    file: path.display().to_string(),
+                    name,
+                });
             };
             if tensor.dims() != shape {
                 return Err(LoadError::Shape {
+                    file: path.display().to_string(),
                     name,
                     found: tensor.dims().to_vec(),
                     expected: shape.to_vec(),
@@ -215,7 +219,10 @@ impl Adapter {
             }
             let values = to_f32(&tensor).map_err(malformed)?;
             if values.iter().any(|v| !v.is_finite()) {
-                return Err(LoadError::NotFinite { name });
+                return Err(LoadError::NotFinite {
+                    file: path.display().to_string(),
+                    name,
+                });
             }
             slot.copy_from_slice(&values);
         }

@@ -52,7 +52,7 @@ impl Target {
     }
 
     /// Module path inside a layer, as PEFT names it.
-    pub(super) fn module(self) -> &'static str {
+    pub(crate) fn module(self) -> &'static str {
         match self {
             Self::Q => "self_attn.q_proj",
             Self::K => "self_attn.k_proj",

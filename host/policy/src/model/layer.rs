@@ -13,7 +13,7 @@ use crate::lora::{Adapter, Target};
 use crate::ops::attention::{self, HeadKv};
 use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::rope::Angles;
-use crate::ops::{norm, swiglu};
+use crate::ops::{bias, norm, swiglu};
 
 /// Consecutive packed tokens under one adapter.
 pub(crate) type Group<'a> = (Range<usize>, Option<&'a Adapter>);
@@ -23,7 +23,7 @@ pub(crate) type Group<'a> = (Range<usize>, Option<&'a Adapter>);
 pub(crate) struct Activations {
     /// Normalised input of attention, `[t, hidden]`.
     pub(crate) normed: Vec<f32>,
-    /// Query, key, value before head norms and rotation, `[t, q + 2 k]`; kept only on request.
+    /// Query, key, value before head norms and rotation, `[t, q + 2 k]`; kept only on request and where there are head norms.
     pub(crate) raw: Vec<f32>,
     /// Query, key, value as attention sees them.
     pub(crate) qkv: Vec<f32>,
@@ -90,6 +90,7 @@ impl Model {
             1.0,
             threads,
         );
+        bias::forward(&mut act.qkv, &w.qkv_bias);
         for (target, at) in [(Target::Q, 0), (Target::K, q), (Target::V, q + k)] {
             lora(
                 &mut act.qkv,
@@ -102,12 +103,14 @@ impl Model {
                 (c, threads),
             );
         }
-        if keep {
-            act.raw.clone_from(&act.qkv);
-        }
-        for row in act.qkv.chunks_exact_mut(stride) {
-            norm::forward_in_place(&mut row[..q], &w.q_norm, eps);
-            norm::forward_in_place(&mut row[q..q + k], &w.k_norm, eps);
+        if !w.q_norm.is_empty() {
+            if keep {
+                act.raw.clone_from(&act.qkv);
+            }
+            for row in act.qkv.chunks_exact_mut(stride) {
+                norm::forward_in_place(&mut row[..q], &w.q_norm, eps);
+                norm::forward_in_place(&mut row[q..q + k], &w.k_norm, eps);
+            }
         }
         angles.rotate(
             &mut act.qkv,
@@ -137,6 +140,7 @@ impl Model {
             1.0,
             threads,
         );
+        bias::forward(x, &w.o_bias);
         lora(
             x,
             (h, 0),
@@ -159,6 +163,7 @@ impl Model {
             1.0,
             threads,
         );
+        bias::forward(&mut act.gate_up, &w.gate_up_bias);
         for (target, at) in [(Target::Gate, 0), (Target::Up, f)] {
             lora(
                 &mut act.gate_up,
@@ -185,6 +190,7 @@ impl Model {
             1.0,
             threads,
         );
+        bias::forward(x, &w.down_bias);
         lora(
             x,
             (h, 0),

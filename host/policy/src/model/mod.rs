@@ -4,6 +4,7 @@
 
 mod forward;
 mod layer;
+mod load;
 
 pub use forward::Row;
 pub(crate) use layer::{Activations, Group, Way};
@@ -14,10 +15,10 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::cache::KvCache;
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, frequencies};
 use crate::error::LoadError;
 use crate::files::ModelFiles;
-use crate::lora::write_safetensors;
+use crate::lora::{Target, write_safetensors};
 use crate::ops::attention::Shape;
 use crate::ops::linear::Threads;
 use crate::ops::rope::Rope;
@@ -41,7 +42,7 @@ impl Model {
     /// What is missing, misshapen or not finite, by name.
     pub fn load(files: &ModelFiles) -> Result<Self, LoadError> {
         let config = ModelConfig::parse(files.config())?;
-        let weights = Weights::load(&config, files)?;
+        let weights = load::load(&config, files)?;
         Ok(Self::with_weights(config, weights))
     }
 
@@ -53,7 +54,7 @@ impl Model {
         let deep = 0.02 / (2.0 * config.num_hidden_layers as f32).sqrt();
         for (name, values) in weights.tensors_mut(&config) {
             let sigma = match name.as_str() {
-                n if n.contains("norm") => continue,
+                n if n.contains("norm") || n.ends_with(".bias") => continue,
                 n if n.contains("o_proj") || n.contains("down_proj") => deep,
                 _ => 0.02,
             };
@@ -65,7 +66,8 @@ impl Model {
     }
 
     pub(crate) fn with_weights(config: ModelConfig, weights: Weights) -> Self {
-        let rope = Rope::new(config.head_dim, config.rope_theta);
+        let (frequencies, scale) = frequencies(&config);
+        let rope = Rope::new(frequencies, scale);
         let threads = Threads(std::thread::available_parallelism().map_or(1, usize::from));
         Self {
             config,
@@ -122,11 +124,13 @@ impl Model {
             (
                 (c.num_hidden_layers, c.hidden_size, c.intermediate_size),
                 (c.num_attention_heads, c.num_key_value_heads, c.head_dim),
-                (c.vocab_size, c.tie_word_embeddings),
+                (c.vocab_size, c.tie_word_embeddings, c.has_head_norms()),
+                Target::ALL.map(|target| c.has_bias(target)),
                 (c.rope_theta.to_bits(), c.rms_norm_eps.to_bits()),
             )
         };
         dims(&self.config) == dims(&other.config)
+            && self.config.rope_scaling == other.config.rope_scaling
     }
 
     /// Euclidean norm of the difference over all tensors; infinite when the shapes differ.

@@ -10,6 +10,7 @@
 )]
 
 pub(crate) mod attention;
+pub(crate) mod bias;
 pub(crate) mod head;
 pub(crate) mod linear;
 pub(crate) mod norm;

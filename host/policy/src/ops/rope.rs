@@ -1,12 +1,13 @@
 //! Rotary positions in the half-split layout of Hugging Face (Su et al. 2021): within a head,
-//! value `i` is rotated with value `i + dim / 2` by `position * theta^(-2 i / dim)`.
+//! value `i` is rotated with value `i + dim / 2` by `position * frequency[i]`.
 
 use super::simd::vectorised;
 
-/// Cosines and sines for the positions in use, grown on demand.
+/// The frequencies of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Rope {
-    frequencies: Vec<f64>,
+    frequencies: Vec<f32>,
+    scale: f32,
 }
 
 /// One pair of tables, `[tokens, dim / 2]` each.
@@ -17,11 +18,9 @@ pub(crate) struct Angles {
 }
 
 impl Rope {
-    pub(crate) fn new(head_dim: usize, theta: f32) -> Self {
-        let frequencies = (0..head_dim / 2)
-            .map(|i| f64::from(theta).powf(-2.0 * i as f64 / head_dim as f64))
-            .collect();
-        Self { frequencies }
+    /// Radians per position for each pair of values, and what rotated values are multiplied by.
+    pub(crate) fn new(frequencies: Vec<f32>, scale: f32) -> Self {
+        Self { frequencies, scale }
     }
 
     /// Tables for these positions, in this order.
@@ -31,9 +30,9 @@ impl Rope {
             for f in &self.frequencies {
                 // f32 product as the reference implementations compute it, so that long
                 // contexts agree with checkpoints trained on them.
-                let angle = position as f32 * *f as f32;
-                cos.push(angle.cos());
-                sin.push(angle.sin());
+                let angle = position as f32 * f;
+                cos.push(angle.cos() * self.scale);
+                sin.push(angle.sin() * self.scale);
             }
         }
         Angles {
@@ -45,8 +44,8 @@ impl Rope {
 }
 
 impl Angles {
-    /// Rotates every head of `x [tokens, heads * dim]` whose rows are `stride` apart. `inverse`
-    /// rotates back, which is also the gradient.
+    /// Rotates every head of `x [tokens, heads * dim]` whose rows are `stride` apart. `inverse` is the gradient of that: it
+    /// rotates back, with the same scale.
     pub(crate) fn rotate(&self, x: &mut [f32], heads: usize, stride: usize, inverse: bool) {
         let half = self.half;
         let sign = if inverse { -1.0 } else { 1.0 };

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use candle_core::{D, DType, Device, IndexOp, Tensor, Var};
-use clawhost_policy::{Adapter, Model, ModelConfig, Sequence};
+use clawhost_policy::{Adapter, Model, ModelConfig, RopeScaling, Sequence};
 
 pub struct Plain {
     /// What is trained: the adapter's tensors, or every parameter when there is none.
@@ -53,9 +53,12 @@ impl Plain {
     }
 
     fn linear(&self, x: &Tensor, name: &str) -> Tensor {
-        let y = x
+        let mut y = x
             .matmul(&self.tensors[&format!("{name}.weight")].t().unwrap())
             .unwrap();
+        if let Some(bias) = self.tensors.get(&format!("{name}.bias")) {
+            y = y.broadcast_add(bias).unwrap();
+        }
         let part = |ab: &str| {
             self.tensors
                 .get(&format!("base_model.model.{name}.lora_{ab}.weight"))
@@ -80,14 +83,22 @@ impl Plain {
         x.broadcast_div(&root).unwrap().broadcast_mul(gain).unwrap()
     }
 
+    /// As [`Plain::norm`], where the family has it.
+    fn head_norm(&self, x: Tensor, name: &str) -> Tensor {
+        if self.tensors.contains_key(&format!("{name}.weight")) {
+            self.norm(&x, name)
+        } else {
+            x
+        }
+    }
+
     /// `x [heads, t, dim]`. The angle itself is a product in f32, as checkpoints were trained with it.
     fn rotate(&self, x: &Tensor) -> Tensor {
         let (_, t, dim) = x.dims3().unwrap();
         let half = dim / 2;
-        let theta = f64::from(self.config.rope_theta);
-        let angle = |p: usize, i: usize| p as f32 * theta.powf(-2.0 * i as f64 / dim as f64) as f32;
+        let frequencies: Vec<f32> = (0..half).map(|i| self.frequency(i)).collect();
         let angles: Vec<f32> = (0..t)
-            .flat_map(|p| (0..half).map(move |i| angle(p, i)))
+            .flat_map(|p| frequencies.iter().map(move |f| p as f32 * f))
             .collect();
         let angles = Tensor::from_vec(angles, (1, t, half), &Device::Cpu)
             .unwrap()
@@ -100,6 +111,27 @@ impl Plain {
         let a = (mul(&low, &cos) - mul(&high, &sin)).unwrap();
         let b = (mul(&high, &cos) + mul(&low, &sin)).unwrap();
         Tensor::cat(&[a, b], 2).unwrap()
+    }
+
+    /// Radians per position of the pair `i`.
+    fn frequency(&self, i: usize) -> f32 {
+        let c = &self.config;
+        let frequency = 1.0 / c.rope_theta.powf(2.0 * i as f32 / c.head_dim as f32);
+        match &c.rope_scaling {
+            None => frequency,
+            Some(RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original_max_position_embeddings: original,
+            }) => {
+                let exact = f64::from(frequency);
+                let turns = *original as f64 * exact / std::f64::consts::TAU;
+                let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                ((1.0 - share) * exact / factor + share * exact) as f32
+            }
+            Some(other) => panic!("{other:?} is not part of this reference"),
+        }
     }
 
     fn attention(&self, x: &Tensor, layer: usize, mask: &Tensor) -> Tensor {
@@ -122,8 +154,8 @@ impl Plain {
         let q = split(self.linear(x, &at("q_proj")), heads);
         let k = split(self.linear(x, &at("k_proj")), groups);
         let v = split(self.linear(x, &at("v_proj")), groups);
-        let q = self.rotate(&self.norm(&q, &at("q_norm")));
-        let k = self.rotate(&self.norm(&k, &at("k_norm")));
+        let q = self.rotate(&self.head_norm(q, &at("q_norm")));
+        let k = self.rotate(&self.head_norm(k, &at("k_norm")));
         let spread = |x: Tensor| {
             let all: Vec<Tensor> = (0..heads)
                 .map(|h| x.i(h * groups / heads).unwrap())
@@ -207,7 +239,7 @@ pub fn recorded(distribution: &Tensor, s: &Sequence<'_>) -> Tensor {
 /// The shape of a named tensor of so many values.
 fn shape(c: &ModelConfig, rank: usize, name: &str, len: usize) -> Vec<usize> {
     let inputs = match name {
-        n if n.contains("norm") => return vec![len],
+        n if n.contains("norm") || n.ends_with(".bias") => return vec![len],
         n if n.contains("lora_A") => len / rank,
         n if n.contains("lora_B") => rank,
         n if n.contains("o_proj") => c.num_attention_heads * c.head_dim,

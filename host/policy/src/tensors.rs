@@ -1,0 +1,232 @@
+//! A safetensors file, opened without being read: its header says where each tensor is, and a tensor is read and
+//! converted to f32 piece by piece, so that no second copy of a model is ever in memory.
+//!
+//! The file is data from somewhere: its header is bounded and every range is held against the file's length before anything
+//! is read. It refuses to know what the tensors are for.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use candle_core::{DType, Device, Tensor};
+use serde::Deserialize;
+
+use crate::error::LoadError;
+
+/// Longest header, in bytes; the format's own limit.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Bytes that are read and converted at a time.
+const PIECE: usize = 4 << 20;
+
+/// Where a file's bytes are.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Embedded(&'static [u8]),
+    File(PathBuf),
+}
+
+impl Source {
+    /// What people know it by.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Embedded(_) => "model.safetensors".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    fn failed(&self, source: std::io::Error) -> LoadError {
+        LoadError::Read {
+            path: PathBuf::from(self.name()),
+            source,
+        }
+    }
+
+    fn open(&self) -> Result<Bytes, LoadError> {
+        match self {
+            Self::Embedded(bytes) => Ok(Bytes::Memory(Cursor::new(bytes))),
+            Self::File(path) => File::open(path)
+                .map(Bytes::Disk)
+                .map_err(|source| self.failed(source)),
+        }
+    }
+}
+
+enum Bytes {
+    Memory(Cursor<&'static [u8]>),
+    Disk(File),
+}
+
+impl Read for Bytes {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Memory(bytes) => bytes.read(buffer),
+            Self::Disk(file) => file.read(buffer),
+        }
+    }
+}
+
+impl Seek for Bytes {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        match self {
+            Self::Memory(bytes) => bytes.seek(to),
+            Self::Disk(file) => file.seek(to),
+        }
+    }
+}
+
+/// A tensor as the header describes it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Described {
+    dtype: String,
+    pub(crate) shape: Vec<usize>,
+    /// First byte and the one after the last, from the end of the header.
+    data_offsets: (u64, u64),
+}
+
+/// An opened file.
+#[derive(Debug)]
+pub(crate) struct TensorFile {
+    source: Source,
+    /// Where the data begin.
+    start: u64,
+    pub(crate) tensors: BTreeMap<String, Described>,
+}
+
+impl TensorFile {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is no safetensors file or is shorter than its header promises.
+    pub(crate) fn open(source: Source) -> Result<Self, LoadError> {
+        let mut bytes = source.open()?;
+        let failed = |error| source.failed(error);
+        let malformed = |reason: String| LoadError::Malformed {
+            file: source.name(),
+            reason,
+        };
+        let length = bytes.seek(SeekFrom::End(0)).map_err(failed)?;
+        bytes.rewind().map_err(failed)?;
+        let mut size = [0; 8];
+        let cut = || {
+            malformed(format!(
+                "it ends after {length} bytes, inside its header; it was cut off, or is no safetensors file"
+            ))
+        };
+        bytes.read_exact(&mut size).map_err(|_| cut())?;
+        let size = u64::from_le_bytes(size);
+        if size > MAX_HEADER {
+            return Err(malformed(format!(
+                "its header would have {size} bytes; it is no safetensors file"
+            )));
+        }
+        let start = 8 + size;
+        if start > length {
+            return Err(cut());
+        }
+        let mut header = Vec::new();
+        bytes.take(size).read_to_end(&mut header).map_err(failed)?;
+        let mut fields: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header)
+            .map_err(|e| malformed(format!("its header is no JSON: {e}")))?;
+        fields.remove("__metadata__");
+        let mut tensors = BTreeMap::new();
+        for (name, value) in fields {
+            let described: Described = serde_json::from_value(value)
+                .map_err(|e| malformed(format!("its header does not describe {name}: {e}")))?;
+            let (from, to) = described.data_offsets;
+            if from > to {
+                return Err(malformed(format!("tensor {name} ends before it begins")));
+            }
+            if to > length - start {
+                return Err(malformed(format!(
+                    "it has {length} bytes, but tensor {name} would end at {}; the file was cut off: fetch it again",
+                    start.saturating_add(to)
+                )));
+            }
+            tensors.insert(name, described);
+        }
+        Ok(Self {
+            source,
+            start,
+            tensors,
+        })
+    }
+
+    /// What people know it by.
+    pub(crate) fn name(&self) -> String {
+        self.source.name()
+    }
+
+    /// Hands the values of a tensor to `each`, piece by piece and in order.
+    ///
+    /// # Errors
+    /// A tensor of a precision that is not read or with more or fewer bytes than its shape has, a value that is not
+    /// finite, or what reading says.
+    pub(crate) fn read(&self, name: &str, mut each: impl FnMut(&[f32])) -> Result<(), LoadError> {
+        let malformed = |reason: String| LoadError::Malformed {
+            file: self.name(),
+            reason,
+        };
+        let Some(tensor) = self.tensors.get(name) else {
+            return Err(LoadError::MissingTensor {
+                file: self.name(),
+                name: name.to_owned(),
+            });
+        };
+        let dtype = match tensor.dtype.as_str() {
+            "F32" => DType::F32,
+            "F16" => DType::F16,
+            "BF16" => DType::BF16,
+            "F64" => DType::F64,
+            other => {
+                return Err(malformed(format!(
+                    "tensor {name} is of type {other}; bf16, f16 and f32 are read, quantized checkpoints are not"
+                )));
+            }
+        };
+        let Range { start, end } = tensor.data_offsets.0..tensor.data_offsets.1;
+        let values = tensor
+            .shape
+            .iter()
+            .try_fold(1u64, |n, dim| n.checked_mul(u64::try_from(*dim).ok()?));
+        let expected = values.and_then(|n| n.checked_mul(dtype.size_in_bytes() as u64));
+        if expected != Some(end - start) {
+            return Err(malformed(format!(
+                "tensor {name} has {} bytes, but its shape is {:?} of {}",
+                end - start,
+                tensor.shape,
+                tensor.dtype
+            )));
+        }
+        let mut bytes = self.source.open()?;
+        let failed = |error| self.source.failed(error);
+        bytes
+            .seek(SeekFrom::Start(self.start + start))
+            .map_err(failed)?;
+        let mut left = end - start;
+        let mut piece = Vec::new();
+        while left > 0 {
+            let take = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+            piece.resize(take, 0);
+            bytes.read_exact(&mut piece).map_err(failed)?;
+            let values = to_f32(&piece, dtype).map_err(|e| malformed(e.to_string()))?;
+            if values.iter().any(|v| !v.is_finite()) {
+                return Err(LoadError::NotFinite {
+                    file: self.name(),
+                    name: name.to_owned(),
+                });
+            }
+            each(&values);
+            left -= take as u64;
+        }
+        Ok(())
+    }
+}
+
+fn to_f32(bytes: &[u8], dtype: DType) -> candle_core::Result<Vec<f32>> {
+    let count = bytes.len() / dtype.size_in_bytes();
+    let raw = Tensor::from_raw_buffer(bytes, dtype, &[count], &Device::Cpu)?;
+    raw.to_dtype(DType::F32)?.to_vec1()
+}
