@@ -3,8 +3,11 @@
 use super::*;
 use serde_json::json;
 
-/// A directory with these files, by path and text.
-fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+/// A file's path and text.
+type File<'a> = (&'a str, &'a str);
+
+/// A directory with these files.
+fn directory(files: &[File<'_>]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = dir.path().join(name);
@@ -64,7 +67,7 @@ fn templates_are_found_wherever_transformers_writes_them() {
     ]})
     .to_string();
     let single = json!({"chat_template": "plain"}).to_string();
-    let cases: [(&[(&str, &str)], Option<&str>); 4] = [
+    let cases: [(&[File<'_>], Option<&str>); 4] = [
         (&[("tokenizer_config.json", &single)], None),
         (&[("tokenizer_config.json", &named)], Some("tools")),
         (

@@ -157,8 +157,15 @@ impl Engine {
                 .map_err(|error| malformed("tokenizer_config.json", error.to_string()))?;
             variables.extend(named_tokens(&config));
         }
-        let template = ChatTemplate::new(source, variables)
+        let mut template = ChatTemplate::new(source, variables)
             .map_err(|error| malformed("chat template", error.to_string()))?;
+        if let Some(bytes) = files.tool_template() {
+            let source = std::str::from_utf8(bytes)
+                .map_err(|error| malformed("chat template tool_use", error.to_string()))?;
+            template = template
+                .with_tool_template(source)
+                .map_err(|error| malformed("chat template tool_use", error.to_string()))?;
+        }
         let model = Arc::new(model);
         let forward: Forward = Box::new(Model::forward);
         let own = (defaults, ends);

@@ -228,10 +228,7 @@ impl Linears<'_> {
         let Trained::Lora(adapter) = self.trained else {
             return;
         };
-        let (rank, scale) = (adapter.spec().rank, adapter.spec().scale());
         let threads = self.threads;
-        self.inner.resize(self.t * rank, 0.0);
-        self.dinner.resize(self.t * rank, 0.0);
         for (target, at) in parts {
             let Some(pair) = adapter.pair(self.layer, *target) else {
                 continue;
@@ -239,6 +236,9 @@ impl Linears<'_> {
             let Some(index) = adapter.tensor_index(self.layer, *target) else {
                 continue;
             };
+            let (rank, scale) = (pair.rank, pair.scale());
+            self.inner.resize(self.t * rank, 0.0);
+            self.dinner.resize(self.t * rank, 0.0);
             let (inputs, outputs) = target.widths(self.model.config());
             let x = Mat::new(x, self.t, inputs);
             let dy = Mat::strided(&dy[*at..], self.t, outputs, stride);

@@ -9,12 +9,13 @@ use crate::model::Model;
 use crate::ops::simd::{axpy, vectorised};
 
 /// Adds `scale * B A` to a weight `[outputs, inputs]`.
-fn add_product(weight: &mut [f32], pair: &Pair, inputs: usize, rank: usize, scale: f32) {
+fn add_product(weight: &mut [f32], pair: &Pair, inputs: usize) {
+    let scale = pair.scale();
     vectorised(
         #[inline(always)]
         || {
             let rows = weight.chunks_exact_mut(inputs);
-            for (row, factors) in rows.zip(pair.b.chunks_exact(rank)) {
+            for (row, factors) in rows.zip(pair.b.chunks_exact(pair.rank)) {
                 for (factor, a) in factors.iter().zip(pair.a.chunks_exact(inputs)) {
                     axpy(row, scale * factor, a);
                 }
@@ -35,7 +36,6 @@ impl Model {
                 "it was made for a model of another shape".to_owned(),
             ));
         }
-        let (rank, scale) = (adapter.spec().rank, adapter.spec().scale());
         let mut weights = self.weights.clone();
         let mut tensors: std::collections::HashMap<String, &mut [f32]> =
             weights.tensors_mut(config).into_iter().collect();
@@ -48,7 +48,7 @@ impl Model {
                     continue;
                 };
                 let (inputs, _) = target.widths(config);
-                add_product(weight, pair, inputs, rank, scale);
+                add_product(weight, pair, inputs);
             }
         }
         drop(tensors);
@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::grad::{Candidates, Sequence};
     use crate::lora::LoraSpec;
+    use crate::lora::spec::plain_alpha;
     use crate::model::tests::{busy_adapter, tiny};
 
     fn goldens() -> serde_json::Value {
@@ -86,15 +87,12 @@ mod tests {
         let case = case("lora_merge_r1_alpha2");
         let mut weight = flat(&case["inputs"]["W"]);
         let pair = Pair {
+            rank: 1,
+            alpha: case["hyper"]["alpha"].as_f64().unwrap() as f32,
             a: flat(&case["inputs"]["A"]),
             b: flat(&case["inputs"]["B"]),
         };
-        let spec = LoraSpec {
-            rank: 1,
-            alpha: case["hyper"]["alpha"].as_f64().unwrap() as f32,
-            ..LoraSpec::default()
-        };
-        add_product(&mut weight, &pair, 2, spec.rank, spec.scale());
+        add_product(&mut weight, &pair, 2);
         for (found, expected) in weight.iter().zip(flat(&case["expected"]["W"])) {
             assert!((found - expected).abs() < 1e-5, "{weight:?}");
         }
@@ -108,9 +106,10 @@ mod tests {
             case["inputs"]["alpha"].as_f64().unwrap() as f32,
         );
         for (rank_stabilised, name) in [(false, "lora"), (true, "rslora")] {
-            let spec = LoraSpec::scaled(rank, alpha, rank_stabilised, Vec::new());
+            let alpha = plain_alpha(rank, alpha, rank_stabilised);
+            let pair = Pair::blank((2, 2), rank, alpha);
             assert_eq!(
-                f64::from(spec.scale()),
+                f64::from(pair.scale()),
                 case["expected"][name].as_f64().unwrap()
             );
         }

@@ -3,6 +3,7 @@
 
 mod merge;
 mod peft;
+mod peft_config;
 mod spec;
 
 pub(crate) use peft::write_safetensors;
@@ -19,8 +20,27 @@ use crate::weights::hex;
 /// `A [rank, in]` and `B [out, rank]` of one layer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pair {
+    pub(crate) rank: usize,
+    alpha: f32,
     pub(crate) a: Vec<f32>,
     pub(crate) b: Vec<f32>,
+}
+
+impl Pair {
+    /// A pair of zeros for a layer of so many inputs and outputs.
+    fn blank((inputs, outputs): (usize, usize), rank: usize, alpha: f32) -> Self {
+        Self {
+            rank,
+            alpha,
+            a: vec![0.0; rank * inputs],
+            b: vec![0.0; outputs * rank],
+        }
+    }
+
+    /// What `B A` is multiplied by.
+    pub(crate) fn scale(&self) -> f32 {
+        self.alpha / self.rank as f32
+    }
 }
 
 /// One adapter: what training changes and publishing swaps.
@@ -28,8 +48,9 @@ pub(crate) struct Pair {
 pub struct Adapter {
     spec: LoraSpec,
     config: ModelConfig,
-    /// `layers * targets` pairs in listing order.
-    pairs: Vec<Pair>,
+    /// `layers * all targets`, in listing order; none where nothing is adapted. Rank and alpha are those of the spec but
+    /// for adapters that others made with exceptions.
+    pairs: Vec<Option<Pair>>,
 }
 
 impl Adapter {
@@ -40,16 +61,16 @@ impl Adapter {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut pairs = Vec::new();
         for _ in 0..config.num_hidden_layers {
-            for target in spec.ordered() {
-                let (inputs, outputs) = target.widths(config);
-                let bound = 1.0 / (inputs as f32).sqrt();
-                let a = (0..spec.rank * inputs)
-                    .map(|_| rng.random_range(-bound..bound))
-                    .collect();
-                pairs.push(Pair {
-                    a,
-                    b: vec![0.0; outputs * spec.rank],
-                });
+            for target in Target::ALL {
+                if !spec.targets.contains(&target) {
+                    pairs.push(None);
+                    continue;
+                }
+                let widths = target.widths(config);
+                let bound = 1.0 / (widths.0 as f32).sqrt();
+                let mut pair = Pair::blank(widths, spec.rank, spec.alpha);
+                pair.a.fill_with(|| rng.random_range(-bound..bound));
+                pairs.push(Some(pair));
             }
         }
         Self {
@@ -80,29 +101,34 @@ impl Adapter {
 
     /// The pair of a layer, if that target is adapted.
     pub(crate) fn pair(&self, layer: usize, target: Target) -> Option<&Pair> {
-        self.pairs.get(self.pair_index(layer, target)?)
+        self.pairs.get(Self::place(layer, target)?)?.as_ref()
     }
 
     /// Index of A in [`Adapter::tensors`]; B follows it.
     pub(crate) fn tensor_index(&self, layer: usize, target: Target) -> Option<usize> {
-        Some(self.pair_index(layer, target)? * 2)
+        let place = Self::place(layer, target)?;
+        self.pairs.get(place)?.as_ref()?;
+        Some(self.pairs.iter().take(place).flatten().count() * 2)
     }
 
-    fn pair_index(&self, layer: usize, target: Target) -> Option<usize> {
-        let within = self.spec.ordered().position(|t| t == target)?;
-        Some(layer * self.spec.ordered().count() + within)
+    fn place(layer: usize, target: Target) -> Option<usize> {
+        let within = Target::ALL.into_iter().position(|t| t == target)?;
+        Some(layer * Target::ALL.len() + within)
+    }
+
+    /// What is adapted: the module's name, its target, and the pair.
+    fn adapted(&self) -> impl Iterator<Item = (String, Target, &Pair)> {
+        let modules = modules(&self.config).zip(&self.pairs);
+        modules.filter_map(|((name, target), pair)| Some((name, target, pair.as_ref()?)))
     }
 
     /// Names and shapes in the order of [`Adapter::tensors`].
-    fn layout(config: &ModelConfig, spec: &LoraSpec) -> Vec<(String, [usize; 2])> {
+    fn layout(&self) -> Vec<(String, [usize; 2])> {
         let mut all = Vec::new();
-        for layer in 0..config.num_hidden_layers {
-            for target in spec.ordered() {
-                let (inputs, outputs) = target.widths(config);
-                let module = format!("base_model.model.model.layers.{layer}.{}", target.module());
-                all.push((format!("{module}.lora_A.weight"), [spec.rank, inputs]));
-                all.push((format!("{module}.lora_B.weight"), [outputs, spec.rank]));
-            }
+        for (module, target, pair) in self.adapted() {
+            let (inputs, outputs) = target.widths(&self.config);
+            all.push((named(&module, "A"), [pair.rank, inputs]));
+            all.push((named(&module, "B"), [outputs, pair.rank]));
         }
         all
     }
@@ -112,22 +138,19 @@ impl Adapter {
         let values = self
             .pairs
             .iter()
+            .flatten()
             .flat_map(|p| [p.a.as_slice(), p.b.as_slice()]);
-        Self::layout(&self.config, &self.spec)
-            .into_iter()
-            .map(|(n, _)| n)
-            .zip(values)
-            .collect()
+        let names = self.layout().into_iter().map(|(n, _)| n);
+        names.zip(values).collect()
     }
 
     /// As [`Adapter::tensors`], to be changed by an optimizer.
     pub fn tensors_mut(&mut self) -> Vec<(String, &mut [f32])> {
-        let names = Self::layout(&self.config, &self.spec)
-            .into_iter()
-            .map(|(n, _)| n);
+        let names = self.layout().into_iter().map(|(n, _)| n);
         let values = self
             .pairs
             .iter_mut()
+            .flatten()
             .flat_map(|p| [p.a.as_mut_slice(), p.b.as_mut_slice()]);
         names.zip(values).collect()
     }
@@ -136,10 +159,13 @@ impl Adapter {
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.spec.alpha.to_le_bytes());
-        for ((name, shape), (_, values)) in Self::layout(&self.config, &self.spec)
-            .iter()
-            .zip(self.tensors())
-        {
+        for (module, _, pair) in self.adapted() {
+            if pair.alpha != self.spec.alpha {
+                hash.update(module.as_bytes());
+                hash.update(pair.alpha.to_le_bytes());
+            }
+        }
+        for ((name, shape), (_, values)) in self.layout().iter().zip(self.tensors()) {
             hash.update(name.as_bytes());
             for dim in shape {
                 hash.update((*dim as u64).to_le_bytes());
@@ -153,7 +179,13 @@ impl Adapter {
 
     /// Euclidean norm of the difference over all tensors; infinite when the shapes differ.
     pub fn delta_norm(&self, other: &Self) -> f64 {
-        if self.spec != other.spec || !self.fits(&other.config) {
+        let shape = |adapter: &Self| -> Vec<Option<(usize, f32)>> {
+            let pairs = adapter.pairs.iter();
+            pairs
+                .map(|pair| pair.as_ref().map(|pair| (pair.rank, pair.alpha)))
+                .collect()
+        };
+        if !self.fits(&other.config) || shape(self) != shape(other) {
             return f64::INFINITY;
         }
         let squares: f64 = self
@@ -165,6 +197,20 @@ impl Adapter {
             .sum();
         squares.sqrt()
     }
+}
+
+/// Every module that can be adapted, in listing order, by the name that it has in a checkpoint.
+fn modules(config: &ModelConfig) -> impl Iterator<Item = (String, Target)> {
+    (0..config.num_hidden_layers).flat_map(|layer| {
+        Target::ALL
+            .into_iter()
+            .map(move |target| (format!("model.layers.{layer}.{}", target.module()), target))
+    })
+}
+
+/// PEFT's name of a module's tensor `A` or `B`.
+fn named(module: &str, part: &str) -> String {
+    format!("base_model.model.{module}.lora_{part}.weight")
 }
 
 #[cfg(test)]
@@ -205,6 +251,8 @@ mod tests {
         let make = |seed| Adapter::init(&config, LoraSpec::default(), seed);
         assert_eq!(make(1).digest(), make(1).digest());
         assert_ne!(make(1).digest(), make(2).digest());
-        assert!(make(1).pairs.iter().all(|p| p.b.iter().all(|v| *v == 0.0)));
+        let adapter = make(1);
+        let mut pairs = adapter.pairs.iter().flatten();
+        assert!(pairs.all(|p| p.b.iter().all(|v| *v == 0.0)));
     }
 }

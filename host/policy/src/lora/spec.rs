@@ -43,14 +43,6 @@ impl Target {
         Self::Down,
     ];
 
-    /// The layer that a name of PEFT's stands for: `q_proj`, `self_attn.q_proj` or a longer path to it.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let last = name.rsplit('.').next()?;
-        Self::ALL
-            .into_iter()
-            .find(|target| target.module().ends_with(&format!(".{last}")))
-    }
-
     /// Module path inside a layer, as PEFT names it.
     pub(crate) fn module(self) -> &'static str {
         match self {
@@ -99,31 +91,6 @@ impl Default for LoraSpec {
 }
 
 impl LoraSpec {
-    /// The shape of an adapter whose update is multiplied by `alpha / rank` or, rank-stabilised (Kalajdzievski 2023),
-    /// by `alpha / sqrt(rank)`: that is the plain form with a larger alpha.
-    pub(super) fn scaled(
-        rank: usize,
-        alpha: f32,
-        rank_stabilised: bool,
-        targets: Vec<Target>,
-    ) -> Self {
-        let alpha = if rank_stabilised {
-            alpha * (rank as f32).sqrt()
-        } else {
-            alpha
-        };
-        Self {
-            rank,
-            alpha,
-            targets,
-        }
-    }
-
-    /// `alpha / rank`.
-    pub(crate) fn scale(&self) -> f32 {
-        self.alpha / self.rank as f32
-    }
-
     /// Targets in listing order, each once.
     pub(super) fn ordered(&self) -> impl Iterator<Item = Target> + '_ {
         Target::ALL.into_iter().filter(|t| self.targets.contains(t))
@@ -139,6 +106,16 @@ impl LoraSpec {
             ));
         }
         Ok(())
+    }
+}
+
+/// The alpha of plain form for an update that is multiplied by `alpha / rank` or, rank-stabilised (Kalajdzievski 2023), by
+/// `alpha / sqrt(rank)`.
+pub(super) fn plain_alpha(rank: usize, alpha: f32, rank_stabilised: bool) -> f32 {
+    if rank_stabilised {
+        alpha * (rank as f32).sqrt()
+    } else {
+        alpha
     }
 }
 

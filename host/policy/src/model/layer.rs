@@ -269,7 +269,7 @@ fn lora(
         let Some(pair) = adapter.pair(layer, target) else {
             continue;
         };
-        let (rank, t) = (adapter.spec().rank, range.len());
+        let (rank, t) = (pair.rank, range.len());
         inner.resize(t * rank, 0.0);
         let x = Mat::new(&x[range.start * inputs..range.end * inputs], t, inputs);
         linear::forward(
@@ -287,7 +287,7 @@ fn lora(
             Mat::new(inner, t, rank),
             Mat::new(&pair.b, outputs, rank),
             true,
-            adapter.spec().scale(),
+            pair.scale(),
             threads,
         );
     }

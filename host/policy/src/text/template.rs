@@ -24,6 +24,9 @@ const MAX_OUTPUT: usize = 64 << 20;
 /// Name under which the template is compiled.
 const NAME: &str = "chat_template";
 
+/// Name under which the template for conversations with tools is compiled.
+const WITH_TOOLS: &str = "tool_use";
+
 /// Why a chat template could not be compiled or rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
@@ -82,6 +85,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
     parses_arguments: bool,
+    /// The same of a template of its own for conversations with tools.
+    tools_parse_arguments: Option<bool>,
     variables: Vec<(String, String)>,
 }
 
@@ -132,9 +137,22 @@ impl ChatTemplate {
         Ok(Self {
             environment,
             source: source.to_owned(),
-            parses_arguments: !source.contains("arguments is string"),
+            parses_arguments: parses_arguments(source),
+            tools_parse_arguments: None,
             variables: variables.into_iter().collect(),
         })
+    }
+
+    /// Takes another template wherever there are tools, as checkpoints have it under the name `tool_use`.
+    ///
+    /// # Errors
+    /// When the source is not valid Jinja.
+    pub fn with_tool_template(mut self, source: &str) -> Result<Self, TemplateError> {
+        self.environment
+            .add_template_owned(WITH_TOOLS, without_generation_tags(source))
+            .map_err(syntax_error)?;
+        self.tools_parse_arguments = Some(parses_arguments(source));
+        Ok(self)
     }
 
     /// The template as it was given.
@@ -158,10 +176,14 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`].
     pub fn render_at(&self, input: &ChatInput<'_>, now: i64) -> Result<String, TemplateError> {
+        let (name, parses) = match self.tools_parse_arguments {
+            Some(parses) if !input.tools.is_empty() => (WITH_TOOLS, parses),
+            _ => (NAME, self.parses_arguments),
+        };
         let messages: Vec<Json> = input
             .messages
             .iter()
-            .map(|message| self.as_expected(message))
+            .map(|message| as_expected(message, parses))
             .collect();
         let tools = match input.tools {
             [] => Value::from(()),
@@ -193,7 +215,7 @@ impl ChatTemplate {
         };
         let rendered = self
             .environment
-            .get_template(NAME)
+            .get_template(name)
             .and_then(|template| template.render_captured_to(context, &mut out).map(|_| ()));
         match rendered {
             Err(_) if out.full => Err(TemplateError::Output { limit: MAX_OUTPUT }),
@@ -204,36 +226,37 @@ impl ChatTemplate {
             }),
         }
     }
+}
 
-    /// A message as the template expects it.
-    fn as_expected(&self, message: &Json) -> Json {
-        let mut message = message.clone();
-        if let Some(parts) = message.get("content").and_then(Json::as_array) {
-            let texts: Option<Vec<&str>> = parts.iter().map(text_part).collect();
-            if let Some(texts) = texts {
-                let joined = Json::String(texts.join("\n"));
-                if let Some(content) = message.get_mut("content") {
-                    *content = joined;
-                }
+/// Whether calls' arguments are to be parsed for a template: one that asks whether they are text writes them as they are.
+fn parses_arguments(source: &str) -> bool {
+    !source.contains("arguments is string")
+}
+
+/// A message as a template expects it.
+fn as_expected(message: &Json, parses_arguments: bool) -> Json {
+    let mut message = message.clone();
+    if let Some(parts) = message.get("content").and_then(Json::as_array) {
+        let texts: Option<Vec<&str>> = parts.iter().map(text_part).collect();
+        if let Some(texts) = texts {
+            let joined = Json::String(texts.join("\n"));
+            if let Some(content) = message.get_mut("content") {
+                *content = joined;
             }
         }
-        let calls = message.get_mut("tool_calls").and_then(Json::as_array_mut);
-        for call in calls
-            .into_iter()
-            .flatten()
-            .filter(|_| self.parses_arguments)
-        {
-            let Some(arguments) = call.pointer_mut("/function/arguments") else {
-                continue;
-            };
-            let text = arguments.as_str();
-            let parsed = text.and_then(|text| serde_json::from_str::<Json>(text).ok());
-            if let Some(parsed) = parsed.filter(Json::is_object) {
-                *arguments = parsed;
-            }
-        }
-        message
     }
+    let calls = message.get_mut("tool_calls").and_then(Json::as_array_mut);
+    for call in calls.into_iter().flatten().filter(|_| parses_arguments) {
+        let Some(arguments) = call.pointer_mut("/function/arguments") else {
+            continue;
+        };
+        let text = arguments.as_str();
+        let parsed = text.and_then(|text| serde_json::from_str::<Json>(text).ok());
+        if let Some(parsed) = parsed.filter(Json::is_object) {
+            *arguments = parsed;
+        }
+    }
+    message
 }
 
 /// Marks an error that the template raised on purpose.

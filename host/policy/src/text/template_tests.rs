@@ -272,3 +272,25 @@ fn a_template_that_never_ends_is_stopped() {
     let recursive = "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
     assert!(render(recursive, json!([])).is_err());
 }
+
+#[test]
+fn a_template_of_its_own_for_tools_is_taken_where_there_are_tools() {
+    let messages = [
+        json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\":1}"}}]}),
+    ];
+    let template = compile("plain {{ messages[0].tool_calls[0].function.arguments | tojson }}")
+        .with_tool_template("tools {{ tools | length }} {% if messages[0].tool_calls[0].function.arguments is string %}text{% endif %}")
+        .unwrap();
+    let render = |tools: &[Json]| {
+        let input = ChatInput {
+            messages: &messages,
+            tools,
+            add_generation_prompt: false,
+            extra: None,
+        };
+        template.render_at(&input, 0).unwrap()
+    };
+    assert_eq!(render(&[]), "plain {\"a\": 1}");
+    assert_eq!(render(&[json!({"type": "function"})]), "tools 1 text");
+    assert!(compile("").with_tool_template("{% if %}").is_err());
+}

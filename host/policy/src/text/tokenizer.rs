@@ -95,6 +95,35 @@ impl Tokenizer {
             .map_err(|e| TokenizerError::Encode(e.to_string()))
     }
 
+    /// Ids of a text that no template wrote, with the special tokens that the checkpoint puts around one, such as a first
+    /// token. Those that the text already has are not added again.
+    ///
+    /// # Errors
+    /// When the text cannot be spelled in this vocabulary.
+    pub fn encode_bare(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let plain = self.encode(text)?;
+        let full = self
+            .inner
+            .encode_fast(text, true)
+            .map_err(|e| TokenizerError::Encode(e.to_string()))?;
+        let full = full.get_ids();
+        let before = full
+            .windows(plain.len().max(1))
+            .position(|window| window == plain)
+            .unwrap_or(if plain.is_empty() { full.len() } else { 0 });
+        let (before, after) = full.split_at(before);
+        let after = after.get(plain.len()..).unwrap_or_default();
+        let mut ids = Vec::with_capacity(full.len());
+        if !plain.starts_with(before) {
+            ids.extend_from_slice(before);
+        }
+        ids.extend_from_slice(&plain);
+        if !plain.ends_with(after) {
+            ids.extend_from_slice(after);
+        }
+        Ok(ids)
+    }
+
     /// Text of the ids without special tokens. Bytes that are not UTF-8 become U+FFFD, ids outside
     /// the vocabulary nothing.
     pub fn decode(&self, ids: &[u32]) -> String {
@@ -285,6 +314,29 @@ pub(crate) mod tests {
                 tokenizer.inner.decode(&ids, false).unwrap()
             );
         }
+    }
+
+    #[test]
+    fn a_bare_text_gets_what_the_checkpoint_puts_around_it_once() {
+        let mut file: serde_json::Value = serde_json::from_str(&byte_level_json()).unwrap();
+        let around = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        let special = |id: &str, n: u32| json!({"id": id, "ids": [n], "tokens": [id]});
+        file["post_processor"] = json!({"type": "TemplateProcessing",
+            "single": [around("<|im_start|>"), text, around("<|im_end|>")], "pair": [text, text],
+            "special_tokens": {"<|im_start|>": special("<|im_start|>", 261), "<|im_end|>": special("<|im_end|>", 262)}});
+        let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+        for (text, expected) in [
+            ("hello", vec![261, 259, 262]),
+            ("<|im_start|>hello", vec![261, 259, 262]),
+            ("<|im_start|>hello<|im_end|>", vec![261, 259, 262]),
+            ("", vec![261, 262]),
+        ] {
+            assert_eq!(tokenizer.encode_bare(text).unwrap(), expected, "{text}");
+        }
+        assert_eq!(tokenizer.encode("hello").unwrap(), [259]);
+        assert_eq!(byte_level().encode_bare("hello").unwrap(), [259]);
+        assert!(byte_level().encode_bare("").unwrap().is_empty());
     }
 
     #[test]

@@ -117,21 +117,20 @@ impl Plain {
     fn frequency(&self, i: usize) -> f32 {
         let c = &self.config;
         let frequency = 1.0 / c.rope_theta.powf(2.0 * i as f32 / c.head_dim as f32);
-        match &c.rope_scaling {
-            None => frequency,
-            Some(RopeScaling::Llama3 {
-                factor,
-                low_freq_factor: low,
-                high_freq_factor: high,
-                original_max_position_embeddings: original,
-            }) => {
-                let exact = f64::from(frequency);
-                let turns = *original as f64 * exact / std::f64::consts::TAU;
-                let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                ((1.0 - share) * exact / factor + share * exact) as f32
-            }
-            Some(other) => panic!("{other:?} is not part of this reference"),
-        }
+        let Some(RopeScaling::Llama3 {
+            factor,
+            low_freq_factor: low,
+            high_freq_factor: high,
+            original_max_position_embeddings: original,
+        }) = &c.rope_scaling
+        else {
+            assert!(c.rope_scaling.is_none(), "not part of this reference");
+            return frequency;
+        };
+        let exact = f64::from(frequency);
+        let turns = *original as f64 * exact / std::f64::consts::TAU;
+        let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        ((1.0 - share) * exact / factor + share * exact) as f32
     }
 
     fn attention(&self, x: &Tensor, layer: usize, mask: &Tensor) -> Tensor {
