@@ -133,6 +133,11 @@ impl Found {
                 meant.get(at).copied().unwrap_or_default()
             });
             if !is_meant {
+                if there.is_some() {
+                    return Err(mismatch(format!(
+                        "it has tensors for {module}, which target_modules, exclude_modules or layers_to_transform leave out"
+                    )));
+                }
                 pairs.push(None);
                 continue;
             }
