@@ -222,6 +222,7 @@ fn greedy(engine: &Engine, prompt: &Value, served: &Served, tokens: usize) -> Ge
         },
         served: served.clone(),
         priority: Priority::Person,
+        user: None,
     };
     engine.generate(request).unwrap()
 }
