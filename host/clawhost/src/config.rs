@@ -5,6 +5,7 @@
 //! known key.
 
 mod mistake;
+mod remote;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ use clawhost_training::{Parameters, TrainingOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capabilities::{ModelAlias, StateConfig};
+
+pub use remote::RemoteConfig;
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -191,6 +194,9 @@ pub struct EngineConfig {
     /// Threads that one matrix product may use, in serving and in training; 0 = all of the machine's.
     /// Default 0.
     pub threads: usize,
+    /// A server that generates in the place of this program's own batcher. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteConfig>,
 }
 
 impl Default for EngineConfig {
@@ -203,6 +209,7 @@ impl Default for EngineConfig {
             cache_megabytes: own.cache_budget >> 20,
             context: None,
             threads: own.threads,
+            remote: None,
         }
     }
 }
@@ -414,6 +421,9 @@ impl Config {
             self.training.estimator != Estimator::Step,
             "training.estimator = step: needs the trajectory, the step and the votes of episodes, which environments give and conversations do not have; take \"baseline\" or \"group\""
         );
+        if let Some(remote) = &self.engine.remote {
+            remote.validate(&self.training)?;
+        }
         self.judging.validate()?;
         self.plugin_state.validate()?;
         for (key, value) in [

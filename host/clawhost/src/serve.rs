@@ -14,13 +14,14 @@ use clawhost_journal::Journal;
 use clawhost_judging::Judging;
 use clawhost_plugins::HostOptions;
 use clawhost_policy::{Adapter, Engine, ModelFiles};
+use clawhost_remote::Remote;
 use clawhost_sessions::Sessions;
-use clawhost_training::{ComponentCalls, Components, Training, TrainingState};
+use clawhost_training::{ComponentCalls, Components, Teacher, Training, TrainingState};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::capabilities::{Internet, Models, PluginState};
+use crate::capabilities::{FarTeacher, Internet, Models, PluginState};
 use crate::config::Config;
 use crate::loading::Loader;
 use crate::reloading::{Places, Reloading};
@@ -79,12 +80,15 @@ impl Server {
             let (config, journal) = (config.clone(), journal.clone());
             move || -> Result<_> {
                 let (engine, name) = engine(&config)?;
+                generate_elsewhere(&config, &engine)?;
                 let loader = loader(&config, &engine, journal)?;
                 let loaded = loader.all(&config.load)?;
-                Ok(((engine, name), (loader, loaded)))
+                let teacher = teacher(&config, &engine)?;
+                Ok(((engine, name), (loader, loaded), teacher))
             }
         });
-        let ((engine, name), (loader, loaded)) = loading.await.context("loading broke off")??;
+        let ((engine, name), (loader, loaded), teacher) =
+            loading.await.context("loading broke off")??;
         begin_with(&config, &journal, &engine)?;
 
         let sessions = Sessions::new(journal.clone(), config.sessions.options());
@@ -102,7 +106,8 @@ impl Server {
             data.clone(),
             config.training.clone(),
             components,
-        )?;
+        )?
+        .taught_by(teacher);
         let loops = Arc::new(Loops {
             judging: judging.state(),
             training: training.state(),
@@ -227,6 +232,27 @@ pub(crate) fn engine(config: &Config) -> Result<(Engine, String)> {
     let engine = Engine::load(&files, config.model.forms(config.engine.options()))
         .with_context(|| format!("the model {name} cannot be served"))?;
     Ok((engine, name))
+}
+
+/// Lets a server elsewhere generate, where the configuration names one. Asks it first whether it can.
+fn generate_elsewhere(config: &Config, engine: &Engine) -> Result<()> {
+    if let Some(remote) = &config.engine.remote {
+        let options = remote.options(&config.training)?;
+        engine.generate_elsewhere(Remote::connect(options, engine)?);
+    }
+    Ok(())
+}
+
+/// What reads hints at an endpoint, where the configuration names one.
+pub(crate) fn teacher(config: &Config, engine: &Engine) -> Result<Option<Arc<dyn Teacher>>> {
+    let endpoint = config.training.teacher.endpoint.as_ref();
+    let wanted = endpoint.filter(|_| config.training.method.uses_hints());
+    let Some(endpoint) = wanted else {
+        return Ok(None);
+    };
+    let teacher = FarTeacher::new(endpoint, engine.tokenizer().clone())?;
+    teacher.check_at_start()?;
+    Ok(Some(Arc::new(teacher)))
 }
 
 /// Serves the given adapter from the start when nothing has been learned yet.

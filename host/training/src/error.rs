@@ -20,6 +20,9 @@ pub enum TrainingError {
     /// A loss or advantage component cannot be used, or a call of it gave no result.
     #[error("{0}")]
     Component(String),
+    /// The teacher at the endpoint is away; the samples wait for it.
+    #[error("no step without its teacher: {0}")]
+    Teacher(String),
     /// The running means in the journal cannot be read.
     #[error(transparent)]
     Baselines(#[from] BaselineError),

@@ -45,12 +45,13 @@ pub use logging::flat_metrics;
 pub use offline::{Offline, OfflineStep};
 pub use options::{
     AdvantageOptions, HintChoice, ImportanceKind, Learning, LogOptions, LossOptions, Method,
-    OptimizerOptions, OptionsError, Parameters, ProofOptions, RatioFrom, TeacherFrom,
-    TeacherOptions, TopkOf, TrainingOptions,
+    OptimizerOptions, OptionsError, Parameters, ProofOptions, RatioFrom, TeacherEndpoint,
+    TeacherFrom, TeacherOptions, TopkOf, TrainingOptions,
 };
 pub use proof::Proof;
 pub use real::Real;
 pub use state::{TrainingSnapshot, TrainingState};
+pub use teaching::{Teacher, TeacherAnswer, TeacherQuestion, TeacherSilent};
 pub use training::Training;
 
 #[cfg(test)]

@@ -120,6 +120,7 @@ pub fn updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, MeasureE
         learned: &learned,
         moments: &moments,
         teacher: None,
+        elsewhere: None,
         chosen: &chosen,
         active: 0,
         options: &load.options,

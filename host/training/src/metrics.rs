@@ -100,6 +100,9 @@ pub(crate) struct UpdateMetrics {
     /// Mean of lT - lo over the replies that a teacher read; absent where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     teacher_gap: Option<f64>,
+    /// Replies that a teacher was asked about and said nothing of; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    teacher_silent: Option<usize>,
     reference_seconds: f64,
     teacher_seconds: f64,
     update_seconds: f64,
@@ -166,6 +169,15 @@ impl Metrics {
             reply_tokens: report.reply_tokens,
             all_tokens: report.all_tokens,
             teacher_gap: teacher_gap(report),
+            teacher_silent: match report
+                .samples
+                .iter()
+                .filter(|s| s.teacher_silent.is_some())
+                .count()
+            {
+                0 => None,
+                count => Some(count),
+            },
             reference_seconds: report.reference_seconds,
             teacher_seconds: report.teacher_seconds,
             update_seconds: report.update_seconds,

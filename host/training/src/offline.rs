@@ -6,6 +6,7 @@
 //! killed goes on where the journal stands. It waits for nothing: nobody adds to a group any more.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clawhost_journal::{Journal, NewStep, StepId, StepOutcome, now_ms};
 use clawhost_policy::Engine;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use crate::component::Components;
 use crate::error::TrainingError;
 use crate::options::TrainingOptions;
+use crate::teaching::Teacher;
 use crate::trainer::Trainer;
 
 /// Makes steps of what is queued.
@@ -53,6 +55,13 @@ impl Offline {
     ) -> Result<Self, TrainingError> {
         let trainer = Trainer::open(journal, engine, data, settled(options), components)?;
         Ok(Self { trainer })
+    }
+
+    /// As [`Training::taught_by`](crate::Training::taught_by).
+    #[must_use]
+    pub fn taught_by(mut self, teacher: Option<Arc<dyn Teacher>>) -> Self {
+        self.trainer.teacher = teacher;
+        self
     }
 
     /// Samples that wait for a step.

@@ -52,6 +52,9 @@ pub(crate) struct SampleReport {
     pub(crate) advantage: f64,
     /// Mean of lT - lo.
     pub(crate) gap: Option<f64>,
+    /// Why its teacher has said nothing, where one was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) teacher_silent: Option<String>,
     /// Tokens that trained.
     pub(crate) tokens: usize,
     /// Its share of the last epoch's loss.

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::optimizer::Moments;
 use crate::options::{HintChoice, TeacherFrom, TrainingOptions};
 use crate::release::Computed;
+use crate::teaching::Teacher;
 use crate::update::{Broken, Task, Updated, update};
 
 /// Samples read from the queue per step, in multiples of the batch: room for those that are dropped.
@@ -48,6 +49,8 @@ pub(crate) struct Trainer {
     pub(crate) in_use: InUse,
     pub(crate) current: Current,
     pub(crate) stop: Arc<AtomicBool>,
+    /// Asked where `training.teacher.from` is `endpoint`.
+    pub(crate) teacher: Option<Arc<dyn Teacher>>,
 }
 
 /// A step that is computed and written, but that the journal does not know yet.
@@ -164,6 +167,7 @@ impl Trainer {
             components,
             current,
             stop: Arc::new(AtomicBool::new(false)),
+            teacher: None,
         };
         trainer.publish_current()?;
         tracing::debug!(version = trainer.current.version, "training taken up");
@@ -468,10 +472,11 @@ impl Trainer {
             learned: &self.current.learned,
             moments: &self.current.moments,
             teacher: match from {
-                TeacherFrom::Reference => None,
+                TeacherFrom::Reference | TeacherFrom::Endpoint => None,
                 TeacherFrom::Policy => Some(&self.current.learned),
                 TeacherFrom::Ema => averaged.as_ref(),
             },
+            elsewhere: self.teacher.as_deref(),
             chosen: &batch.chosen,
             active: self.current.version,
             options: &self.options,
@@ -486,6 +491,7 @@ impl Trainer {
             Err(broken @ Broken::Component(_)) => {
                 return Err(TrainingError::Component(broken.to_string()));
             }
+            Err(Broken::Teacher(reason)) => return Err(TrainingError::Teacher(reason)),
             Err(broken) => return failed(broken.to_string()),
         };
         metrics.take(&updated.report);

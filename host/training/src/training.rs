@@ -4,6 +4,7 @@
 //! The journal's notification makes it prompt; what it does is decided by what the journal holds.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::component::Components;
 use crate::error::TrainingError;
 use crate::options::TrainingOptions;
 use crate::state::{TrainingSnapshot, TrainingState};
+use crate::teaching::Teacher;
 use crate::trainer::{Due, Recorded, Trainer};
 
 /// First wait after a step that could not be recorded; doubles up to [`LONGEST_PAUSE`].
@@ -57,6 +59,13 @@ impl Training {
             ..TrainingSnapshot::default()
         });
         Ok(Self { trainer, state })
+    }
+
+    /// Lets this teacher read hints where `training.teacher.from` is `endpoint`.
+    #[must_use]
+    pub fn taught_by(mut self, teacher: Option<Arc<dyn Teacher>>) -> Self {
+        self.trainer.teacher = teacher;
+        self
     }
 
     /// A handle that shows what training is doing.

@@ -18,7 +18,7 @@ use crate::options::{TeacherFrom, TrainingOptions};
 use crate::packing::{Laid, order, passes, portions, sequences};
 use crate::report::{Moved, Report, SampleReport, Totals};
 use crate::rewarding::worths;
-use crate::teaching::{Compared, Lesson, Over, Plan, lessons};
+use crate::teaching::{Compared, Lesson, Over, Plan, Teacher, lessons};
 
 /// What an update starts from.
 pub(crate) struct Task<'a> {
@@ -27,6 +27,8 @@ pub(crate) struct Task<'a> {
     pub(crate) moments: &'a Moments<f32>,
     /// Whose parameters the teacher has; none = the base model's.
     pub(crate) teacher: Option<&'a Learned>,
+    /// The teacher at an endpoint, where there is one.
+    pub(crate) elsewhere: Option<&'a dyn Teacher>,
     pub(crate) chosen: &'a [Chosen],
     /// Version of the adapter that the update starts from.
     pub(crate) active: u64,
@@ -58,6 +60,8 @@ pub(crate) enum Broken {
     NotFinite { what: &'static str },
     #[error("the loss component gave no result: {0}")]
     Component(#[from] Fault),
+    #[error("no teacher: {0}")]
+    Teacher(String),
     #[error(transparent)]
     Forward(#[from] ForwardError),
     #[error(transparent)]
@@ -162,7 +166,7 @@ fn logprobs(scored: Vec<Scored>) -> Vec<Vec<f32>> {
 }
 
 impl Task<'_> {
-    fn check_stop(&self) -> Result<(), Broken> {
+    pub(crate) fn check_stop(&self) -> Result<(), Broken> {
         if self.stop.load(Ordering::Relaxed) {
             Err(Broken::Stopped)
         } else {
@@ -410,6 +414,7 @@ fn told(
             .map(|hinted| hinted.hint),
         advantage: lesson.advantage(),
         gap: lesson.gap,
+        teacher_silent: lesson.silent.clone(),
         tokens: lesson.tokens(),
         loss: moved.loss,
         pull: moved.pull,

@@ -7,31 +7,30 @@ use clawhost_plugins::{
     Message, ModelChoice, ModelError, ModelFinish, ModelRequest, ModelResponse,
 };
 use serde_json::{Value, json};
-use ureq::{Agent, Error};
 
-use super::network::outward;
-
-/// Most bytes of an answer.
-const MAX_ANSWER: u64 = 8 << 20;
-/// Until an answer is there. The plugin's own limits are usually shorter.
-const TIMEOUT: Duration = Duration::from_secs(600);
+use super::endpoint::{Endpoint, NoAnswer};
 
 /// An endpoint that speaks `/chat/completions`.
 pub(crate) struct External {
-    url: String,
+    endpoint: Endpoint,
     model: String,
-    key: Option<String>,
-    agent: Agent,
+    /// Whether it is asked for log-probs.
+    logprobs: bool,
 }
 
 impl External {
     /// `url` is the base with `/v1`, `key` the value of the bearer key.
-    pub(crate) fn new(url: &str, model: &str, key: Option<String>) -> External {
+    pub(crate) fn new(
+        url: &str,
+        model: &str,
+        key: Option<String>,
+        timeout: Duration,
+        logprobs: bool,
+    ) -> External {
         External {
-            url: format!("{}/chat/completions", url.trim_end_matches('/')),
+            endpoint: Endpoint::new(url, key, timeout),
             model: model.to_owned(),
-            key,
-            agent: outward(TIMEOUT).build().into(),
+            logprobs,
         }
     }
 
@@ -45,36 +44,20 @@ impl External {
     }
 
     fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
-        let mut asked = self
-            .agent
-            .post(&self.url)
-            .header("content-type", "application/json");
-        if let Some(key) = &self.key {
-            asked = asked.header("authorization", format!("Bearer {key}"));
+        let mut body = body(&self.model, request);
+        if self.logprobs
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.insert("logprobs".to_owned(), true.into());
         }
-        let failed = |error: Error| match error {
-            Error::Timeout(_) => ModelError::Timeout,
+        let asked = self.endpoint.ask("chat/completions", &body.to_string());
+        let bytes = asked.map_err(|failure| match failure {
+            NoAnswer::Timeout => ModelError::Timeout,
+            NoAnswer::Status { status, .. } if (400..500).contains(&status) && status != 429 => {
+                ModelError::Rejected(failure.to_string())
+            }
             other => ModelError::Unavailable(other.to_string()),
-        };
-        let answer = asked
-            .send(body(&self.model, request).to_string())
-            .map_err(failed)?;
-        let status = answer.status();
-        let bytes = answer
-            .into_body()
-            .with_config()
-            .limit(MAX_ANSWER)
-            .read_to_vec()
-            .map_err(failed)?;
-        if !status.is_success() {
-            let excerpt: String = String::from_utf8_lossy(&bytes).chars().take(300).collect();
-            let message = format!("the endpoint answered {status}: {excerpt}");
-            return Err(if status.is_client_error() && status.as_u16() != 429 {
-                ModelError::Rejected(message)
-            } else {
-                ModelError::Unavailable(message)
-            });
-        }
+        })?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
             ModelError::Unavailable(format!("the endpoint sent no JSON: {error}"))
         })?;
@@ -137,13 +120,21 @@ fn read(value: &Value) -> Option<ModelResponse> {
                         Some("content_filter") => ModelFinish::Filtered,
                         _ => ModelFinish::Stop,
                     },
-                    logprob: None,
+                    logprob: said_logprob(choice),
                 })
             })
             .collect::<Option<_>>()?,
         prompt_tokens: count("prompt_tokens").unwrap_or(0),
         completion_tokens: count("completion_tokens").unwrap_or(0),
     })
+}
+
+/// Log-prob of all that a choice says, where the endpoint tells of its tokens.
+fn said_logprob(choice: &Value) -> Option<f64> {
+    let tokens = choice.pointer("/logprobs/content")?.as_array()?;
+    let values = tokens.iter().map(|token| token.get("logprob")?.as_f64());
+    let sum = values.sum::<Option<f64>>()?;
+    (!tokens.is_empty() && sum.is_finite()).then_some(sum)
 }
 
 #[cfg(test)]
@@ -172,7 +163,8 @@ mod tests {
         assert_eq!(body["seed"], json!(i64::MAX));
         let answer = read(&json!({
             "choices": [
-                {"message": {"role": "assistant", "content": "1"}, "finish_reason": "stop"},
+                {"message": {"role": "assistant", "content": "1"}, "finish_reason": "stop",
+                 "logprobs": {"content": [{"token": "1", "logprob": -0.5}, {"token": "", "logprob": -0.25}]}},
                 {"message": {"role": "assistant", "content": "x"}, "finish_reason": "length"},
             ],
             "usage": {"prompt_tokens": 5, "completion_tokens": 2},
@@ -180,6 +172,8 @@ mod tests {
         .unwrap();
         assert_eq!(answer.choices.len(), 2);
         assert_eq!(answer.choices[1].finish, ModelFinish::Length);
+        let logprobs: Vec<_> = answer.choices.iter().map(|c| c.logprob).collect();
+        assert_eq!(logprobs, [Some(-0.75), None]);
         assert_eq!((answer.prompt_tokens, answer.completion_tokens), (5, 2));
         assert_eq!(read(&json!({"error": {}})), None);
     }

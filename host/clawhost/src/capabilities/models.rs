@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clawhost_plugins::{
@@ -33,6 +34,12 @@ pub struct ModelAlias {
     /// Environment variable that holds the endpoint's key. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
+    /// Longest wait for the endpoint's answer. The plugin's own limits are usually shorter. Default 600.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Whether the endpoint is asked for log-probs of what it says, which not all know how to give. Default false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub logprobs: bool,
 }
 
 /// One of the models on this machine.
@@ -73,8 +80,11 @@ impl Models {
             let backend = match (&section.served, &section.url) {
                 (Some(which), None) => {
                     ensure!(
-                        section.model.is_none() && section.key_env.is_none(),
-                        "models.{alias}: model and key_env belong to an endpoint with url"
+                        section.model.is_none()
+                            && section.key_env.is_none()
+                            && section.timeout_seconds.is_none()
+                            && !section.logprobs,
+                        "models.{alias}: model, key_env, timeout_seconds and logprobs belong to an endpoint with url"
                     );
                     Backend::Served(*which)
                 }
@@ -89,7 +99,10 @@ impl Models {
                         })
                         .transpose()?;
                     let model = section.model.as_deref().unwrap_or(alias);
-                    Backend::External(Arc::new(External::new(url, model, key)))
+                    let timeout =
+                        Duration::from_secs(section.timeout_seconds.unwrap_or(600).max(1));
+                    let external = External::new(url, model, key, timeout, section.logprobs);
+                    Backend::External(Arc::new(external))
                 }
                 _ => anyhow::bail!(
                     "models.{alias}: give either served = \"policy\" or \"reference\", or the url of an OpenAI-compatible endpoint"
@@ -285,7 +298,8 @@ async fn finish(
                         FinishReason::Stop => ModelFinish::Stop,
                         FinishReason::Length => ModelFinish::Length,
                     },
-                    logprob: Some(logprob),
+                    // Unknown where another server generates and does not tell it.
+                    logprob: logprob.is_finite().then_some(logprob),
                 };
                 return Ok((
                     choice,

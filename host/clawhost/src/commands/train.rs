@@ -85,13 +85,15 @@ pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
     serve::begin_with(&config, &journal, &engine)?;
     let state = PluginState::new(journal.clone(), config.plugin_state);
     let components = runtime.block_on(components(&config, state))?;
+    let teacher = serve::teacher(&config, &engine)?;
     let mut offline = Offline::open(
         journal,
         engine,
         config.server.data.clone(),
         config.training.clone(),
         components,
-    )?;
+    )?
+    .taught_by(teacher);
     let mut run = Run::new(args.json, &offline)?;
     while args.steps.is_none_or(|most| run.sums.steps < most) && run.step(&mut offline, args.all)? {
     }

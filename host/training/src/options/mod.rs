@@ -27,7 +27,7 @@ pub use optimizer::OptimizerOptions;
 pub use parameters::Parameters;
 pub use rules::OptionsError;
 pub(crate) use teacher::Lecture;
-pub use teacher::{HintChoice, Learning, TeacherFrom, TeacherOptions, TopkOf};
+pub use teacher::{HintChoice, Learning, TeacherEndpoint, TeacherFrom, TeacherOptions, TopkOf};
 
 /// How samples become adapters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

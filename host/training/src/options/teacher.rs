@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{OptionsError, not_negative, positive, rule};
+use super::rules::{OptionsError, not_negative, positive, rule, seconds};
 use crate::loss::{Direction, Distillation, Select, Teaching};
 
 /// What a step learns from: rewards, the hints in what followed a reply, or both.
@@ -69,7 +69,33 @@ pub enum TeacherFrom {
     Policy,
     /// A running mean of the policies so far.
     Ema,
+    /// Another model at an endpoint, with the policy's tokenizer.
+    Endpoint,
 }
+
+/// `[training.teacher.endpoint]`: a server that scores prompts of token ids at `/completions` (`echo` with
+/// `logprobs`), as vLLM does. It scores at temperature 1, so only replies that were sampled at 1 have a teacher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TeacherEndpoint {
+    /// Base address, with `/v1`.
+    pub url: String,
+    /// The endpoint's name of the model.
+    pub model: String,
+    /// Environment variable that holds the endpoint's key. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_env: Option<String>,
+    /// Longest wait for the scores of one reply. Default 120.
+    #[serde(default = "two_minutes")]
+    pub timeout_seconds: f64,
+}
+
+fn two_minutes() -> f64 {
+    120.0
+}
+
+/// Likeliest tokens of a position that endpoints tell of.
+const ENDPOINT_TOP: usize = 20;
 
 /// Which of several hints is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +152,9 @@ pub struct TeacherOptions {
     /// `opd-topk` only: whether all other tokens are one more bin; else both sides are renormalised.
     /// Default true.
     pub tail: bool,
+    /// `from = "endpoint"` only: where it is. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<TeacherEndpoint>,
 }
 
 impl Default for TeacherOptions {
@@ -145,6 +174,7 @@ impl Default for TeacherOptions {
             top_k_of: TopkOf::default(),
             direction: Direction::default(),
             tail: true,
+            endpoint: None,
         }
     }
 }
@@ -169,6 +199,7 @@ impl TeacherOptions {
             format!("{:?}", self.marker),
             "must be one line of at most 256 bytes",
         )?;
+        self.validate_endpoint(method)?;
         not_negative("training.teacher.weight_rl", self.weight_rl)?;
         positive("training.teacher.weight_opd", self.weight_opd)?;
         if let Some(bound) = self.bound {
@@ -210,6 +241,44 @@ impl TeacherOptions {
             "training.teacher.hints",
             "\"overlap\"",
             "compares on the policy's tokens; take training.teacher.top_k_of = \"student\" or hints = \"longest\"",
+        )
+    }
+
+    fn validate_endpoint(&self, method: Learning) -> Result<(), OptionsError> {
+        let asks = self.from == TeacherFrom::Endpoint;
+        rule(
+            asks == self.endpoint.is_some(),
+            "training.teacher.from",
+            if asks {
+                "\"endpoint\""
+            } else {
+                "not \"endpoint\""
+            },
+            "from = \"endpoint\" and [training.teacher.endpoint] with url and model belong together",
+        )?;
+        let Some(endpoint) = self.endpoint.as_ref() else {
+            return Ok(());
+        };
+        seconds(
+            "training.teacher.endpoint.timeout_seconds",
+            endpoint.timeout_seconds,
+        )?;
+        let of_policy = match method.lecture() {
+            Some(Lecture::Select) => true,
+            Some(Lecture::Distances) => self.top_k_of == TopkOf::Student,
+            Some(Lecture::Gaps) | None => false,
+        };
+        rule(
+            !of_policy,
+            "training.teacher.from",
+            "\"endpoint\"",
+            "an endpoint tells of its own likeliest tokens only; take training.method = \"hybrid\" or \"opd\", or \"opd-topk\" with training.teacher.top_k_of = \"teacher\"",
+        )?;
+        rule(
+            self.top_k <= ENDPOINT_TOP,
+            "training.teacher.top_k",
+            self.top_k,
+            "must be at most 20 with training.teacher.from = \"endpoint\"",
         )
     }
 

@@ -4,6 +4,7 @@
 //! The teacher scores the *recorded* tokens after a prompt that holds the hint. A token that it has no value for
 //! is left out of the loss and of what the loss is divided by.
 
+mod elsewhere;
 mod over;
 
 use std::collections::BTreeMap;
@@ -13,10 +14,12 @@ use clawhost_policy::Scored;
 
 use crate::batch::Chosen;
 use crate::loss::overlap;
-use crate::options::{HintChoice, Lecture, TopkOf, TrainingOptions};
+use crate::options::{HintChoice, Lecture, TeacherFrom, TopkOf, TrainingOptions};
 use crate::packing::Laid;
 use crate::update::{Broken, Task};
 
+use elsewhere::Said;
+pub use elsewhere::{Teacher, TeacherAnswer, TeacherQuestion, TeacherSilent};
 use over::OverKind;
 pub(crate) use over::{Compared, Over};
 
@@ -37,6 +40,8 @@ pub(crate) struct Lesson {
     pub(crate) hint: Option<usize>,
     /// Mean of lT - lo over the tokens that the teacher has a value for.
     pub(crate) gap: Option<f64>,
+    /// Why a teacher that was asked has said nothing.
+    pub(crate) silent: Option<String>,
 }
 
 impl Lesson {
@@ -189,8 +194,10 @@ pub(crate) fn lessons(
     let heard = Classroom { task, plan, before }.hear()?;
     let all = lessons.iter_mut().zip(worths).zip(before).zip(heard);
     for (((lesson, worth), before), heard) in all {
-        if let Some(heard) = heard {
-            lesson.attend(task, plan, lecture, worth.as_deref(), before, heard);
+        match heard {
+            Some(Ok(heard)) => lesson.attend(task, plan, lecture, worth.as_deref(), before, heard),
+            Some(Err(reason)) => lesson.silent = Some(reason),
+            None => {}
         }
         // The native loss looks at these tokens only where there is something to compare with.
         if task.component.is_none() && lesson.over.is_none() {
@@ -300,14 +307,14 @@ struct Classroom<'a> {
 type Reading = (usize, usize);
 
 impl Classroom<'_> {
-    /// One entry per sample; none without a hint.
-    fn hear(&self) -> Result<Vec<Option<Heard>>, Broken> {
+    /// One entry per sample; none without a hint, and the reason where its teacher said nothing.
+    fn hear(&self) -> Result<Vec<Option<Result<Heard, String>>>, Broken> {
         let picked = self.pick()?;
         let scored = self.score(&picked, self.plan.teacher)?;
-        let mut heard: Vec<Option<Heard>> = self.task.chosen.iter().map(|_| None).collect();
-        for ((sample, hint), scored) in picked.into_iter().zip(scored) {
+        let mut heard: Vec<_> = self.task.chosen.iter().map(|_| None).collect();
+        for ((sample, hint), said) in picked.into_iter().zip(scored) {
             if let Some(slot) = heard.get_mut(sample) {
-                *slot = Some(Heard { hint, scored });
+                *slot = Some(said.map(|scored| Heard { hint, scored }));
             }
         }
         Ok(heard)
@@ -331,7 +338,9 @@ impl Classroom<'_> {
             .flat_map(|(sample, _)| (0..hints(*sample)).map(|hint| (*sample, hint)))
             .collect();
         let mut best: BTreeMap<usize, Reading> = BTreeMap::new();
-        for ((sample, hint), scored) in rivals.iter().zip(self.score(&rivals, Asked::Own)?) {
+        for ((sample, hint), said) in rivals.iter().zip(self.score(&rivals, Asked::Own)?) {
+            // A hint that nobody has read agrees with nothing.
+            let Ok(scored) = said else { continue };
             let own = self.before.get(*sample).map_or(&[][..], |b| &b.candidates);
             let shared = overlap(own, &scored.candidates, self.plan.k);
             let best = best.entry(*sample).or_insert((shared, *hint));
@@ -346,7 +355,7 @@ impl Classroom<'_> {
     }
 
     /// The teacher's view of some replies, each after the prompt with that hint.
-    fn score(&self, readings: &[Reading], asked: Asked) -> Result<Vec<Scored>, Broken> {
+    fn score(&self, readings: &[Reading], asked: Asked) -> Result<Vec<Said>, Broken> {
         let mut laid = Vec::with_capacity(readings.len());
         for (sample, hint) in readings {
             let Some(chosen) = self.task.chosen.get(*sample) else {
@@ -361,6 +370,10 @@ impl Classroom<'_> {
             laid.push(reply);
         }
         let top = (asked == Asked::Own).then_some(self.plan.k);
-        self.task.score(self.task.teacher, &laid, top)
+        if self.task.options.teacher.from == TeacherFrom::Endpoint {
+            return elsewhere::ask(self.task, &laid, top);
+        }
+        let scored = self.task.score(self.task.teacher, &laid, top)?;
+        Ok(scored.into_iter().map(Ok).collect())
     }
 }

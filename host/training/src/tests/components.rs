@@ -110,6 +110,7 @@ impl Start {
             learned: &self.learned,
             moments: &self.moments,
             teacher: None,
+            elsewhere: None,
             chosen,
             active: 0,
             options,

@@ -178,6 +178,7 @@ fn updated(shop: &Workshop, chosen: &[Chosen], options: &TrainingOptions) -> Upd
         learned: &learned,
         moments: &moments,
         teacher: None,
+        elsewhere: None,
         chosen,
         active: 0,
         options,

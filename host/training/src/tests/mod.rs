@@ -4,6 +4,7 @@ use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::{Model, ModelConfig};
 
 mod components;
+mod elsewhere;
 mod estimators;
 mod full;
 mod importing;

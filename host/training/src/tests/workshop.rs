@@ -23,6 +23,8 @@ pub(super) struct Workshop {
     pub(super) engine: Engine,
     pub(super) dir: TempDir,
     made: u32,
+    /// At which replies are drawn.
+    pub(super) temperature: f32,
 }
 
 /// Options under which a tiny model learns visibly in one step.
@@ -86,6 +88,7 @@ impl Workshop {
             engine: engine(7),
             dir: tempfile::tempdir().unwrap(),
             made: 0,
+            temperature: 0.8,
         }
     }
 
@@ -127,7 +130,7 @@ impl Workshop {
                 sampling: Sampling {
                     seed: Some(u64::from(self.made)),
                     max_tokens: 8,
-                    temperature: 0.8,
+                    temperature: self.temperature,
                     top_p: 0.9,
                     ..Sampling::default()
                 },
