@@ -18,7 +18,7 @@ use crate::cache::KvCache;
 use crate::error::ForwardError;
 use crate::lora::Adapter;
 use crate::ops::linear::{self, Mat};
-use crate::ops::{attention, norm};
+use crate::ops::{attention, norm, team};
 
 /// New tokens of one conversation and the cache that they extend.
 pub struct Row<'a> {
@@ -70,6 +70,11 @@ impl Model {
         let (q_width, k_width, stride) = self.qkv_widths();
         // Only the last token of each row has a use for the end of the last layer.
         let ends: Vec<usize> = spans.iter().map(|span| span.end - 1).collect();
+        let weight = stride + q_width + 3 * c.intermediate_size;
+        team::rouse(
+            self.threads,
+            total * c.num_hidden_layers * c.hidden_size * weight,
+        );
         for layer in 0..c.num_hidden_layers {
             let way = Way {
                 groups: &groups,

@@ -1,15 +1,19 @@
 //! Dense products of row-major matrices: `x` is `[rows, inner]`, a weight is `[out, inner]` as in
 //! Hugging Face checkpoints, so `y = x wᵀ`.
 //!
-//! The one place that calls the GEMM library through raw pointers. Small row counts (decoding) take
-//! a dot-product path that reads each weight once.
+//! The one place that calls the GEMM library through raw pointers. Small row counts (decoding) go to
+//! `rows`, which reads each weight once and where it lies.
 
 #![allow(
     unsafe_code,
-    reason = "the GEMM library takes raw pointers; every call goes through `gemm` below"
+    reason = "the GEMM library takes raw pointers, and parts of a product write columns of one buffer; every \
+              such call goes through `gemm` or `few` below"
 )]
 
-use super::simd;
+use std::cell::RefCell;
+
+use super::rows::{Lane, Rows, TILE};
+use super::{simd, team};
 
 /// A view of a row-major matrix inside a larger buffer.
 #[derive(Clone, Copy)]
@@ -106,7 +110,11 @@ fn gemm(
     }
 }
 
-/// Rows up to which the dot-product path is used.
+/// Rows up to which a weight is read where it lies, for all of them at once; the library copies it first,
+/// which pays for many.
+const FEW: usize = 64;
+
+/// Rows up to which [`product`] goes row by row.
 const DOT_ROWS: usize = 6;
 
 /// `y (+)= scale * x wᵀ` for `x [rows, inner]`, `w [out, inner]`; `y` rows are `y_stride` apart.
@@ -120,21 +128,10 @@ pub(crate) fn forward(
     threads: Threads,
 ) {
     assert_eq!(x.cols, w.cols);
-    if x.rows <= DOT_ROWS && (threads.0 <= 1 || x.rows * w.rows * w.cols < PARALLEL_FROM) {
-        simd::vectorised(
-            #[inline(always)]
-            || {
-                for o in 0..w.rows {
-                    let weight = &w.data[o * w.stride..o * w.stride + w.cols];
-                    for r in 0..x.rows {
-                        let value =
-                            scale * simd::dot(weight, &x.data[r * x.stride..r * x.stride + x.cols]);
-                        let slot = &mut y[r * y_stride + o];
-                        *slot = if keep { *slot + value } else { value };
-                    }
-                }
-            },
-        );
+    if x.rows <= FEW {
+        SCRATCH.with_borrow_mut(|scratch| {
+            few(y, y_stride, x, w, (keep, scale), threads, scratch);
+        });
         return;
     }
     gemm(
@@ -149,6 +146,78 @@ pub(crate) fn forward(
         scale,
         threads,
     );
+}
+
+thread_local! {
+    /// Rows laid out for [`few`], kept from call to call.
+    static SCRATCH: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Portions of a product for each thread, so that one that comes late finds something to do.
+const PORTIONS: usize = 4;
+
+/// [`forward`] for a few rows, over the team in portions of outputs.
+fn few(
+    y: &mut [f32],
+    y_stride: usize,
+    x: Mat<'_>,
+    w: Mat<'_>,
+    (keep, scale): (bool, f32),
+    threads: Threads,
+    scratch: &mut Vec<Lane>,
+) {
+    if x.rows == 0 || w.rows == 0 {
+        return;
+    }
+    assert!(w.rows <= y_stride && (x.rows - 1) * y_stride + w.rows <= y.len());
+    let rows = Rows::new((x.data, x.stride), (x.rows, x.cols), scratch);
+    let portion = w
+        .rows
+        .div_ceil(threads.0.max(1) * PORTIONS)
+        .next_multiple_of(TILE);
+    let parts = w.rows.div_ceil(portion);
+    let out = Out(y.as_mut_ptr());
+    team::each(threads, parts, x.rows * w.rows * w.cols, &|part| {
+        let outputs = part * portion..w.rows.min((part + 1) * portion);
+        let end = outputs.end;
+        rows.multiply(
+            w.data,
+            w.stride,
+            outputs,
+            #[inline(always)]
+            |output, row, count, tile| {
+                for r in 0..count {
+                    for (o, results) in (output..end).zip(tile) {
+                        // SAFETY: `row + r` is below `x.rows` and `o` below `w.rows`, so the assertion above
+                        // bounds the place. Each part has outputs of its own, and `o < y_stride` keeps
+                        // rows apart: no other part touches it. `y` stays borrowed until all have ended.
+                        unsafe {
+                            let slot = out.at((row + r) * y_stride + o);
+                            let value = scale * results[r];
+                            *slot = if keep { *slot + value } else { value };
+                        }
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// Where the parts of a product write, each to places of its own.
+#[derive(Clone, Copy)]
+struct Out(*mut f32);
+
+// SAFETY: it is only written through, by parts that share no place; see `few`.
+unsafe impl Sync for Out {}
+
+impl Out {
+    /// # Safety
+    /// The place is inside the buffer.
+    #[inline(always)]
+    unsafe fn at(&self, index: usize) -> *mut f32 {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.add(index) }
+    }
 }
 
 /// `y (+)= scale * a b` for `a [m, k]`, `b [k, n]`; `y` rows are `y_stride` apart. With `a = dy` and `b = w`
@@ -249,7 +318,13 @@ mod tests {
 
     #[test]
     fn the_three_products_agree_with_the_plain_loop() {
-        for (m, n, k) in [(1, 5, 7), (6, 33, 64), (7, 40, 33), (50, 70, 90)] {
+        for (m, n, k) in [
+            (1, 5, 7),
+            (6, 33, 64),
+            (7, 40, 33),
+            (50, 70, 90),
+            (80, 70, 90),
+        ] {
             let (a, b) = (values(m * k, 0.1), values(k * n, 3.0));
             let right = plain(&a, &b, (m, n, k));
             let check = |y: &[f32]| {
@@ -292,6 +367,30 @@ mod tests {
                     threads,
                 );
                 check(&y);
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_gets_the_same_bits_whatever_is_beside_it() {
+        for (outputs, inner, stride) in [(1, 3, 5), (13, 40, 40), (40, 100, 104), (100, 16, 16)] {
+            let w = values(outputs * stride, 0.3);
+            let w = Mat::strided(&w, outputs, inner, stride);
+            let x = values(FEW * inner, 5.0);
+            let mut alone = vec![0f32; FEW * outputs];
+            for (x, y) in x.chunks(inner).zip(alone.chunks_mut(outputs)) {
+                let x = Mat::new(x, 1, inner);
+                forward(y, outputs, x, w, false, 0.5, Threads(1));
+            }
+            for rows in 1..=FEW {
+                // Results lie inside wider rows, of which nothing else may change.
+                let mut y = vec![7f32; rows * (outputs + 2)];
+                let x = Mat::new(&x[..rows * inner], rows, inner);
+                forward(&mut y, outputs + 2, x, w, false, 0.5, Threads(1 + rows % 3));
+                for (y, alone) in y.chunks(outputs + 2).zip(alone.chunks(outputs)) {
+                    assert_eq!(y[..outputs], *alone, "{rows} rows");
+                    assert_eq!(y[outputs..], [7.0; 2]);
+                }
             }
         }
     }

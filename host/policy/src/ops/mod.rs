@@ -15,5 +15,7 @@ pub(crate) mod head;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod rope;
+mod rows;
 pub(crate) mod simd;
 pub(crate) mod swiglu;
+pub(crate) mod team;
