@@ -14,9 +14,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A file that the layout requires is not there.
-    #[error(
-        "{dir} has no {file}; a model directory holds config.json, tokenizer.json and *.safetensors"
-    )]
+    #[error("{dir} has no {file}; {}", what_to_do(.file))]
     MissingFile {
         /// The directory.
         dir: PathBuf,
@@ -112,6 +110,19 @@ pub enum LoadError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// What mends a model directory without this file.
+fn what_to_do(file: &str) -> &'static str {
+    match file {
+        "tokenizer.json" => {
+            "write it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+        }
+        "chat_template.jinja" => {
+            "a base model has none and cannot be talked to: take the instruct model, or put the template of its chat format there"
+        }
+        _ => "a model directory holds config.json, tokenizer.json and *.safetensors",
+    }
 }
 
 /// Why a forward or backward pass was refused. The model is unchanged afterwards.

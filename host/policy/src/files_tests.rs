@@ -100,10 +100,14 @@ fn templates_are_found_wherever_transformers_writes_them() {
         assert!(!copy.path().join("escape.jinja").exists());
     }
     let none = ModelFiles::dir(directory(&PLAIN).path()).unwrap();
+    let error = none.template().unwrap_err().to_string();
     assert!(
-        none.template()
-            .unwrap_err()
-            .to_string()
-            .contains("chat_template.jinja")
+        error.contains("has no chat_template.jinja; a base model has none"),
+        "{error}"
+    );
+    let error = none.tokenizer().unwrap_err().to_string();
+    assert!(
+        error.contains("has no tokenizer.json; write it with transformers"),
+        "{error}"
     );
 }
