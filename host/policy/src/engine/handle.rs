@@ -191,10 +191,11 @@ impl Engine {
         forward: Forward,
     ) -> Self {
         let intake = Arc::new(Intake::default());
-        let stats = Arc::new(Mutex::new(EngineStats::default()));
+        let batcher = Batcher::new(Arc::clone(&model), forward, options.clone());
+        let stats = Arc::new(Mutex::new(batcher.stats.clone()));
         let (stop, stopped) = watch::channel(false);
         let worker = Worker {
-            batcher: Batcher::new(Arc::clone(&model), forward, options.clone()),
+            batcher,
             intake: Arc::clone(&intake),
             stats: Arc::clone(&stats),
             stopped: stop,

@@ -150,28 +150,27 @@ async fn soak(server: &Server, args: &SoakArgs) -> Result<Outcome> {
     let mut told = 0.0;
     loop {
         tokio::select! {
-            () = &mut end => break,
-            _ = watch.tick() => {
-                memory.extend(resident("VmRSS:"));
-                let now = begun.elapsed().as_secs_f64();
-                progress.done(now - told);
-                told = now;
-                let rate = board.tokens.load(Ordering::Relaxed) as f64 / now.max(1e-3);
-                progress.stage(&format!("{} streams, {rate:.0} tokens/s, version {swaps}", args.streams));
-            }
-            _ = swap.tick() => {
-                swaps += 1;
-                let engine = server.engine().clone();
-                let publish = tokio::task::spawn_blocking(move || {
-                    let adapter = Arc::new(adapter(engine.model().config(), swaps));
-                    let begun = Instant::now();
-                    engine.release(swaps, Some(adapter)).map(|_| begun.elapsed())
-                });
-                let took = publish.await.context("publishing broke off")??;
-                board.publish(swaps);
-                longest_publish = longest_publish.max(took.as_secs_f64() * 1e3);
-            }
-        }
+                    () = &mut end => break,
+                    _ = watch.tick() => {
+                        memory.extend(resident("VmRSS:"));
+                        let now = begun.elapsed().as_secs_f64();
+                        progress.done(now - told);
+                        told = now;
+        progress.stage(&format!("{} streams, version {swaps}", args.streams));
+                    }
+                    _ = swap.tick() => {
+                        swaps += 1;
+                        let engine = server.engine().clone();
+                        let publish = tokio::task::spawn_blocking(move || {
+                            let adapter = Arc::new(adapter(engine.model().config(), swaps));
+                            let begun = Instant::now();
+                            engine.release(swaps, Some(adapter)).map(|_| begun.elapsed())
+                        });
+                        let took = publish.await.context("publishing broke off")??;
+                        board.publish(swaps);
+                        longest_publish = longest_publish.max(took.as_secs_f64() * 1e3);
+                    }
+                }
     }
     board.over.store(true, Ordering::Relaxed);
     let seconds = begun.elapsed().as_secs_f64();

@@ -23,7 +23,6 @@ pub(super) struct Board {
     pub(super) published: AtomicU64,
     /// When that was, in microseconds since the beginning.
     swapped: AtomicU64,
-    pub(super) tokens: AtomicU64,
     pub(super) over: AtomicBool,
 }
 
@@ -33,7 +32,6 @@ impl Board {
             begun: Instant::now(),
             published: AtomicU64::new(0),
             swapped: AtomicU64::new(0),
-            tokens: AtomicU64::new(0),
             over: AtomicBool::new(false),
         }
     }
@@ -164,12 +162,11 @@ impl Talker {
         }
         let mut response = request.send().await?;
         let after = self.board.published.load(Ordering::SeqCst);
-        ensure!(
-            response.status() == 200,
-            "status {}: {}",
-            response.status(),
-            response.text().await?
-        );
+        let status = response.status();
+        if status != 200 {
+            let said = response.text().await?;
+            bail!("status {status}: {said}");
+        }
         let header = |name: &str| {
             let value = response.headers().get(name);
             let text = value.and_then(|value| value.to_str().ok());
@@ -213,7 +210,6 @@ impl Talker {
                         gaps.add(now - last);
                     }
                     seen.tokens += 1;
-                    self.board.tokens.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
