@@ -3,6 +3,12 @@
 //! It measures the engine alone, not HTTP and not the tokenizer, with prompts of random tokens that
 //! neither borrow attention memory nor leave any behind.
 
+mod bandwidth;
+mod prompts;
+
+pub use bandwidth::{BEYOND_CACHES, read_bandwidth};
+pub use prompts::{ReuseMeasure, TurnLoad, prefill, reuse};
+
 use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
@@ -10,7 +16,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::handle::Engine;
 use super::options::Priority;
-use super::request::{Event, GenerateRequest, Refused};
+use super::request::{Event, GenerateRequest, Generation, Refused};
 use crate::sampling::Sampling;
 
 /// What to measure with.
@@ -112,28 +118,14 @@ struct Stream {
 /// # Errors
 /// When the engine refuses a request or fails one.
 pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureError> {
-    let mut random = ChaCha8Rng::seed_from_u64(load.seed);
-    let vocab = engine
-        .tokenizer()
-        .vocab_size()
-        .min(engine.model().config().vocab_size)
-        .max(1);
+    let mut random = prompts(engine, load.seed);
     let (mut rates, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     let mut tokens = 0;
     for round in 0..=load.rounds {
         let requests: Vec<GenerateRequest> = (0..load.streams)
-            .map(|_| GenerateRequest {
-                prompt: (0..load.prompt_tokens.max(1))
-                    .map(|_| random.next_u32() % u32::try_from(vocab).unwrap_or(u32::MAX))
-                    .collect(),
-                sampling: Sampling {
-                    seed: Some(random.next_u64()),
-                    max_tokens: load.reply_tokens,
-                    ..Sampling::default()
-                },
-                served: engine.active(),
-                priority: Priority::Person,
-                user: None,
+            .map(|stream| {
+                let seed = load.seed ^ (round * load.streams + stream) as u64;
+                request(engine, random(load.prompt_tokens), load.reply_tokens, seed)
             })
             .collect();
         let streams = together(engine, requests)?;
@@ -162,12 +154,47 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
     })
 }
 
+/// Gives prompts of random tokens that mean nothing to anyone, so that none begins like another.
+fn prompts(engine: &Engine, seed: u64) -> impl FnMut(usize) -> Vec<u32> + use<> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let vocab = engine
+        .tokenizer()
+        .vocab_size()
+        .min(engine.model().config().vocab_size)
+        .max(1);
+    let vocab = u32::try_from(vocab).unwrap_or(u32::MAX);
+    move |tokens| {
+        (0..tokens.max(1))
+            .map(|_| random.next_u32() % vocab)
+            .collect()
+    }
+}
+
+fn request(engine: &Engine, prompt: Vec<u32>, max_tokens: u32, seed: u64) -> GenerateRequest {
+    GenerateRequest {
+        prompt,
+        sampling: Sampling {
+            seed: Some(seed),
+            max_tokens,
+            ..Sampling::default()
+        },
+        served: engine.active(),
+        priority: Priority::Person,
+        user: None,
+    }
+}
+
 /// Runs all requests at once, a thread each.
 fn together(engine: &Engine, requests: Vec<GenerateRequest>) -> Result<Vec<Stream>, MeasureError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = requests
             .into_iter()
-            .map(|request| scope.spawn(move || follow(engine, request)))
+            .map(|request| {
+                scope.spawn(move || {
+                    let begun = Instant::now();
+                    follow(engine.generate_apart(request)?, begun)
+                })
+            })
             .collect();
         let joined = threads.into_iter().map(|thread| {
             thread
@@ -178,9 +205,7 @@ fn together(engine: &Engine, requests: Vec<GenerateRequest>) -> Result<Vec<Strea
     })
 }
 
-fn follow(engine: &Engine, request: GenerateRequest) -> Result<Stream, MeasureError> {
-    let begun = Instant::now();
-    let mut generation = engine.generate_apart(request)?;
+fn follow(mut generation: Generation, begun: Instant) -> Result<Stream, MeasureError> {
     let mut stream = Stream {
         tokens: 0,
         first: Duration::ZERO,

@@ -10,8 +10,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::Model;
 use super::layer::{Activations, Group, Way};
 use crate::cache::KvCache;
@@ -122,7 +120,16 @@ impl Model {
         out: &mut [f32],
     ) {
         let (q_width, _, stride) = self.qkv_widths();
-        let one = |((row, span), out): ((&Row<'_>, &Range<usize>), &mut [f32])| {
+        let mut rest = out;
+        let outs = spans.iter().map(|span| {
+            let (out, later) = std::mem::take(&mut rest).split_at_mut(span.len() * q_width);
+            rest = later;
+            out
+        });
+        let mut tasks: Vec<_> = rows.iter().zip(spans).zip(outs).collect();
+        let sizes = rows.iter().map(|row| (row.tokens.len(), row.cache.len()));
+        let weight = attention::work(sizes, self.shape());
+        team::each_of(self.threads, &mut tasks, weight, |((row, span), out)| {
             attention::forward(
                 out,
                 &qkv[span.start * stride..span.end * stride],
@@ -132,21 +139,7 @@ impl Model {
                 |head| row.cache.head(layer, head),
                 self.threads,
             );
-        };
-        let mut rest = out;
-        let outs = spans.iter().map(|span| {
-            let (out, later) = std::mem::take(&mut rest).split_at_mut(span.len() * q_width);
-            rest = later;
-            out
         });
-        let tasks = rows.iter().zip(spans).zip(outs);
-        let sizes = rows.iter().map(|row| (row.tokens.len(), row.cache.len()));
-        if rows.len() > 1 && self.threads.0 > 1 && attention::is_much(sizes, self.shape()) {
-            let tasks: Vec<_> = tasks.collect();
-            tasks.into_par_iter().for_each(one);
-        } else {
-            tasks.for_each(one);
-        }
     }
 
     pub(crate) fn check_tokens(&self, tokens: &[u32]) -> Result<(), ForwardError> {

@@ -50,6 +50,39 @@ pub(crate) fn each(threads: Threads, parts: usize, weight: usize, work: Work<'_>
     }
 }
 
+/// [`each`] for the items of a slice, each of which one thread has to itself.
+pub(crate) fn each_of<T: Send>(
+    threads: Threads,
+    items: &mut [T],
+    weight: usize,
+    work: impl Fn(&mut T) + Sync,
+) {
+    let (items, count) = (Items(items.as_mut_ptr()), items.len());
+    each(threads, count, weight, &|part| {
+        // SAFETY: `each` calls this once for every number below `count` and returns after the last call, so every
+        // item is borrowed once, inside the borrow of the slice.
+        work(unsafe { items.at(part) });
+    });
+}
+
+struct Items<T>(*mut T);
+
+// SAFETY: it hands out items that may be sent, each to one thread; see `each_of`.
+unsafe impl<T: Send> Sync for Items<T> {}
+
+impl<T> Items<T> {
+    /// # Safety
+    /// The item is inside the slice, and nobody else has it.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the caller answers for there being one borrow of each item"
+    )]
+    unsafe fn at<'a>(&self, index: usize) -> &'a mut T {
+        // SAFETY: as the caller promises.
+        unsafe { &mut *self.0.add(index) }
+    }
+}
+
 /// Wakes helpers for work of `weight` multiply-adds that is about to come in small portions.
 pub(crate) fn rouse(threads: Threads, weight: usize) {
     if threads.0 > 1
@@ -351,6 +384,15 @@ mod tests {
                 sum.fetch_add(part, Ordering::Relaxed);
             });
             assert_eq!(sum.into_inner(), 28);
+        }
+    }
+
+    #[test]
+    fn every_item_is_worked_on_once() {
+        for count in [0, 1, 7, 300] {
+            let mut items: Vec<usize> = (0..count).collect();
+            each_of(Threads(4), &mut items, HEAVY, |item| *item += 1);
+            assert!(items.iter().enumerate().all(|(i, item)| *item == i + 1));
         }
     }
 

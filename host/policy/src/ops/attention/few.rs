@@ -89,18 +89,22 @@ impl<'k, K: KeyValues<'k>> WithSimd for Call<'_, 'k, K> {
     }
 }
 
-/// Dot products of `q` with consecutive keys.
+/// Dot products of `q` with consecutive keys. Each key is a sum of its own, so several are under way at a time.
 #[inline(always)]
 fn score<S: Simd>(simd: S, scores: &mut [f32], q: &[f32], keys: &[f32], stride: usize) {
-    let (quads, rest) = scores.as_chunks_mut::<CHAINS>();
-    let mut at = 0;
-    for quad in quads {
-        dots(simd, quad, q, &keys[at..], stride);
-        at += CHAINS * stride;
-    }
-    for one in rest.as_chunks_mut::<1>().0 {
-        dots(simd, one, q, &keys[at..], stride);
-        at += stride;
+    // Loops, not closures: what the library calls back is compiled without the vector instructions.
+    let (q_main, q_rest) = S::as_simd_f32s(q);
+    for (score, key) in scores.iter_mut().zip(keys.chunks(stride)) {
+        let (main, rest) = S::as_simd_f32s(&key[..q.len()]);
+        let mut sums = simd.splat_f32s(0.0);
+        for (q, key) in q_main.iter().zip(main) {
+            sums = simd.mul_add_f32s(*q, *key, sums);
+        }
+        let mut sum = simd.reduce_sum_f32s(sums);
+        for (q, key) in q_rest.iter().zip(rest) {
+            sum = q.mul_add(*key, sum);
+        }
+        *score = sum;
     }
 }
 
@@ -127,34 +131,6 @@ fn gather<S: Simd>(simd: S, out: &mut [f32], p: &[f32], values: &Tile<'_>, strid
     }
 }
 
-/// Dot products of `q` with `N` rows, each in the same order whatever `N`.
-#[inline(always)]
-fn dots<S: Simd, const N: usize>(
-    simd: S,
-    dots: &mut [f32; N],
-    q: &[f32],
-    rows: &[f32],
-    stride: usize,
-) {
-    // Loops, not closures: what the library calls back is compiled without the vector instructions.
-    let (main, rest) = S::as_simd_f32s(q);
-    let done = q.len() - rest.len();
-    let mut sums = [simd.splat_f32s(0.0); N];
-    for (v, q) in main.iter().enumerate() {
-        for n in 0..N {
-            let row = &rows[n * stride + v * S::F32_LANES..][..S::F32_LANES];
-            sums[n] = simd.mul_add_f32s(*q, S::as_simd_f32s(row).0[0], sums[n]);
-        }
-    }
-    for n in 0..N {
-        let mut sum = simd.reduce_sum_f32s(sums[n]);
-        for (a, b) in rest.iter().zip(&rows[n * stride + done..]) {
-            sum = a.mul_add(*b, sum);
-        }
-        dots[n] = sum;
-    }
-}
-
 /// Adds `V` vectors of the values, from column `from` on, each row weighted by its probability. Pieces have whole
 /// quads of rows, so that where they end changes no sum.
 #[inline(always)]
@@ -168,15 +144,15 @@ fn weigh<S: Simd, const V: usize>(
     let width = V * S::F32_LANES;
     let mut sums = [[simd.splat_f32s(0.0); V]; CHAINS];
     for (p, values) in p.chunks(values.each()).zip(values.parts()) {
-        let mut quads = p.chunks_exact(CHAINS);
+        let (quads, rest) = p.as_chunks::<CHAINS>();
         let mut at = from;
-        for quad in &mut quads {
-            for (p, sums) in quad.iter().zip(&mut sums) {
-                add(simd, sums, *p, &values[at..at + width]);
+        for quad in quads {
+            for n in 0..CHAINS {
+                add(simd, &mut sums[n], quad[n], &values[at..at + width]);
                 at += stride;
             }
         }
-        for p in quads.remainder() {
+        for p in rest {
             add(simd, &mut sums[0], *p, &values[at..at + width]);
             at += stride;
         }

@@ -55,12 +55,9 @@ const FEW: usize = 4;
 /// Multiply-adds below which attention stays on one thread.
 const PARALLEL_FROM: usize = 2 << 20;
 
-/// Whether rows of several conversations, each of so many new tokens and older ones, are worth more than one thread
-/// together.
-pub(crate) fn is_much(rows: impl Iterator<Item = (usize, usize)>, shape: Shape) -> bool {
-    rows.map(|(tokens, past)| shape.work(tokens, past))
-        .sum::<usize>()
-        >= PARALLEL_FROM
+/// Multiply-adds of rows of several conversations, each of so many new tokens and older ones.
+pub(crate) fn work(rows: impl Iterator<Item = (usize, usize)>, shape: Shape) -> usize {
+    rows.map(|(tokens, past)| shape.work(tokens, past)).sum()
 }
 
 /// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
