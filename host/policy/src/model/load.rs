@@ -1,5 +1,5 @@
-//! Weights from the files of a checkpoint: every name, shape and precision is checked against the configuration before a
-//! value is read, and a tensor that has no place in the model is refused, because what is left out in silence is served wrong.
+//! Weights from the files of a checkpoint: every name and shape is checked against the configuration before a value is
+//! read, and a tensor that has no place in the model is refused, because what is left out in silence is served wrong.
 
 use std::collections::BTreeMap;
 
