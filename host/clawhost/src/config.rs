@@ -272,6 +272,9 @@ pub struct KeyConfig {
     /// Requests a minute. Default unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<u32>,
+    /// Adapter version that serves requests which name none; 0 = the base model. Default: the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<u64>,
 }
 
 impl std::fmt::Debug for KeyConfig {
@@ -280,6 +283,7 @@ impl std::fmt::Debug for KeyConfig {
             .field("name", &self.name)
             .field("scopes", &self.scopes)
             .field("per_minute", &self.per_minute)
+            .field("adapter", &self.adapter)
             .finish_non_exhaustive()
     }
 }
@@ -296,6 +300,7 @@ impl KeyConfig {
             secret: secret.to_owned(),
             scopes: all_scopes(),
             per_minute: None,
+            adapter: None,
         }
     }
 
@@ -311,8 +316,12 @@ impl KeyConfig {
             .map(|s| s.parse::<Scope>())
             .collect::<Result<Vec<_>, _>>()?;
         let key = ApiKey::new(self.name.clone(), &secret, scopes)?;
-        Ok(match self.per_minute {
+        let key = match self.per_minute {
             Some(per_minute) => key.with_rate(RateLimit::per_minute(per_minute)),
+            None => key,
+        };
+        Ok(match self.adapter {
+            Some(version) => key.with_adapter(version),
             None => key,
         })
     }

@@ -17,8 +17,9 @@ use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::{body, guard, ids, limits};
 
-/// Paths that a load balancer or a person in trouble must always get an answer from.
-const ALWAYS_OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Paths that need no key: a load balancer or a person in trouble must always get an answer from the first two, and
+/// the third says nothing that is not public.
+const ALWAYS_OPEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 /// Paths that must answer under overload too.
 const UNCOUNTED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 

@@ -80,13 +80,14 @@ pub enum KeyError {
     PublicBind(IpAddr),
 }
 
-/// One key: a name for logs and sessions, the digest of its secret, scopes and a rate limit.
+/// One key: a name for logs and sessions, the digest of its secret, scopes, a rate limit and an adapter.
 #[derive(Clone)]
 pub struct ApiKey {
     name: String,
     digest: [u8; 32],
     scopes: Vec<Scope>,
     rate: Option<RateLimit>,
+    adapter: Option<u64>,
 }
 
 impl ApiKey {
@@ -109,12 +110,20 @@ impl ApiKey {
             digest: digest(secret.trim()),
             scopes: scopes.into_iter().collect(),
             rate: None,
+            adapter: None,
         })
     }
 
     /// The same key with a rate limit of its own. Default: none.
     pub fn with_rate(mut self, rate: RateLimit) -> Self {
         self.rate = Some(rate);
+        self
+    }
+
+    /// The same key, whose requests are served by this adapter version (0 is the base model) where they name none.
+    /// Default: the active one.
+    pub fn with_adapter(mut self, version: u64) -> Self {
+        self.adapter = Some(version);
         self
     }
 
@@ -134,6 +143,7 @@ impl fmt::Debug for ApiKey {
             .field("name", &self.name)
             .field("scopes", &self.scopes)
             .field("rate", &self.rate)
+            .field("adapter", &self.adapter)
             .finish_non_exhaustive()
     }
 }
@@ -154,6 +164,8 @@ pub(crate) struct Caller {
     pub(crate) key: Option<usize>,
     name: Option<String>,
     scopes: Vec<Scope>,
+    /// Adapter version of the key, if it has one.
+    pub(crate) adapter: Option<u64>,
 }
 
 impl Caller {
@@ -162,6 +174,7 @@ impl Caller {
             key: None,
             name: None,
             scopes: Scope::ALL.to_vec(),
+            adapter: None,
         }
     }
 
@@ -171,6 +184,7 @@ impl Caller {
             key: None,
             name: None,
             scopes: Vec::new(),
+            adapter: None,
         }
     }
 
@@ -224,6 +238,7 @@ pub(crate) fn identify(
             key: Some(position),
             name: Some(key.name.clone()),
             scopes: key.scopes.clone(),
+            adapter: key.adapter,
         }),
         None => Err(ApiError::unauthorized(
             "the key given is not one of the keys of this server",

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::routing::{get, post};
 use clawhost_journal::{Journal, now_ms};
 use clawhost_policy::Engine;
 use clawhost_sessions::Sessions;
@@ -13,18 +12,12 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admission;
-use crate::chat::Chat;
 use crate::error::ApiError;
 use crate::limits::RateLimits;
-use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
-use crate::responses::Responses;
 use crate::versions::Versions;
-use crate::{
-    adapters, feedback, health, messages, models, page, plugins, reply, responses, serve, sessions,
-    steps,
-};
+use crate::{routes, serve};
 
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
 pub trait StatusSource: Send + Sync {
@@ -119,32 +112,11 @@ impl Gateway {
 
     /// All paths, behind admission (keys, guard, limits).
     pub fn router(&self) -> Router {
-        Router::new()
-            .route("/", get(page::show))
-            .route("/healthz", get(health::healthz))
-            .route("/readyz", get(health::readyz))
-            .route("/metrics", get(health::metrics))
-            .route("/v1/chat/completions", post(reply::answer::<Chat>))
-            .route("/v1/messages", post(reply::answer::<Messages>))
-            .route("/v1/messages/count_tokens", post(messages::count_tokens))
-            .route("/v1/responses", post(reply::answer::<Responses>))
-            .route("/v1/responses/input_tokens", post(responses::input_tokens))
-            .route("/v1/responses/{id}", get(responses::one))
-            .route("/v1/models", get(models::list))
-            .route("/v1/models/{*id}", get(models::one))
-            .route("/v1/feedback", post(feedback::create))
-            .route("/v1/sessions", get(sessions::list))
-            .route(
-                "/v1/sessions/{id}",
-                get(sessions::one).delete(sessions::forget),
-            )
-            .route("/v1/sessions/{id}/explain", get(sessions::explain))
-            .route("/v1/sessions/{id}/done", post(sessions::done))
-            .route("/v1/turns/{id}/explain", get(sessions::explain_turn))
-            .route("/v1/steps/{id}", get(steps::explain))
-            .route("/v1/adapters", get(adapters::list))
-            .route("/v1/plugins", get(plugins::list))
-            .route("/v1/plugins/reload", post(plugins::reload))
+        routes::all()
+            .into_iter()
+            .fold(Router::new(), |router, (path, handler)| {
+                router.route(path, handler)
+            })
             .fallback(admission::unknown_path)
             .method_not_allowed_fallback(admission::wrong_method)
             .layer(axum::middleware::from_fn_with_state(

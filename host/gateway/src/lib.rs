@@ -1,4 +1,4 @@
-//! HTTP: the OpenAI dialect, feedback and operator pages.
+//! HTTP: three dialects, feedback and operator pages.
 //!
 //! The gateway turns requests into turns: it checks them, has the engine answer, and sees to it that the
 //! sessions room records what arrived before anything is sampled and what was replied before the client
@@ -10,9 +10,10 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `gateway`, `serve` | which path goes where; accepting, and ending well |
+//! | `gateway`, `routes`, `serve` | which path goes where; accepting, and ending well |
+//! | `openapi` | the document that describes the surface |
 //! | `admission`, `auth`, `guard`, `limits` | the door: keys, foreign pages, rates, sizes |
-//! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; OpenAI's error shape |
+//! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; the shapes of errors |
 //! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
 //! | `chat` | OpenAI's chat completions |
 //! | `messages` | Anthropic's messages |
@@ -39,12 +40,14 @@ mod limits;
 mod messages;
 mod metrics;
 mod models;
+mod openapi;
 mod options;
 mod page;
 mod plugins;
 mod recorded;
 mod reply;
 mod responses;
+mod routes;
 mod serve;
 mod sessions;
 mod steps;

@@ -1,4 +1,6 @@
 //! `/v1/models`: the served model, and each adapter version that a request can still name.
+//!
+//! One answer for the clients of all dialects: a model has OpenAI's fields and Anthropic's.
 
 use std::sync::Arc;
 
@@ -17,7 +19,15 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Chat)?;
-    Ok(Json(json!({"object": "list", "data": all(&shared)})))
+    let models = all(&shared);
+    let id = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
+    Ok(Json(json!({
+        "object": "list",
+        "first_id": id(models.first()),
+        "last_id": id(models.last()),
+        "has_more": false,
+        "data": models,
+    })))
 }
 
 /// One model.
@@ -49,6 +59,11 @@ fn all(shared: &Shared) -> Vec<Value> {
     let model = |id: String, version: u64, digest: &str| {
         json!({
             "id": id,
+            "type": "model",
+            "display_name": id,
+            "lifecycle": "active",
+            // Which day the weights are of is not known; this is how Anthropic says so.
+            "created_at": "1970-01-01T00:00:00Z",
             "object": "model",
             "created": shared.started_ms / 1000,
             "owned_by": "clawhost",

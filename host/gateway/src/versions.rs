@@ -61,17 +61,38 @@ impl Versions {
         all
     }
 
-    /// The version that a request asks for by its `model`, and the name under which it is answered.
+    /// The version that a request asks for by its `model`, and the name under which it is answered. A request that
+    /// names no version gets that of its key (`of_key`), or the active one.
     pub(crate) fn resolve(
         &self,
         engine: &Engine,
         options: &GatewayOptions,
         model: Option<&str>,
+        of_key: Option<u64>,
     ) -> Result<(Served, String), ApiError> {
         let name = &options.model_name;
         let asked = model.unwrap_or("").trim();
+        let unversioned = || -> Result<(Served, String), ApiError> {
+            let Some(version) = of_key else {
+                return Ok((self.active(engine), name.clone()));
+            };
+            let found = self
+                .all(engine)
+                .into_iter()
+                .find(|served| served.version == version);
+            let found = found.map(|served| (served, name.clone()));
+            found.ok_or_else(|| {
+                ApiError::unavailable(
+                    "adapter_not_held",
+                    format!(
+                        "this key is for adapter {version}, which is not in memory; name a version that \
+                         `/v1/models` lists, as `{name}:VERSION`"
+                    ),
+                )
+            })
+        };
         if asked.is_empty() || asked == name || options.aliases.iter().any(|alias| alias == asked) {
-            return Ok((self.active(engine), name.clone()));
+            return unversioned();
         }
         let version = asked
             .strip_prefix(name.as_str())
@@ -90,7 +111,7 @@ impl Versions {
                 return Ok((served, asked.to_owned()));
             }
         } else if options.aliases.iter().any(|alias| alias == "*") {
-            return Ok((self.active(engine), name.clone()));
+            return unversioned();
         }
         let shown: String = asked.chars().take(120).collect();
         Err(ApiError::bad_request(format!(

@@ -56,9 +56,10 @@ impl Asked {
     fn begin_now<D: Dialect>(self, ask: Ask) -> Result<Reply, ApiError> {
         let shared = self.shared;
         let (engine, options) = (&shared.engine, &shared.options);
-        let (served, model) = shared
-            .versions
-            .resolve(engine, options, ask.model.as_deref())?;
+        let (served, model) =
+            shared
+                .versions
+                .resolve(engine, options, ask.model.as_deref(), self.caller.adapter)?;
         unconstrained(&ask, D::FORMAT)?;
         let received_ms = now_ms();
         let prompt =

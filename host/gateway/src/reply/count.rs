@@ -38,7 +38,7 @@ pub(crate) async fn count(
             let (engine, options) = (&shared.engine, &shared.options);
             shared
                 .versions
-                .resolve(engine, options, ask.model.as_deref())?;
+                .resolve(engine, options, ask.model.as_deref(), caller.adapter)?;
             let prompt = Prompt::render(engine, &ask, now_ms())
                 .map_err(|error| error.param(prompt_field))?;
             Ok(prompt.ids.len())

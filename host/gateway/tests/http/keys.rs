@@ -134,6 +134,40 @@ async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn a_key_may_have_an_adapter_of_its_own() {
+    let server = Server::with(|options| {
+        keyed(options);
+        let chat = |name: &str, secret: &str| ApiKey::new(name, secret, [Scope::Chat]).unwrap();
+        options.keys.push(chat("old", "key-of-old").with_adapter(0));
+        options
+            .keys
+            .push(chat("gone", "key-of-gone").with_adapter(7));
+    })
+    .await;
+    let adapter = clawhost_policy::Adapter::init(
+        server.engine.model().config(),
+        clawhost_policy::LoraSpec::default(),
+        3,
+    );
+    server.engine.publish(4, Some(std::sync::Arc::new(adapter)));
+    let chat = "/v1/chat/completions";
+    let answer = ask(&server, "key-of-ann", Method::POST, chat).await;
+    assert!(answer.header("x-clawhost-adapter").starts_with("4:"));
+    let answer = ask(&server, "key-of-old", Method::POST, chat).await;
+    answer.ok();
+    assert!(answer.header("x-clawhost-adapter").starts_with("0:"));
+    let answer = ask(&server, "key-of-gone", Method::POST, chat).await;
+    assert_eq!(answer.error(503), "adapter_not_held");
+    let named = chat_body("A", json!({"model": "tiny:0"}));
+    let request = server
+        .request(Method::POST, chat)
+        .bearer_auth("key-of-gone");
+    Answer::of(request.json(&named).send().await.unwrap())
+        .await
+        .ok();
+}
+
+#[tokio::test]
 async fn a_browser_is_asked_for_the_key_of_the_operator_page() {
     let server = Server::with(keyed).await;
     let answer = server.get("/").await;

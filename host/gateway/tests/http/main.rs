@@ -11,6 +11,7 @@
 
 mod chat;
 mod disconnect;
+mod document;
 mod feedback;
 mod keys;
 mod load;

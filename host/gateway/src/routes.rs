@@ -1,0 +1,44 @@
+//! Which path goes where. Each row has its description in `openapi`.
+
+use std::sync::Arc;
+
+use axum::routing::{MethodRouter, get, post};
+
+use crate::chat::Chat;
+use crate::gateway::Shared;
+use crate::messages::{self, Messages};
+use crate::reply::answer;
+use crate::responses::{self, Responses};
+use crate::{adapters, feedback, health, models, openapi, page, plugins, sessions, steps};
+
+/// All paths with what answers them.
+pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
+    vec![
+        ("/", get(page::show)),
+        ("/openapi.json", get(openapi::show)),
+        ("/healthz", get(health::healthz)),
+        ("/readyz", get(health::readyz)),
+        ("/metrics", get(health::metrics)),
+        ("/v1/chat/completions", post(answer::<Chat>)),
+        ("/v1/messages", post(answer::<Messages>)),
+        ("/v1/messages/count_tokens", post(messages::count_tokens)),
+        ("/v1/responses", post(answer::<Responses>)),
+        ("/v1/responses/input_tokens", post(responses::input_tokens)),
+        ("/v1/responses/{id}", get(responses::one)),
+        ("/v1/models", get(models::list)),
+        ("/v1/models/{*id}", get(models::one)),
+        ("/v1/feedback", post(feedback::create)),
+        ("/v1/sessions", get(sessions::list)),
+        (
+            "/v1/sessions/{id}",
+            get(sessions::one).delete(sessions::forget),
+        ),
+        ("/v1/sessions/{id}/explain", get(sessions::explain)),
+        ("/v1/sessions/{id}/done", post(sessions::done)),
+        ("/v1/turns/{id}/explain", get(sessions::explain_turn)),
+        ("/v1/steps/{id}", get(steps::explain)),
+        ("/v1/adapters", get(adapters::list)),
+        ("/v1/plugins", get(plugins::list)),
+        ("/v1/plugins/reload", post(plugins::reload)),
+    ]
+}
