@@ -188,3 +188,7 @@ impl ReplyForm {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "form_tests.rs"]
+mod tests;

@@ -204,6 +204,9 @@ mod tests {
             added.push(token);
         }
         let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+        // A vocabulary with the tag of a family belongs to it, whatever its template says.
+        let form = super::super::form::CallForm::of("{{ messages }}", &tokenizer);
+        assert_eq!(form, super::super::form::CallForm::Llama);
         // Half a character before a tag is over.
         assert_eq!(
             stream(tokenizer, &[65, 0xC3, 265, 266, 66, 267, 262]),
