@@ -16,6 +16,7 @@
 //! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; the shapes of errors |
 //! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
 //! | `chat` | OpenAI's chat completions |
+//! | `completions` | OpenAI's text completions, which are served and not recorded |
 //! | `messages` | Anthropic's messages |
 //! | `responses` | OpenAI's Responses |
 //! | `models`, `versions` | what is served, under which names |
@@ -29,6 +30,7 @@ mod admission;
 mod auth;
 mod body;
 mod chat;
+mod completions;
 mod error;
 mod feedback;
 mod fields;

@@ -9,7 +9,9 @@ use crate::gateway::Shared;
 use crate::messages::{self, Messages};
 use crate::reply::answer;
 use crate::responses::{self, Responses};
-use crate::{adapters, feedback, health, models, openapi, page, plugins, sessions, steps};
+use crate::{
+    adapters, completions, feedback, health, models, openapi, page, plugins, sessions, steps,
+};
 
 /// All paths with what answers them.
 pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
@@ -25,6 +27,7 @@ pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/responses", post(answer::<Responses>)),
         ("/v1/responses/input_tokens", post(responses::input_tokens)),
         ("/v1/responses/{id}", get(responses::one)),
+        ("/v1/completions", post(completions::create)),
         ("/v1/models", get(models::list)),
         ("/v1/models/{*id}", get(models::one)),
         ("/v1/feedback", post(feedback::create)),

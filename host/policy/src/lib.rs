@@ -34,7 +34,10 @@ pub use grad::{Candidates, Gradients, Partials, Scored, Sequence, TrainPass, Tra
 pub use learned::Learned;
 pub use lora::{Adapter, LoraSpec, Target};
 pub use model::{Model, Row};
-pub use sampling::{Sampling, SamplingError};
+pub use sampling::{
+    Answer, Callable, Calls, Constraint, ConstraintError, Sampling, SamplingError, SchemaError,
+    check_schema,
+};
 pub use text::{
     ArgumentForm, CallForm, CallParts, ChatInput, ChatTemplate, ParsedReply, ReasoningForm,
     ReplyForm, ReplyParser, ReplyPiece, ReplyStyle, TemplateError, TokenStream, Tokenizer,

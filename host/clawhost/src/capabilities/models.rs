@@ -10,8 +10,9 @@ use clawhost_plugins::{
     ModelResponse, Role, ToolSpec,
 };
 use clawhost_policy::{
-    ChatInput, Engine, Event, FinishReason, GenerateRequest, Generation, Priority, Refused,
-    ReplyStyle, Sampling, Sequence, Served, ToolTypes, parse_reply,
+    Callable, Calls, ChatInput, Constraint, Engine, Event, FinishReason, GenerateRequest,
+    Generation, Priority, Refused, ReplyStyle, Sampling, Sequence, Served, ToolTypes, check_schema,
+    parse_reply,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -197,12 +198,6 @@ async fn complete(
     which: Which,
     request: ModelRequest,
 ) -> Result<ModelResponse, ModelError> {
-    if request.schema.is_some() {
-        return Err(ModelError::Rejected(
-            "a served model cannot be held to a schema; ask for the form in words, or use an endpoint that can"
-                .to_owned(),
-        ));
-    }
     let started = tokio::task::spawn_blocking(move || begin(&engine, which, &request));
     let (reading, generations) = started
         .await
@@ -235,6 +230,9 @@ fn begin(
 ) -> Result<(Reading, Vec<Generation>), ModelError> {
     let (text, prompt) = render(engine, &request.messages, &request.tools)?;
     let served = weights(engine, which);
+    let tools: Vec<Value> = request.tools.iter().map(ToolSpec::to_openai).collect();
+    let style = engine.reply_form().style(&text, !tools.is_empty());
+    let constraint = constraint(request, style.in_reasoning)?;
     let generations = (0..request.n)
         .map(|choice| {
             engine.generate(GenerateRequest {
@@ -248,6 +246,7 @@ fn begin(
                     seed: request
                         .seed
                         .map(|seed| seed.wrapping_add(u64::from(choice))),
+                    constraint: constraint.clone(),
                     ..Sampling::default()
                 },
                 served: served.clone(),
@@ -263,12 +262,40 @@ fn begin(
             | Refused::Overloaded { .. } => ModelError::Unavailable(refused.to_string()),
             other => ModelError::Rejected(other.to_string()),
         })?;
-    let tools: Vec<Value> = request.tools.iter().map(ToolSpec::to_openai).collect();
     let reading = Reading {
-        style: engine.reply_form().style(&text, !tools.is_empty()),
+        style,
         tools: Arc::new(ToolTypes::of(&tools)),
     };
     Ok((reading, generations))
+}
+
+/// What holds the reply to the schema that the plugin gives, behind any thoughts. With tools the reply may be a call
+/// instead.
+fn constraint(
+    request: &ModelRequest,
+    after_reasoning: bool,
+) -> Result<Option<Constraint>, ModelError> {
+    let Some(schema) = &request.schema else {
+        return Ok(None);
+    };
+    let schema = serde_json::from_str(schema)
+        .map_err(|error| ModelError::Rejected(format!("the schema is no JSON: {error}")))?;
+    let tools = request.tools.iter().map(|tool| {
+        let parameters = serde_json::from_str(&tool.parameters).ok();
+        Callable {
+            name: tool.name.clone(),
+            parameters: parameters.filter(|schema| check_schema(schema).is_ok()),
+        }
+    });
+    let calls = (!request.tools.is_empty()).then(|| Calls {
+        tools: tools.collect(),
+        most: 1,
+    });
+    Ok(Some(Constraint {
+        calls,
+        after_reasoning,
+        ..Constraint::json_schema(schema)
+    }))
 }
 
 async fn finish(
@@ -409,7 +436,7 @@ mod tests {
         let unknown = models.complete(ask("gpt")).await;
         assert_eq!(unknown, Err(ModelError::Denied("gpt".into())));
         let mut schema = ask("policy");
-        schema.schema = Some("{}".into());
+        schema.schema = Some(r#"{"not": {}}"#.into());
         assert!(matches!(
             models.complete(schema).await,
             Err(ModelError::Rejected(_))
@@ -420,6 +447,21 @@ mod tests {
             models.complete(long).await,
             Err(ModelError::Rejected(_))
         ));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_served_model_answers_in_the_form_of_a_schema() {
+        let models = models("").unwrap();
+        let mut held = ask("judge");
+        held.max_tokens = 64;
+        held.schema = Some(r#"{"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"], "additionalProperties": false}"#.into());
+        let response = models.complete(held).await.unwrap();
+        assert_eq!(response.choices.len(), 3);
+        for choice in &response.choices {
+            let value: Value = serde_json::from_str(&choice.message.visible_text()).unwrap();
+            assert!(value["good"].is_boolean());
+            assert_eq!(value.as_object().unwrap().len(), 1);
+        }
     }
 
     #[test]

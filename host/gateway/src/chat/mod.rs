@@ -1,10 +1,11 @@
 //! `POST /v1/chat/completions`: OpenAI's chat dialect.
 
+mod guided;
 mod logprobs;
 mod messages;
 mod request;
 mod response;
-mod sampling;
+pub(crate) mod sampling;
 mod stream;
 mod tools;
 

@@ -61,14 +61,6 @@ pub(super) fn read(
 }
 
 fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
-    if let Some(bias) = fields.value("logit_bias")
-        && bias.as_object().is_none_or(|bias| !bias.is_empty())
-    {
-        return Err(ApiError::unsupported(
-            "logit_bias",
-            "`logit_bias` is not supported; leave it out",
-        ));
-    }
     for modality in fields.list("modalities")?.unwrap_or_default() {
         if modality != "text" {
             return Err(ApiError::unsupported(

@@ -199,7 +199,24 @@ fn what_is_wrong_or_not_done_is_named() {
             "response_format.type",
         ),
         (json!({"response_format": {}}), "response_format.type"),
-        (json!({"logit_bias": {"5": 1}}), "logit_bias"),
+        (json!({"logit_bias": {"x": 1}}), "logit_bias.x"),
+        (json!({"logit_bias": {"5": 101}}), "logit_bias.5"),
+        (json!({"logit_bias": [5]}), "logit_bias"),
+        (json!({"stop_token_ids": [-1]}), "stop_token_ids[0]"),
+        (json!({"min_tokens": -1}), "min_tokens"),
+        (
+            json!({"guided_choice": ["a"], "guided_regex": "b"}),
+            "guided_choice",
+        ),
+        (
+            json!({"guided_json": {"properties": {"a": {"not": {}}}}}),
+            "guided_json.properties.a.not",
+        ),
+        (json!({"guided_grammar": "x"}), "guided_grammar"),
+        (
+            json!({"structured_outputs": {"choice": [1]}}),
+            "structured_outputs.choice[0]",
+        ),
         (json!({"modalities": ["text", "audio"]}), "modalities"),
         (json!({"audio": {"voice": "x"}}), "audio"),
         (

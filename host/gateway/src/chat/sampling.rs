@@ -1,8 +1,12 @@
-//! How a request wants its tokens drawn, on top of the model's own defaults.
+//! How a request wants its tokens drawn, on top of the model's own defaults: the fields that chat and text
+//! completions have in common.
+
+use std::collections::BTreeMap;
 
 use clawhost_policy::Sampling;
 use serde_json::Value;
 
+use super::guided;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
@@ -10,6 +14,8 @@ use crate::fields::{Fields, wrong_type};
 const MAX_STOPS: usize = 16;
 /// Bytes of a stop string.
 const MAX_STOP_BYTES: usize = 1024;
+/// Tokens that a request may have an opinion on.
+const MAX_TOKENS: usize = 1024;
 /// Alternatives per token; OpenAI's own bound.
 const MAX_TOP_LOGPROBS: i64 = 20;
 
@@ -18,6 +24,29 @@ pub(super) fn read(
     fields: Fields<'_, '_>,
     defaults: &Sampling,
 ) -> Result<(Sampling, bool), ApiError> {
+    let mut sampling = drawing(fields, defaults)?;
+    let most = i64::from(u32::MAX);
+    let bound = match fields.integer("max_completion_tokens", 1, most)? {
+        Some(bound) => Some(bound),
+        None => fields.integer("max_tokens", 1, most)?,
+    };
+    if let Some(bound) = bound.and_then(|bound| u32::try_from(bound).ok()) {
+        sampling.max_tokens = bound;
+    }
+    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
+    if top.is_some_and(|top| top > 0) && !logprobs {
+        return Err(ApiError::invalid(
+            "top_logprobs",
+            "`top_logprobs` needs `logprobs: true`",
+        ));
+    }
+    sampling.top_logprobs = top.and_then(|top| u8::try_from(top).ok()).unwrap_or(0);
+    Ok((sampling, logprobs))
+}
+
+/// All settings but the length and the log-probs.
+pub(crate) fn drawing(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
     let mut sampling = defaults.clone();
     let set = |name: &str, min: f64, max: f64, target: &mut f32| -> Result<(), ApiError> {
         if let Some(number) = fields.number(name, min, max)? {
@@ -59,27 +88,74 @@ pub(super) fn read(
     if let Some(seed) = fields.integer("seed", i64::MIN, i64::MAX)? {
         sampling.seed = Some(seed.cast_unsigned());
     }
-    let most = i64::from(u32::MAX);
-    let bound = match fields.integer("max_completion_tokens", 1, most)? {
-        Some(bound) => Some(bound),
-        None => fields.integer("max_tokens", 1, most)?,
-    };
-    if let Some(bound) = bound.and_then(|bound| u32::try_from(bound).ok()) {
-        sampling.max_tokens = bound;
-    }
     if let Some(stop) = fields.value("stop") {
         sampling.stop = stops(stop)?;
     }
-    let logprobs = fields.flag("logprobs")?.unwrap_or(false);
-    let top = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
-    if top.is_some_and(|top| top > 0) && !logprobs {
+    sampling.logit_bias = bias(fields)?;
+    sampling.stop_token_ids = token_ids(fields, "stop_token_ids")?;
+    sampling.ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
+    sampling.show_special = !fields.flag("skip_special_tokens")?.unwrap_or(true);
+    let least = fields.integer("min_tokens", 0, i64::from(u32::MAX))?;
+    sampling.min_tokens = least.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    sampling.constraint = guided::read(fields)?;
+    Ok(sampling)
+}
+
+/// `logit_bias`: token ids as the names of an object, as OpenAI has them.
+fn bias(fields: Fields<'_, '_>) -> Result<BTreeMap<u32, f32>, ApiError> {
+    let Some(given) = fields.value("logit_bias") else {
+        return Ok(BTreeMap::new());
+    };
+    let Value::Object(given) = given else {
+        return Err(wrong_type("logit_bias", "an object", given));
+    };
+    if given.len() > MAX_TOKENS {
         return Err(ApiError::invalid(
-            "top_logprobs",
-            "`top_logprobs` needs `logprobs: true`",
+            "logit_bias",
+            format!(
+                "`logit_bias` has {} tokens; the limit is {MAX_TOKENS}",
+                given.len()
+            ),
         ));
     }
-    sampling.top_logprobs = top.and_then(|top| u8::try_from(top).ok()).unwrap_or(0);
-    Ok((sampling, logprobs))
+    let each = given.iter().map(|(name, value)| {
+        let shown: String = name.chars().take(40).collect();
+        let path = format!("logit_bias.{shown}");
+        let id: u32 = name.parse().map_err(|_| {
+            ApiError::invalid(
+                &path,
+                format!("`{shown}` in `logit_bias` is not a token id"),
+            )
+        })?;
+        let bias = value
+            .as_f64()
+            .filter(|bias| (-100.0..=100.0).contains(bias));
+        let bias = bias
+            .ok_or_else(|| ApiError::invalid(&path, "a bias must be a number from -100 to 100"))?;
+        Ok((id, bias as f32))
+    });
+    each.collect()
+}
+
+/// A list of token ids.
+fn token_ids(fields: Fields<'_, '_>, name: &str) -> Result<Vec<u32>, ApiError> {
+    let listed = fields.list(name)?.unwrap_or_default();
+    if listed.len() > MAX_TOKENS {
+        return Err(ApiError::invalid(
+            name,
+            format!(
+                "`{name}` has {} tokens; the limit is {MAX_TOKENS}",
+                listed.len()
+            ),
+        ));
+    }
+    let each = listed.iter().enumerate().map(|(index, id)| {
+        let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| {
+            ApiError::invalid(format!("{name}[{index}]"), "a token id is a whole number")
+        })
+    });
+    each.collect()
 }
 
 fn stops(stop: &Value) -> Result<Vec<String>, ApiError> {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::choice::{Beginning, Closing};
 use super::prompt::Prompt;
-use super::{Arriving, Ask, Dialect, Format, Known, Reply, ToolChoice};
+use super::{Arriving, Ask, Dialect, Known, Reply, constraint};
 use crate::admission::Slot;
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -53,17 +53,20 @@ impl Asked {
         })
     }
 
-    fn begin_now<D: Dialect>(self, ask: Ask) -> Result<Reply, ApiError> {
+    fn begin_now<D: Dialect>(self, mut ask: Ask) -> Result<Reply, ApiError> {
         let shared = self.shared;
         let (engine, options) = (&shared.engine, &shared.options);
         let (served, model) =
             shared
                 .versions
                 .resolve(engine, options, ask.model.as_deref(), self.caller.adapter)?;
-        unconstrained(&ask, D::FORMAT)?;
+        ask.sampling.constraint = constraint::of(&ask)?;
         let received_ms = now_ms();
         let prompt =
             Prompt::render(engine, &ask, received_ms).map_err(|error| error.param(D::PROMPT))?;
+        if let Some(constraint) = &mut ask.sampling.constraint {
+            constraint.after_reasoning = prompt.style.in_reasoning;
+        }
         if shared.stopping() {
             return Err(stopping());
         }
@@ -74,7 +77,7 @@ impl Asked {
             &served,
             for_whom(&self.caller, &ask),
         )
-        .map_err(|refused| refusal(&refused, D::PROMPT))?;
+        .map_err(|refused| refusal(&refused, D::PROMPT, D::FORMAT))?;
         let id = ids::response_id(D::REPLY_ID);
         // From here on the turns are recorded as being generated, and each `Choice` owes them an end.
         let recorded = shared
@@ -140,31 +143,6 @@ impl Asked {
     }
 }
 
-/// Refuses what could be done only by holding the model to a grammar.
-fn unconstrained(ask: &Ask, format_field: &str) -> Result<(), ApiError> {
-    let refuse = |field: &str, instead: &str| {
-        Err(ApiError::unsupported(
-            field,
-            format!(
-                "this `{field}` is not supported yet, because it needs constrained decoding; {instead}"
-            ),
-        ))
-    };
-    if matches!(
-        ask.tools.choice,
-        ToolChoice::Required | ToolChoice::Named(_)
-    ) {
-        return refuse(
-            "tool_choice",
-            "let the model decide (`auto`) or forbid calls (`none`)",
-        );
-    }
-    if ask.format != Format::Text {
-        return refuse(format_field, "leave it out and ask for JSON in the prompt");
-    }
-    Ok(())
-}
-
 /// Whom the engine counts a request for when it shares itself between users: the key's owner; without keys
 /// whoever the client names, or the conversation.
 fn for_whom(caller: &Caller, ask: &Ask) -> Option<String> {
@@ -205,8 +183,8 @@ fn generate(
 }
 
 /// What the client is told when the engine does not take its request. `prompt_field` is where the dialect has its
-/// messages.
-fn refusal(refused: &Refused, prompt_field: &str) -> ApiError {
+/// messages, `format_field` where it says what form the reply must have.
+pub(crate) fn refusal(refused: &Refused, prompt_field: &str, format_field: &str) -> ApiError {
     match refused {
         Refused::ContextTooLong { prompt, max } => ApiError::bad_request(format!(
             "the prompt has {prompt} tokens and this model's context holds {max}, the reply included; \
@@ -219,6 +197,7 @@ fn refusal(refused: &Refused, prompt_field: &str) -> ApiError {
             .code("context_length_exceeded"),
         Refused::Busy { .. } => ApiError::too_many("overloaded", 1, refused.to_string()),
         Refused::BadSampling(_) => ApiError::bad_request(refused.to_string()).code("invalid_value"),
+        Refused::BadConstraint(error) => constraint::refusal(error, format_field),
         Refused::ShuttingDown => stopping(),
         Refused::EmptyPrompt => ApiError::bad_request(
             "the messages render to an empty prompt; send at least one with content",
@@ -236,6 +215,6 @@ fn refusal(refused: &Refused, prompt_field: &str) -> ApiError {
     }
 }
 
-fn stopping() -> ApiError {
+pub(crate) fn stopping() -> ApiError {
     ApiError::unavailable("shutting_down", "the server is stopping; try again shortly")
 }

@@ -1,5 +1,6 @@
 //! What form the text of a reply must have. The dialects spell it differently and mean the same.
 
+use clawhost_policy::check_schema;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -59,11 +60,26 @@ fn schema(fields: Fields<'_, '_>, within: Option<&str>) -> Result<Value, ApiErro
     };
     match holder.value("schema") {
         None => Err(holder.missing("schema")),
-        Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(schema.clone()),
+        Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
+            enforceable(schema, &holder.path_of("schema"))?;
+            Ok(schema.clone())
+        }
         Some(other) => Err(wrong_type(
             &holder.path_of("schema"),
             "a JSON schema",
             other,
         )),
     }
+}
+
+/// Refuses a schema that cannot be enforced, by the place inside it.
+pub(crate) fn enforceable(schema: &Value, path: &str) -> Result<(), ApiError> {
+    check_schema(schema).map_err(|error| {
+        let path = match error.path.as_str() {
+            "" => path.to_owned(),
+            inside => format!("{path}.{inside}"),
+        };
+        let message = format!("`{path}`: {}", error.reason);
+        ApiError::invalid(path, message)
+    })
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `dialect` | what tells the dialects apart |
 //! | `ask`, `format`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
-//! | `begin`, `prompt` | rendered, taken on by the engine, recorded |
+//! | `begin`, `prompt`, `constraint` | rendered, held to its form, taken on by the engine, recorded |
 //! | `choice` | one choice from its first token to its record |
 //! | `known` | what an answer is made from |
 //! | `count` | how many tokens a request would have, and nothing else |
@@ -19,6 +19,7 @@
 mod ask;
 mod begin;
 mod choice;
+mod constraint;
 mod count;
 mod dialect;
 mod format;
@@ -47,10 +48,11 @@ use begin::Asked;
 use choice::Closing;
 
 pub(crate) use ask::Ask;
+pub(crate) use begin::{refusal, stopping};
 pub(crate) use choice::{Choice, Delta};
 pub(crate) use count::count;
 pub(crate) use dialect::{Arriving, Dialect, Ended, Events, Outbox};
-pub(crate) use format::Format;
+pub(crate) use format::{Format, enforceable};
 pub(crate) use known::{Known, Usage};
 pub(crate) use session::Session;
 pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools};

@@ -10,6 +10,7 @@
 )]
 
 mod chat;
+mod completions;
 mod disconnect;
 mod document;
 mod feedback;
@@ -25,4 +26,5 @@ mod server;
 mod sessions;
 mod shutdown;
 mod streaming;
+mod structured;
 mod tools;

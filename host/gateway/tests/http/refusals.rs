@@ -66,10 +66,11 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
         (
             json_head.clone(),
             chat(
-                json!({"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}),
+                json!({"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f",
+                    "parameters": {"properties": {"a": {"not": {}}}}}}]}),
             ),
             400,
-            "unsupported_parameter",
+            "invalid_value",
         ),
         (
             json_head.clone(),
@@ -79,9 +80,11 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
         ),
         (
             json_head.clone(),
-            chat(json!({"response_format": {"type": "json_object"}})),
+            chat(
+                json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}),
+            ),
             400,
-            "unsupported_parameter",
+            "invalid_value",
         ),
         (
             json_head.clone(),

@@ -88,7 +88,7 @@ impl Reply {
         };
         let asked = usize::try_from(request.sampling.max_tokens).unwrap_or(usize::MAX);
         let reply = Self {
-            stream: TokenStream::new(tokenizer),
+            stream: TokenStream::new(tokenizer).showing_special(request.sampling.show_special),
             stops: StopStrings::new(&request.sampling.stop),
             ends,
             prompt: request.prompt.len(),

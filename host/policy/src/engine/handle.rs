@@ -17,7 +17,7 @@ use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::learned::Learned;
 use crate::model::Model;
-use crate::sampling::Sampling;
+use crate::sampling::{Compiler, Sampling};
 use crate::text::{ChatTemplate, ReplyForm, Tokenizer, named_tokens};
 
 /// A model that serves. Cloning it is cheap; the engine shuts down when the last handle is dropped.
@@ -33,6 +33,8 @@ struct Inner {
     template: Arc<ChatTemplate>,
     defaults: Sampling,
     ends: Arc<[u32]>,
+    /// Makes grammars of constraints.
+    compiler: Arc<Compiler>,
     options: EngineOptions,
     active: RwLock<Served>,
     /// Where it was loaded from.
@@ -207,12 +209,22 @@ impl Engine {
             intake.close(std::time::Duration::ZERO);
         }
         let base = Served::base(&model);
+        let ends: Arc<[u32]> = ends.into();
+        let vocab = model.config().vocab_size;
+        let taught = ReplyForm::of(template.source(), &tokenizer).calls;
+        let compiler = Compiler::new(
+            Arc::clone(&tokenizer),
+            vocab,
+            Arc::clone(&ends),
+            options.calls.unwrap_or(taught),
+        );
         let inner = Inner {
             model,
             tokenizer,
             template,
             defaults,
-            ends: ends.into(),
+            ends,
+            compiler: Arc::new(compiler),
             options,
             active: RwLock::new(base),
             files: OnceLock::new(),
@@ -354,6 +366,8 @@ impl Engine {
     }
 
     /// Queues a request. Its reply is cut where the context or the attention memory ends, whatever `max_tokens` says.
+    /// A constraint that is new to the engine is compiled first, on this thread's time: milliseconds, seconds at
+    /// worst.
     ///
     /// # Errors
     /// When the request cannot be taken on, before anything was done for it.
@@ -393,7 +407,9 @@ impl Engine {
         sampling.validate()?;
         let tokenizer = Arc::clone(&self.inner.tokenizer);
         if let Some(elsewhere) = self.inner.elsewhere.get().filter(|_| shares) {
+            // Whoever generates there follows the constraint as well.
             let mut request = request;
+            let ends = request.sampling.endings(ends);
             let (reply, generation) = Reply::new(&mut request, ends, max, tokenizer);
             elsewhere.begin(request, reply)?;
             return Ok(generation);
@@ -405,7 +421,15 @@ impl Engine {
                 max: memory,
             });
         }
-        let (mut sequence, generation) = Sequence::new(request, ends, max.min(memory), tokenizer);
+        let constraint = request.sampling.constraint.as_ref();
+        let guide = constraint.map(|form| self.inner.compiler.guide(form));
+        let (mut sequence, generation) = Sequence::new(
+            request,
+            ends,
+            guide.transpose()?,
+            max.min(memory),
+            tokenizer,
+        );
         sequence.shares = shares;
         self.inner
             .intake

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::options::Priority;
 use super::served::Served;
-use crate::sampling::{Sampling, SamplingError};
+use crate::sampling::{ConstraintError, Sampling, SamplingError};
 
 /// One reply to generate.
 #[derive(Debug, Clone)]
@@ -56,6 +56,9 @@ pub enum Refused {
     /// A sampling option is out of range.
     #[error(transparent)]
     BadSampling(#[from] SamplingError),
+    /// The form that is asked of the reply cannot be enforced.
+    #[error(transparent)]
+    BadConstraint(#[from] ConstraintError),
     /// The engine takes on nothing more.
     #[error("the engine is shutting down")]
     ShuttingDown,
@@ -133,11 +136,11 @@ pub enum Event {
 pub struct SampledToken {
     /// The token.
     pub id: u32,
-    /// Under the distribution really drawn from: after penalties, temperature, min-p, top-k and
-    /// top-p, renormalised. 0 when greedy.
+    /// Under the distribution really drawn from: after bias, penalties, constraint, temperature, min-p,
+    /// top-k and top-p, renormalised. 0 when greedy, and where a constraint left no other token.
     pub logprob: f32,
-    /// Under the full softmax at [`Sampling::full_temperature`], without penalties: what scoring
-    /// the same tokens gives.
+    /// Under the full softmax at [`Sampling::full_temperature`], without bias, penalties and
+    /// constraint: what scoring the same tokens gives.
     pub full_logprob: f32,
     /// Under the model's own distribution, at temperature 1 without penalties: what chat clients
     /// are shown, on one scale with `top`.
@@ -151,7 +154,7 @@ pub struct SampledToken {
 /// How a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishReason {
-    /// The model ended it, or a stop string did.
+    /// The model ended it, or a stop string or stop token did, or its form was complete.
     Stop,
     /// `max_tokens` or the context ended it.
     Length,

@@ -9,7 +9,7 @@ use super::options::Priority;
 use super::request::{Event, FinishReason, Finished, GenerateRequest, Generation, SampledToken};
 use super::served::Served;
 use crate::cache::KvCache;
-use crate::sampling::{Drawn, Sampler};
+use crate::sampling::{Drawn, Guide, Sampler};
 use crate::text::{StopStrings, TokenStream, Tokenizer};
 
 /// Whom a request is for; none = everybody without a name.
@@ -50,10 +50,11 @@ pub(super) struct Sequence {
 
 impl Sequence {
     /// A request at its beginning, and its reader's end. `context` is the number of tokens at which
-    /// its reply is cut at the latest.
+    /// its reply is cut at the latest, `ends` are tokens by which the model ends it.
     pub(super) fn new(
         request: GenerateRequest,
         ends: Arc<[u32]>,
+        guide: Option<Guide>,
         context: usize,
         tokenizer: Arc<Tokenizer>,
     ) -> (Self, Generation) {
@@ -65,7 +66,13 @@ impl Sequence {
             user,
         } = request;
         let (sender, events) = mpsc::unbounded_channel();
-        let sampler = Sampler::new(&sampling, &prompt);
+        let endings = sampling.endings(Arc::clone(&ends));
+        let own = if sampling.ignore_eos {
+            Arc::new([])
+        } else {
+            ends
+        };
+        let sampler = Sampler::new(&sampling, &prompt).guided(own, guide);
         let generation = Generation {
             events,
             seed: sampler.seed(),
@@ -81,13 +88,13 @@ impl Sequence {
             prompt: prompt.len(),
             limit: prompt.len().saturating_add(reply).min(context),
             tokens: prompt,
-            ends,
+            ends: endings,
             cache: None,
             reused: 0,
             shares: true,
             suspect: false,
             sampler,
-            stream: TokenStream::new(tokenizer),
+            stream: TokenStream::new(tokenizer).showing_special(sampling.show_special),
             stops: StopStrings::new(&sampling.stop),
             events: sender,
             outbox: Vec::new(),
@@ -129,7 +136,8 @@ impl Sequence {
             top: drawn.top,
             text,
         }));
-        let reason = match (ended || stopped, self.tokens.len() >= self.limit) {
+        let complete = ended || stopped || self.sampler.is_complete();
+        let reason = match (complete, self.tokens.len() >= self.limit) {
             (true, _) => FinishReason::Stop,
             (false, true) => FinishReason::Length,
             (false, false) => return false,

@@ -1,6 +1,9 @@
 //! The distribution that a token is drawn from: weights over the vocabulary, cut down to what
 //! min-p, top-k and top-p keep.
 
+use super::scan::{self, BLOCK};
+use super::select::{Border, FEW, Nucleus, largest_of};
+
 /// Weights `exp((logit - largest) / temperature)`, the largest being 1; tokens that were cut have 0.
 ///
 /// Tokens stay in the order of their ids: when two requests of the same seed differ in the last bit
@@ -8,51 +11,92 @@
 /// which would not be so if near-equal tokens changed places in a sorted order.
 #[derive(Debug, Default)]
 pub(super) struct Distribution {
+    /// Whether `few` is all that is left; otherwise `weights` has every token.
+    sparse: bool,
+    few: Vec<(u32, f32)>,
     weights: Vec<f32>,
-    order: Vec<u32>,
+    /// Sums of the weights of each block.
+    sums: Vec<f64>,
+    nucleus: Nucleus,
     largest: f32,
     temperature: f32,
     total: f64,
 }
 
 impl Distribution {
-    /// Takes finite logits at a positive temperature.
-    pub(super) fn set(&mut self, logits: &[f32], temperature: f32) {
-        self.temperature = temperature;
-        self.largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (largest, inverse) = (self.largest, 1.0 / temperature);
-        self.weights.clear();
-        self.weights.extend(
-            logits
-                .iter()
-                .map(|logit| ((logit - largest) * inverse).exp()),
+    /// Takes logits of which `largest` is the largest, at a positive temperature. Minus infinity is a
+    /// token that cannot be drawn.
+    pub(super) fn set(&mut self, logits: &[f32], largest: f32, temperature: f32) {
+        self.begin(largest, temperature);
+        let scale = (largest, 1.0 / temperature);
+        self.total = scan::weigh(logits, scale, &mut self.weights, &mut self.sums);
+    }
+
+    /// As [`Distribution::set`] with the `count` likeliest tokens only, of equals those with the smallest ids.
+    /// `blocks` are the largest logits of the row's blocks.
+    pub(super) fn set_likeliest(
+        &mut self,
+        logits: &[f32],
+        blocks: &[f32],
+        count: usize,
+        (largest, temperature): (f32, f32),
+    ) {
+        self.begin(largest, temperature);
+        self.sparse = true;
+        self.few.clear();
+        let likeliest = largest_of(logits, blocks, count).into_iter();
+        self.few.extend(
+            likeliest
+                .map(|(logit, id)| (id, scan::weight(logit, largest, 1.0 / temperature)))
+                .filter(|(_, weight)| *weight > 0.0),
         );
-        self.total = sum(&self.weights);
+        self.few.sort_unstable_by_key(|(id, _)| *id);
+        self.sum_few();
+    }
+
+    /// Whether so many tokens are better looked for one by one.
+    pub(super) fn is_few(count: usize) -> bool {
+        (1..=FEW).contains(&count)
+    }
+
+    fn begin(&mut self, largest: f32, temperature: f32) {
+        (self.largest, self.temperature) = (largest, temperature);
+        self.sparse = false;
+    }
+
+    /// Sum of the weights that are left.
+    pub(super) fn total(&self) -> f64 {
+        self.total
     }
 
     /// Keeps tokens with at least `share` of the largest probability.
     pub(super) fn min_p(&mut self, share: f32) {
-        if share > 0.0 {
-            for weight in &mut self.weights {
-                if *weight < share {
-                    *weight = 0.0;
-                }
-            }
-            self.total = sum(&self.weights);
+        if share <= 0.0 {
+            return;
+        }
+        if self.sparse {
+            self.few.retain(|(_, weight)| *weight >= share);
+            self.sum_few();
+        } else {
+            self.total = scan::keep(&mut self.weights, share, &mut self.sums);
         }
     }
 
     /// Keeps the `count` most likely tokens, of equals those with the smallest ids; 0 keeps all.
     pub(super) fn top_k(&mut self, count: usize) {
-        if count == 0 || count >= self.weights.len() {
+        if count == 0 || self.sparse || count >= self.weights.len() {
             return;
         }
-        self.gather(f32::MIN_POSITIVE);
-        if self.order.len() > count {
-            let weights = &self.weights;
-            self.order
-                .select_nth_unstable_by(count - 1, |a, b| likelier(weights, *a, *b));
-            self.keep_first(count);
+        let mut order: Vec<(u32, f32)> = (0..)
+            .zip(self.weights.iter().copied())
+            .filter(|(_, weight)| *weight > 0.0)
+            .collect();
+        if order.len() > count {
+            let (_, last, beyond) = order.select_nth_unstable_by(count - 1, likelier);
+            let least = last.1;
+            let ties = beyond.iter().filter(|(_, weight)| *weight == least);
+            let ties = ties.map(|(id, _)| *id).collect();
+            self.cut(&Border { least, ties });
         }
     }
 
@@ -61,96 +105,109 @@ impl Distribution {
         if share >= 1.0 {
             return;
         }
+        let target = f64::from(share) * self.total;
+        if self.sparse {
+            self.few.sort_unstable_by(likelier);
+            let mut reached = 0.0;
+            let kept = self.few.iter().position(|(_, weight)| {
+                reached += f64::from(*weight);
+                reached >= target
+            });
+            if let Some(last) = kept {
+                self.few.truncate(last + 1);
+            }
+            self.few.sort_unstable_by_key(|(id, _)| *id);
+            self.sum_few();
+            return;
+        }
         // Tokens below this bound sum to less than what is cut, so none of them can be kept.
         let bound = f64::from(1.0 - share) * self.total / self.weights.len().max(1) as f64;
-        self.gather((bound as f32).max(f32::MIN_POSITIVE));
-        let weights = &self.weights;
-        self.order
-            .sort_unstable_by(|a, b| likelier(weights, *a, *b));
-        let target = f64::from(share) * self.total;
-        let mut reached = 0.0;
-        let mut count = 0;
-        for id in &self.order {
-            reached += f64::from(weight(weights, *id));
-            count += 1;
-            if reached >= target {
-                break;
+        if let Some(border) = self.nucleus.find(&self.weights, target, bound as f32) {
+            self.cut(&border);
+        }
+    }
+
+    /// Cuts what lies beyond the border.
+    fn cut(&mut self, border: &Border) {
+        self.total = scan::keep(&mut self.weights, border.least, &mut self.sums);
+        for id in &border.ties {
+            if let Some(weight) = self.weights.get_mut(*id as usize) {
+                *weight = 0.0;
             }
         }
-        self.keep_first(count);
+        for id in &border.ties {
+            let index = *id as usize / BLOCK;
+            let block = self.weights.chunks(BLOCK).nth(index).unwrap_or_default();
+            if let Some(sum) = self.sums.get_mut(index) {
+                *sum = block.iter().map(|weight| f64::from(*weight)).sum();
+            }
+        }
+        if !border.ties.is_empty() {
+            self.total = self.sums.iter().sum();
+        }
+    }
+
+    fn sum_few(&mut self) {
+        self.total = self.few.iter().map(|(_, weight)| f64::from(*weight)).sum();
     }
 
     /// Token at the point `unit` in [0, 1) of the cumulated distribution.
     pub(super) fn at(&self, unit: f64) -> u32 {
         let target = unit * self.total;
-        let mut reached = 0.0;
-        let mut last = 0;
-        for (id, weight) in (0u32..).zip(&self.weights) {
-            if *weight > 0.0 {
-                reached += f64::from(*weight);
-                last = id;
+        if self.sparse {
+            return walk(self.few.iter().copied(), 0.0, target);
+        }
+        // The block in which the point lies; the last with any weight, should rounding carry the point
+        // beyond all of them.
+        let (mut index, mut before, mut reached) = (0, 0.0, 0.0);
+        for (block, sum) in self.sums.iter().enumerate() {
+            if *sum > 0.0 {
+                (index, before) = (block, reached);
+                reached += sum;
                 if reached > target {
                     break;
                 }
             }
         }
-        last
+        let block = self.weights.chunks(BLOCK).nth(index).unwrap_or_default();
+        let first = (index * BLOCK) as u32;
+        walk((first..).zip(block.iter().copied()), before, target)
     }
 
     /// Log-prob of a token whose logit is `logit`, under what was kept.
     pub(super) fn logprob(&self, logit: f32) -> f32 {
-        (f64::from(logit - self.largest) / f64::from(self.temperature) - self.total.ln()) as f32
-    }
-
-    fn gather(&mut self, bound: f32) {
-        let weights = self.weights.iter();
-        self.order.clear();
-        self.order.extend(
-            (0u32..)
-                .zip(weights)
-                .filter(|(_, w)| **w >= bound)
-                .map(|(id, _)| id),
-        );
-    }
-
-    /// Cuts all tokens but the first `count` in `order`.
-    fn keep_first(&mut self, count: usize) {
-        let kept: Vec<(u32, f32)> = self
-            .order
-            .iter()
-            .take(count)
-            .map(|id| (*id, weight(&self.weights, *id)))
-            .collect();
-        self.weights.fill(0.0);
-        for (id, value) in kept {
-            if let Some(slot) = self.weights.get_mut(id as usize) {
-                *slot = value;
-            }
-        }
-        self.total = sum(&self.weights);
+        logprob(logit, self.largest, self.temperature, self.total)
     }
 
     #[cfg(test)]
     pub(super) fn probabilities(&self) -> Vec<f64> {
-        self.weights
-            .iter()
-            .map(|w| f64::from(*w) / self.total)
-            .collect()
+        let share = |weight: f32| f64::from(weight) / self.total;
+        self.weights.iter().copied().map(share).collect()
     }
 }
 
-fn weight(weights: &[f32], id: u32) -> f32 {
-    weights.get(id as usize).copied().unwrap_or(0.0)
+/// Log-prob of a logit under a softmax whose weights, the largest being 1, sum to `total`.
+pub(super) fn logprob(logit: f32, largest: f32, temperature: f32, total: f64) -> f32 {
+    (f64::from(logit - largest) / f64::from(temperature) - total.ln()) as f32
 }
 
-fn likelier(weights: &[f32], a: u32, b: u32) -> std::cmp::Ordering {
-    weight(weights, b)
-        .total_cmp(&weight(weights, a))
-        .then(a.cmp(&b))
+/// The first token with which more than `target` is reached, else the last that can be drawn.
+fn walk(tokens: impl Iterator<Item = (u32, f32)>, mut reached: f64, target: f64) -> u32 {
+    let mut last = 0;
+    for (id, weight) in tokens {
+        if weight > 0.0 {
+            reached += f64::from(weight);
+            last = id;
+            if reached > target {
+                break;
+            }
+        }
+    }
+    last
 }
 
-fn sum(weights: &[f32]) -> f64 {
-    weights.iter().map(|w| f64::from(*w)).sum()
+fn likelier(a: &(u32, f32), b: &(u32, f32)) -> std::cmp::Ordering {
+    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
 #[cfg(test)]
@@ -160,7 +217,8 @@ mod tests {
 
     fn of(logits: &[f32], temperature: f32) -> Distribution {
         let mut distribution = Distribution::default();
-        distribution.set(logits, temperature);
+        let largest = logits.iter().copied().fold(f32::MIN, f32::max);
+        distribution.set(logits, largest, temperature);
         distribution
     }
 
@@ -240,6 +298,51 @@ mod tests {
             prop_assert!(mass >= f64::from(p) - 1e-9);
             prop_assert!(mass - least < f64::from(p) + 1e-9);
             prop_assert!(least >= most_cut);
+        }
+
+        #[test]
+        fn few_tokens_one_by_one_are_those_of_the_whole_row(
+            logits in logits(), t in 0.1f32..5.0, p in 0.01f32..=1.0, k in 1usize..40, m in 0.0f32..0.5, unit in 0.0f64..1.0,
+        ) {
+            let mut whole = of(&logits, t);
+            whole.min_p(m);
+            whole.top_k(k);
+            whole.top_p(p);
+            let mut blocks = Vec::new();
+            let largest = scan::largest(&logits, false, &mut blocks).unwrap();
+            let mut few = Distribution::default();
+            few.set_likeliest(&logits, &blocks, k, (largest, t));
+            few.min_p(m);
+            few.top_p(p);
+            prop_assert!((few.total() - whole.total()).abs() < 1e-9 * whole.total());
+            let kept: Vec<usize> = few.few.iter().map(|(id, _)| *id as usize).collect();
+            prop_assert_eq!(kept, support(&whole));
+            // The point may lie on the border of two tokens, where the order of summation decides.
+            let chosen = few.at(unit);
+            prop_assert!(chosen == whole.at(unit) || chosen == whole.at((unit - 1e-12).max(0.0)) || chosen == whole.at(unit + 1e-12));
+        }
+    }
+
+    #[test]
+    fn a_row_of_many_blocks_is_drawn_from_in_the_order_of_ids() {
+        let logits: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
+        let mut distribution = of(&logits, 0.8);
+        distribution.top_p(0.9);
+        let probabilities = distribution.probabilities();
+        let mut reached = 0.0;
+        for (id, p) in (0u32..).zip(&probabilities).filter(|(_, p)| **p > 0.0) {
+            assert_eq!(distribution.at(reached + p / 2.0), id);
+            reached += p;
+        }
+    }
+
+    #[test]
+    fn equals_at_the_border_of_a_nucleus_are_cut_by_id() {
+        for len in [4usize, 300] {
+            let mut distribution = of(&vec![0.5; len], 1.0);
+            distribution.top_p(0.5);
+            assert_eq!(support(&distribution), (0..len / 2).collect::<Vec<_>>());
+            assert_eq!(distribution.at(0.999_999) as usize, len / 2 - 1);
         }
     }
 }

@@ -1,7 +1,12 @@
 //! What a request may ask of sampling, and what is refused.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::constraint::Constraint;
 
 /// Temperatures below this are greedy: dividing by less only loses precision.
 const GREEDY_BELOW: f32 = 1e-3;
@@ -14,6 +19,9 @@ const MAX_STOP_BYTES: usize = 1024;
 
 /// Most alternatives reported beside a token.
 const MAX_TOP_LOGPROBS: u8 = 20;
+
+/// Most tokens that a request may have an opinion on, or end its reply with.
+const MAX_LISTED: usize = 1024;
 
 /// How tokens are drawn and when a reply ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +51,32 @@ pub struct Sampling {
     pub repetition_penalty: f32,
     /// Alternatives to report beside each token, at most 20. Default 0.
     pub top_logprobs: u8,
+    /// Added to the logits of these tokens, in [-100, 100]. Default none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub logit_bias: BTreeMap<u32, f32>,
+    /// The reply does not end where the model would end it. Default false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_eos: bool,
+    /// Tokens before the model may end the reply. Default 0.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub min_tokens: u32,
+    /// Further tokens that end the reply. Default none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop_token_ids: Vec<u32>,
+    /// Special tokens are part of the reply's text. Default false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub show_special: bool,
+    /// What the reply must look like. Default none: free text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that the serialiser calls"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Default for Sampling {
@@ -59,6 +93,12 @@ impl Default for Sampling {
             frequency_penalty: 0.0,
             repetition_penalty: 1.0,
             top_logprobs: 0,
+            logit_bias: BTreeMap::new(),
+            ignore_eos: false,
+            min_tokens: 0,
+            stop_token_ids: Vec::new(),
+            show_special: false,
+            constraint: None,
         }
     }
 }
@@ -155,12 +195,37 @@ impl Sampling {
         if self.top_logprobs > MAX_TOP_LOGPROBS {
             return refuse("top_logprobs", self.top_logprobs.to_string(), "at most 20");
         }
+        for (field, listed) in [
+            ("logit_bias", self.logit_bias.len()),
+            ("stop_token_ids", self.stop_token_ids.len()),
+        ] {
+            if listed > MAX_LISTED {
+                return refuse(field, format!("{listed} tokens"), "at most 1024 tokens");
+            }
+        }
+        let odd = |bias: &&f32| !(-100.0..=100.0).contains(*bias);
+        if let Some(bias) = self.logit_bias.values().find(odd) {
+            return refuse("logit_bias", bias.to_string(), "between -100 and 100");
+        }
+        if self.min_tokens > self.max_tokens {
+            let value = self.min_tokens.to_string();
+            return refuse("min_tokens", value, "at most max_tokens");
+        }
         Ok(())
     }
 
     /// Whether the most likely token is taken without a draw.
     pub fn is_greedy(&self) -> bool {
         self.temperature < GREEDY_BELOW
+    }
+
+    /// Tokens that end a reply, where `model` are those by which the model ends it.
+    pub(crate) fn endings(&self, model: Arc<[u32]>) -> Arc<[u32]> {
+        match (self.ignore_eos, self.stop_token_ids.as_slice()) {
+            (false, []) => model,
+            (false, further) => [&*model, further].concat().into(),
+            (true, own) => own.into(),
+        }
     }
 
     /// Temperature of `full_logprob`: the one a recorded turn trains at. Greedy tokens are recorded
@@ -215,7 +280,7 @@ mod tests {
     #[test]
     fn each_option_out_of_range_is_named() {
         type Change = fn(&mut Sampling);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 17] = [
             ("temperature", |s| s.temperature = -0.1),
             ("temperature", |s| s.temperature = f32::NAN),
             ("top_p", |s| s.top_p = 0.0),
@@ -228,6 +293,13 @@ mod tests {
             ("stop", |s| s.stop = vec![String::new()]),
             ("stop", |s| s.stop = vec!["x".to_owned(); 17]),
             ("top_logprobs", |s| s.top_logprobs = 21),
+            ("logit_bias", |s| s.logit_bias = [(3, 100.5)].into()),
+            ("logit_bias", |s| s.logit_bias = [(3, f32::NAN)].into()),
+            ("logit_bias", |s| {
+                s.logit_bias = (0..1025).map(|id| (id, 1.0)).collect();
+            }),
+            ("stop_token_ids", |s| s.stop_token_ids = vec![1; 1025]),
+            ("min_tokens", |s| (s.min_tokens, s.max_tokens) = (5, 4)),
         ];
         for (field, change) in cases {
             let mut sampling = Sampling::default();
@@ -235,6 +307,24 @@ mod tests {
             let error = sampling.validate().unwrap_err();
             assert_eq!(error.field, field);
             assert!(error.to_string().contains(field));
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_is_read_again() {
+        let sampling = Sampling {
+            logit_bias: [(7, -3.5)].into(),
+            stop_token_ids: vec![9],
+            min_tokens: 2,
+            ..Sampling::default()
+        };
+        let written = serde_json::to_value(&sampling).unwrap();
+        assert_eq!(written["logit_bias"], json!({"7": -3.5}));
+        let again: Sampling = serde_json::from_value(written).unwrap();
+        assert_eq!(again, sampling);
+        let plain = serde_json::to_value(Sampling::default()).unwrap();
+        for left_out in ["logit_bias", "constraint", "ignore_eos", "min_tokens"] {
+            assert!(plain.get(left_out).is_none(), "{left_out}");
         }
     }
 

@@ -2,15 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::distribution::Distribution;
+use super::constraint::{Guide, Next};
+use super::distribution::{Distribution, logprob};
 use super::options::Sampling;
+use super::scan;
+use super::select::largest_of;
 
 /// Marks the random streams of sampling apart from any other use of the same seed.
 const DOMAIN: &[u8; 24] = b"clawhost token sampling\0";
+
+/// Words of the random stream that one draw takes.
+const WORDS: u128 = 2;
 
 /// A token and its log-probs, in nats.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,35 +25,62 @@ pub(crate) struct Drawn {
     pub(crate) id: u32,
     /// Under the distribution really drawn from.
     pub(crate) logprob: f32,
-    /// Under the full softmax at [`Sampling::full_temperature`], no penalties.
+    /// Under the full softmax at [`Sampling::full_temperature`], no bias, penalties or constraint.
     pub(crate) full_logprob: f32,
-    /// Under the full softmax at temperature 1, no penalties.
+    /// Under the full softmax at temperature 1, no bias, penalties or constraint.
     pub(crate) model_logprob: f32,
     /// The likeliest tokens at temperature 1, likeliest first.
     pub(crate) top: Vec<(u32, f32)>,
 }
 
-/// The logits of a request hold a value that is not finite; nothing can be drawn from them.
+/// Why no token could be drawn.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the model gave {value} as the logit of token {id}; the weights or the adapter are damaged"
-)]
-pub(crate) struct NotFinite {
-    pub(crate) id: usize,
-    pub(crate) value: String,
+pub(crate) enum NoDraw {
+    /// The logits hold a value that is not finite.
+    #[error(
+        "the model gave {value} as the logit of token {id}; the weights or the adapter are damaged"
+    )]
+    NotFinite { id: usize, value: String },
+    /// The constraint could not say what may follow.
+    #[error("the constraint of the reply gave up: {0}")]
+    Constraint(String),
 }
 
-/// Draws the tokens of one request, one draw of its own random stream a token, so that what is
-/// served beside it has no influence.
+/// Draws the tokens of one request. Token `i` of the reply takes the `i`-th number of a random stream that
+/// the seed names: what is served beside it has no influence, and neither has how often, or in which step,
+/// its logits were computed.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     sampling: Sampling,
     seed: u64,
     random: ChaCha12Rng,
+    /// Tokens drawn so far.
+    drawn: u32,
     prompt: HashSet<u32>,
     counts: HashMap<u32, u32>,
-    penalised: Vec<f32>,
+    /// Tokens by which the model ends a reply.
+    ends: Arc<[u32]>,
+    guide: Option<Guide>,
+    room: Room,
+}
+
+/// Memory that is used again for each token.
+#[derive(Debug, Default)]
+struct Room {
+    /// Logits after bias, penalties and masks, when there are any.
+    adjusted: Vec<f32>,
+    /// Largest of each block of the model's logits, and of the adjusted ones.
+    blocks: Vec<f32>,
+    adjusted_blocks: Vec<f32>,
     distribution: Distribution,
+}
+
+/// A row of logits and what is known of it.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    logits: &'a [f32],
+    blocks: &'a [f32],
+    largest: f32,
 }
 
 impl Sampler {
@@ -62,15 +96,23 @@ impl Sampler {
             sampling: sampling.clone(),
             seed,
             random: ChaCha12Rng::from_seed(key),
+            drawn: 0,
             prompt: if repeats {
                 prompt.iter().copied().collect()
             } else {
                 HashSet::new()
             },
             counts: HashMap::new(),
-            penalised: Vec::new(),
-            distribution: Distribution::default(),
+            ends: Arc::new([]),
+            guide: None,
+            room: Room::default(),
         }
+    }
+
+    /// The tokens by which the model ends a reply, and what holds the reply to its form.
+    pub(crate) fn guided(mut self, ends: Arc<[u32]>, guide: Option<Guide>) -> Self {
+        (self.ends, self.guide) = (ends, guide);
+        self
     }
 
     /// The seed in use, given or drawn.
@@ -78,77 +120,165 @@ impl Sampler {
         self.seed
     }
 
+    /// Whether the reply has its whole form and no token of the model is left to end it.
+    pub(crate) fn is_complete(&self) -> bool {
+        let guide = self.guide.as_ref();
+        guide.is_some_and(|guide| guide.is_complete() && self.ends.is_empty())
+    }
+
     /// Draws the next token.
     ///
     /// # Errors
-    /// When a logit is NaN or infinite.
-    pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<Drawn, NotFinite> {
-        if let Some((id, value)) = logits.iter().enumerate().find(|(_, x)| !x.is_finite()) {
-            return Err(NotFinite {
-                id,
-                value: value.to_string(),
-            });
+    /// When a logit is NaN or infinite, or the constraint is too complex to follow.
+    pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<Drawn, NoDraw> {
+        let mut room = std::mem::take(&mut self.room);
+        let drawn = self.draw_in(&mut room, logits);
+        self.room = room;
+        let drawn = drawn?;
+        if let Some(guide) = &mut self.guide {
+            guide.accept(drawn.id).map_err(NoDraw::Constraint)?;
         }
-        let mut penalised = std::mem::take(&mut self.penalised);
-        penalised.clear();
-        penalised.extend_from_slice(logits);
-        let changed = self.penalise(&mut penalised);
-        let at = |values: &[f32], id: u32| values.get(id as usize).copied().unwrap_or(f32::NAN);
-        let temperature = self.sampling.full_temperature();
-        let full = &mut self.distribution;
-        full.set(logits, temperature);
-        let full_of = |distribution: &Distribution, id| distribution.logprob(at(logits, id));
-        let (id, logprob, full_logprob) = if self.sampling.is_greedy() {
-            let id = likeliest(&penalised);
-            // Nothing else could have been taken.
-            (id, 0.0, full_of(full, id))
-        } else {
-            // The draw comes first and the log-prob of the full softmax after it, so the full
-            // distribution is computed again only where the cuts really replaced it.
-            let cut =
-                self.sampling.min_p > 0.0 || self.sampling.top_k > 0 || self.sampling.top_p < 1.0;
-            if changed {
-                full.set(&penalised, temperature);
-            }
-            full.min_p(self.sampling.min_p);
-            full.top_k(self.sampling.top_k as usize);
-            full.top_p(self.sampling.top_p);
-            let unit = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-            let id = full.at(unit);
-            let logprob = full.logprob(at(&penalised, id));
-            if changed || cut {
-                full.set(logits, temperature);
-            }
-            (id, logprob, full_of(full, id))
-        };
-        if temperature != 1.0 {
-            full.set(logits, 1.0);
-        }
-        let top = likeliest_of(logits, usize::from(self.sampling.top_logprobs));
-        let drawn = Drawn {
-            id,
-            logprob,
-            full_logprob,
-            model_logprob: full_of(full, id),
-            top: top
-                .into_iter()
-                .map(|other| (other, full_of(full, other)))
-                .collect(),
-        };
-        self.penalised = penalised;
-        *self.counts.entry(id).or_default() += 1;
+        self.drawn += 1;
+        *self.counts.entry(drawn.id).or_default() += 1;
         Ok(drawn)
     }
 
-    /// Applies the penalties; false when none applies.
-    fn penalise(&self, logits: &mut [f32]) -> bool {
+    fn draw_in(&mut self, room: &mut Room, logits: &[f32]) -> Result<Drawn, NoDraw> {
+        let largest =
+            scan::largest(logits, false, &mut room.blocks).ok_or_else(|| not_finite(logits))?;
+        let changed = self.adjust(room, logits)?;
+        let model = Row {
+            logits,
+            blocks: &room.blocks,
+            largest,
+        };
+        let source = match changed {
+            Some(largest) => Row {
+                logits: &room.adjusted,
+                blocks: &room.adjusted_blocks,
+                largest,
+            },
+            None => model,
+        };
+        let temperature = self.sampling.full_temperature();
+        let full = &mut room.distribution;
+        // The sum over all tokens at the temperature, where drawing needs it anyway.
+        let mut whole = None;
+        let (id, logprob_drawn) = if self.sampling.is_greedy() {
+            // Nothing else could have been taken.
+            (likeliest(source), 0.0)
+        } else {
+            let count = self.sampling.top_k as usize;
+            if Distribution::is_few(count) {
+                let scale = (source.largest, temperature);
+                full.set_likeliest(source.logits, source.blocks, count, scale);
+            } else {
+                full.set(source.logits, source.largest, temperature);
+                whole = changed.is_none().then(|| full.total());
+            }
+            full.min_p(self.sampling.min_p);
+            full.top_k(count);
+            full.top_p(self.sampling.top_p);
+            let id = full.at(self.unit());
+            (id, full.logprob(at(source.logits, id)))
+        };
+        let sum = |temperature: f32| scan::sum_of_weights(logits, largest, 1.0 / temperature);
+        let whole = whole.unwrap_or_else(|| sum(temperature));
+        let at_one = if temperature == 1.0 { whole } else { sum(1.0) };
+        let under =
+            |id: u32, temperature, total| logprob(at(logits, id), largest, temperature, total);
+        let top = largest_of(logits, model.blocks, self.sampling.top_logprobs.into());
+        Ok(Drawn {
+            id,
+            logprob: logprob_drawn,
+            full_logprob: under(id, temperature, whole),
+            model_logprob: under(id, 1.0, at_one),
+            top: top
+                .into_iter()
+                .map(|(_, other)| (other, under(other, 1.0, at_one)))
+                .collect(),
+        })
+    }
+
+    /// The number in [0, 1) that decides about the token to be drawn: a function of seed and place alone.
+    fn unit(&mut self) -> f64 {
+        self.random.set_word_pos(WORDS * u128::from(self.drawn));
+        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Applies bias, penalties and masks to a copy of the logits and gives its largest; none when there is
+    /// nothing to apply.
+    fn adjust(&mut self, room: &mut Room, logits: &[f32]) -> Result<Option<f32>, NoDraw> {
         let Sampling {
             presence_penalty,
             frequency_penalty,
             repetition_penalty,
             ..
         } = self.sampling;
-        let mut changed = false;
+        let used = !self.counts.is_empty();
+        let penalised = used && (presence_penalty != 0.0 || frequency_penalty != 0.0)
+            || repetition_penalty != 1.0 && (used || !self.prompt.is_empty());
+        let too_early = self.drawn < self.sampling.min_tokens;
+        if !penalised && !too_early && self.sampling.logit_bias.is_empty() && self.guide.is_none() {
+            return Ok(None);
+        }
+        room.adjusted.clear();
+        room.adjusted.extend_from_slice(logits);
+        let adjusted = room.adjusted.as_mut_slice();
+        for (id, bias) in &self.sampling.logit_bias {
+            if let Some(logit) = adjusted.get_mut(*id as usize) {
+                *logit += bias;
+            }
+        }
+        if penalised {
+            self.penalise(adjusted);
+        }
+        if let Some(guide) = &mut self.guide {
+            match guide.next().map_err(NoDraw::Constraint)? {
+                Next::Of(mask) => mask.apply(adjusted),
+                Next::End => leave(adjusted, &self.ends),
+            }
+        }
+        let blocks = &mut room.adjusted_blocks;
+        if too_early {
+            let kept: Vec<(u32, f32)> = self
+                .unwanted_ends()
+                .map(|id| (id, at(adjusted, id)))
+                .collect();
+            for (id, _) in &kept {
+                set(adjusted, *id, f32::NEG_INFINITY);
+            }
+            let largest =
+                scan::largest(adjusted, true, blocks).ok_or_else(|| not_finite(adjusted))?;
+            if largest.is_finite() {
+                return Ok(Some(largest));
+            }
+            // A constraint that allows nothing but the end goes before a wish for more.
+            for (id, logit) in kept {
+                set(adjusted, id, logit);
+            }
+        }
+        let largest = scan::largest(adjusted, true, blocks).ok_or_else(|| not_finite(adjusted))?;
+        if largest.is_finite() {
+            Ok(Some(largest))
+        } else {
+            Err(NoDraw::Constraint("it allows no token at all".to_owned()))
+        }
+    }
+
+    /// Tokens that would end a reply that is not long enough.
+    fn unwanted_ends(&self) -> impl Iterator<Item = u32> {
+        let stops = self.sampling.stop_token_ids.iter();
+        self.ends.iter().chain(stops).copied()
+    }
+
+    fn penalise(&self, logits: &mut [f32]) {
+        let Sampling {
+            presence_penalty,
+            frequency_penalty,
+            repetition_penalty,
+            ..
+        } = self.sampling;
         if repetition_penalty != 1.0 {
             let in_reply = self.counts.keys().filter(|id| !self.prompt.contains(id));
             for id in self.prompt.iter().chain(in_reply) {
@@ -158,7 +288,6 @@ impl Sampler {
                     } else {
                         *logit * repetition_penalty
                     };
-                    changed = true;
                 }
             }
         }
@@ -166,11 +295,41 @@ impl Sampler {
             for (id, count) in &self.counts {
                 if let Some(logit) = logits.get_mut(*id as usize) {
                     *logit -= presence_penalty + frequency_penalty * *count as f32;
-                    changed = true;
                 }
             }
         }
-        changed
+    }
+}
+
+fn at(logits: &[f32], id: u32) -> f32 {
+    logits.get(id as usize).copied().unwrap_or(f32::NAN)
+}
+
+fn set(logits: &mut [f32], id: u32, value: f32) {
+    if let Some(logit) = logits.get_mut(id as usize) {
+        *logit = value;
+    }
+}
+
+/// Masks all tokens but these.
+fn leave(logits: &mut [f32], ids: &[u32]) {
+    let kept: Vec<(u32, f32)> = ids.iter().map(|id| (*id, at(logits, *id))).collect();
+    logits.fill(f32::NEG_INFINITY);
+    for (id, logit) in kept {
+        set(logits, id, logit);
+    }
+}
+
+/// Names the first logit that is not finite.
+fn not_finite(logits: &[f32]) -> NoDraw {
+    let (id, value) = logits
+        .iter()
+        .enumerate()
+        .find(|(_, x)| !x.is_finite())
+        .map_or((0, f32::NAN), |(id, value)| (id, *value));
+    NoDraw::NotFinite {
+        id,
+        value: value.to_string(),
     }
 }
 
@@ -180,29 +339,12 @@ fn fresh_seed() -> u64 {
 }
 
 /// The likeliest token, of equals the one with the smallest id.
-fn likeliest(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (id, logit) in (0u32..).zip(logits) {
-        if *logit > best.1 {
-            best = (id, *logit);
-        }
-    }
-    best.0
-}
-
-/// The `count` likeliest tokens, likeliest first.
-fn likeliest_of(logits: &[f32], count: usize) -> Vec<u32> {
-    if count == 0 {
-        return Vec::new();
-    }
-    let mut ids: Vec<(f32, u32)> = logits.iter().copied().zip(0u32..).collect();
-    let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-    if ids.len() > count {
-        ids.select_nth_unstable_by(count - 1, order);
-        ids.truncate(count);
-    }
-    ids.sort_unstable_by(order);
-    ids.into_iter().map(|(_, id)| id).collect()
+fn likeliest(row: Row<'_>) -> u32 {
+    let block = row.blocks.iter().position(|top| *top == row.largest);
+    let first = block.unwrap_or(0) * scan::BLOCK;
+    let rest = row.logits.get(first..).unwrap_or_default();
+    let inside = rest.iter().position(|logit| *logit == row.largest);
+    (first + inside.unwrap_or(0)) as u32
 }
 
 #[cfg(test)]
@@ -317,7 +459,7 @@ mod tests {
     fn a_logit_that_is_not_finite_is_a_typed_failure() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let error = sampler(|_| {}).draw(&[0.0, bad]).unwrap_err();
-            assert_eq!(error.id, 1);
+            assert!(matches!(error, NoDraw::NotFinite { id: 1, .. }));
             assert!(error.to_string().contains("token 1"));
         }
     }
@@ -368,5 +510,63 @@ mod tests {
             };
             assert_eq!(run(&logits), run(&nudged));
         }
+    }
+
+    #[test]
+    fn a_token_depends_on_seed_and_place_alone() {
+        let row = |i: usize| -> Vec<f32> { (0..50).map(|j| ((i * 50 + j) as f32).sin()).collect() };
+        let mut whole = sampler(|_| {});
+        let drawn: Vec<u32> = (0..12).map(|i| whole.draw(&row(i)).unwrap().id).collect();
+        // A sampler that is made again in the middle of the reply goes on as the first one did.
+        for start in 0..12 {
+            let mut later = sampler(|_| {});
+            later.drawn = start as u32;
+            let rest: Vec<u32> = (start..12)
+                .map(|i| later.draw(&row(i)).unwrap().id)
+                .collect();
+            assert_eq!(rest, drawn[start..]);
+        }
+    }
+
+    #[test]
+    fn bias_moves_the_draw_and_not_the_full_softmax() {
+        let logits = [0.0, 1.0, 2.0, 0.5];
+        let mut biased = sampler(|s| s.logit_bias = [(0, 100.0), (99, 5.0)].into());
+        let drawn = biased.draw(&logits).unwrap();
+        assert_eq!(drawn.id, 0);
+        assert!(drawn.logprob > -1e-6);
+        assert!((f64::from(drawn.full_logprob) - log_softmax(&logits, 1.0)[0]).abs() < 1e-6);
+        let mut banned = sampler(|s| s.logit_bias = [(2, -100.0)].into());
+        assert!((0..200).all(|_| banned.draw(&logits).unwrap().id != 2));
+    }
+
+    #[test]
+    fn the_end_is_not_drawn_before_its_time() {
+        let logits = [0.0, 9.0, 0.0, 9.0];
+        let sampling = Sampling {
+            temperature: 0.0,
+            min_tokens: 3,
+            stop_token_ids: vec![3],
+            ..Sampling::default()
+        };
+        let mut sampler = Sampler::new(&sampling, &[]).guided(Arc::new([1]), None);
+        let ids: Vec<u32> = (0..4).map(|_| sampler.draw(&logits).unwrap().id).collect();
+        assert_eq!(ids, [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_few_tokens_and_all_of_them_give_the_same_draws() {
+        // Above the bound for few tokens the whole row is weighed; the nucleus is inside both.
+        let logits: Vec<f32> = (0..2000).map(|i| (i as f32 * 0.7).sin() * 6.0).collect();
+        let run = |top_k: u32| {
+            let mut sampler = sampler(|s| (s.top_k, s.top_p, s.temperature) = (top_k, 0.02, 0.7));
+            (0..40)
+                .map(|_| sampler.draw(&logits).unwrap())
+                .map(|drawn| (drawn.id, (drawn.full_logprob * 1e4).round()))
+                .collect::<Vec<_>>()
+        };
+        let mut cut = sampler(|s| (s.top_k, s.temperature) = (200, 0.7));
+        assert_ne!(cut.draw(&logits).unwrap().logprob, 0.0);
+        assert_eq!(run(1999), run(0));
     }
 }

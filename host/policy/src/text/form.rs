@@ -18,7 +18,7 @@ pub(super) const PARAMETER_END: &str = "</parameter>";
 pub(super) const PYTHON: &str = "<|python_tag|>";
 
 /// Special tokens that are part of a form: their text reaches the reader of a reply, who takes it out.
-pub(super) fn is_structural(special: &str) -> bool {
+pub(crate) fn is_structural(special: &str) -> bool {
     matches!(special, THINK | THINK_END | CALL | CALL_END | PYTHON)
 }
 

@@ -20,6 +20,7 @@ mod tokenizer;
 mod tool_call;
 mod tool_types;
 
+pub(crate) use form::is_structural;
 pub use form::{ArgumentForm, CallForm, CallParts, ReasoningForm, ReplyForm};
 pub use reply::{ParsedReply, ReplyParser, ReplyPiece, ReplyStyle, opens_reasoning, parse_reply};
 pub(crate) use special::named_tokens;

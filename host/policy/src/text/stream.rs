@@ -14,10 +14,11 @@ use super::tokenizer::Tokenizer;
 const LONGEST_WAIT: usize = 3;
 
 /// Turns sampled tokens into text, one at a time. Special tokens give no text, save those that are part of a form of
-/// reasoning or calls: whoever reads the reply must see them.
+/// reasoning or calls (whoever reads the reply must see them) and unless all are shown.
 #[derive(Debug)]
 pub struct TokenStream {
     tokenizer: Arc<Tokenizer>,
+    show_special: bool,
     state: State,
 }
 
@@ -46,13 +47,25 @@ impl TokenStream {
                 waited: 0,
             }
         };
-        Self { tokenizer, state }
+        Self {
+            tokenizer,
+            show_special: false,
+            state,
+        }
+    }
+
+    /// Whether special tokens are written out.
+    #[must_use]
+    pub fn showing_special(mut self, shown: bool) -> Self {
+        self.show_special = shown;
+        self
     }
 
     /// Text that became final with this token; may be empty.
     pub fn push(&mut self, id: u32) -> String {
         if let Some(special) = self.tokenizer.special_text(id) {
-            let shown = is_structural(special).then(|| special.to_owned());
+            let shown = self.show_special || is_structural(special);
+            let shown = shown.then(|| special.to_owned());
             // What came before one that is shown is final.
             return shown.map_or_else(String::new, |special| self.finish() + &special);
         }

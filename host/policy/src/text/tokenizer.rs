@@ -165,6 +165,25 @@ impl Tokenizer {
         }
     }
 
+    /// Bytes that a token adds in the middle of a text. Where the vocabulary is not byte-level they are read
+    /// off its spelling: U+2581 for a space, `<0x0A>` for a byte.
+    pub(crate) fn spelled_bytes(&self, id: u32) -> Vec<u8> {
+        if let Some(table) = &self.bytes {
+            return table.get(id as usize).cloned().unwrap_or_default();
+        }
+        let Some(spelled) = self.inner.id_to_token(id) else {
+            return Vec::new();
+        };
+        let byte = spelled
+            .strip_prefix("<0x")
+            .and_then(|rest| rest.strip_suffix('>'))
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match byte {
+            Some(byte) => vec![byte],
+            None => spelled.replace('\u{2581}', " ").into_bytes(),
+        }
+    }
+
     /// Id of a token by its spelling.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
@@ -176,7 +195,7 @@ impl Tokenizer {
     }
 
     /// Text of a special token; none when the token is an ordinary one.
-    pub(super) fn special_text(&self, id: u32) -> Option<&str> {
+    pub(crate) fn special_text(&self, id: u32) -> Option<&str> {
         self.special.get(&id).map(String::as_str)
     }
 

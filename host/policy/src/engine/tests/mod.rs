@@ -171,7 +171,7 @@ impl Bench {
     fn admit(&mut self, request: GenerateRequest) -> Generation {
         let ends: Arc<[u32]> = Arc::new([END]);
         let (mut sequence, generation) =
-            Sequence::new(request, ends, 512, Arc::clone(&self.tokenizer));
+            Sequence::new(request, ends, None, 512, Arc::clone(&self.tokenizer));
         sequence.order = self.arrivals;
         self.arrivals += 1;
         self.batcher.admit(sequence);
