@@ -7,7 +7,7 @@ use crate::streaming::{Streamed, read};
 
 /// By chance, not greedily, and differently each time.
 fn by_chance(seed: u64, extra: Value) -> Value {
-    let mut body = json!({"temperature": 1, "seed": seed, "max_tokens": 900});
+    let mut body = json!({"temperature": 1, "seed": seed, "max_tokens": 4000});
     for (name, value) in extra.as_object().unwrap() {
         body[name] = value.clone();
     }

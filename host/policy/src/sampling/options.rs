@@ -219,6 +219,13 @@ impl Sampling {
         self.temperature < GREEDY_BELOW
     }
 
+    /// Whether what was said already changes what may be said.
+    pub(crate) fn is_penalised(&self) -> bool {
+        self.presence_penalty != 0.0
+            || self.frequency_penalty != 0.0
+            || self.repetition_penalty != 1.0
+    }
+
     /// Tokens that end a reply, where `model` are those by which the model ends it.
     pub(crate) fn endings(&self, model: Arc<[u32]>) -> Arc<[u32]> {
         match (self.ignore_eos, self.stop_token_ids.as_slice()) {

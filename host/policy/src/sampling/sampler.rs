@@ -139,7 +139,9 @@ impl Sampler {
             guide.accept(drawn.id).map_err(NoDraw::Constraint)?;
         }
         self.drawn += 1;
-        *self.counts.entry(drawn.id).or_default() += 1;
+        if self.sampling.is_penalised() {
+            *self.counts.entry(drawn.id).or_default() += 1;
+        }
         Ok(drawn)
     }
 

@@ -222,6 +222,7 @@ impl Counter {
         let (sequence, generation) = Sequence::new(
             request,
             Arc::new([END]),
+            None,
             memory.min(512),
             Arc::clone(&self.bench.tokenizer),
         );
