@@ -98,6 +98,16 @@ impl Reports {
     /// # Errors
     /// Why not, and what would mend it.
     pub(crate) fn allows(self, sampling: &Sampling) -> Result<(), String> {
+        if sampling.constraint.is_some()
+            || !sampling.logit_bias.is_empty()
+            || sampling.ignore_eos
+            || sampling.min_tokens > 0
+        {
+            return Err(
+                "a form of the reply, logit_bias, ignore_eos and min_tokens are not passed on to the server that generates; leave them away"
+                    .to_owned(),
+            );
+        }
         let is = Settings::of(sampling);
         let blind = match self {
             Self::Model => is.penalised && !is.greedy,

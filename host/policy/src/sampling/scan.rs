@@ -24,7 +24,10 @@ const LEAST: f32 = -87.0;
 pub(super) fn largest(logits: &[f32], masked: bool, blocks: &mut Vec<f32>) -> Option<f32> {
     blocks.clear();
     blocks.reserve(logits.len().div_ceil(BLOCK));
-    let sound = vectorised(|| maxima(logits, masked, blocks));
+    let sound = vectorised(
+        #[inline(always)]
+        || maxima(logits, masked, blocks),
+    );
     sound.then(|| blocks.iter().copied().fold(f32::NEG_INFINITY, f32::max))
 }
 
@@ -79,11 +82,14 @@ pub(super) fn weigh(
     weights.resize(logits.len(), 0.0);
     sums.clear();
     sums.reserve(logits.len().div_ceil(BLOCK));
-    vectorised(|| {
-        for (logits, weights) in logits.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)) {
-            sums.push(weigh_block(logits, weights, largest, inverse));
-        }
-    });
+    vectorised(
+        #[inline(always)]
+        || {
+            for (logits, weights) in logits.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)) {
+                sums.push(weigh_block(logits, weights, largest, inverse));
+            }
+        },
+    );
     sums.iter().sum()
 }
 
@@ -110,14 +116,17 @@ fn weigh_block(logits: &[f32], weights: &mut [f32], largest: f32, inverse: f32) 
 
 /// The sum that [`weigh`] gives, without the weights.
 pub(super) fn sum_of_weights(logits: &[f32], largest: f32, inverse: f32) -> f64 {
-    vectorised(|| {
-        let mut sum = 0.0;
-        for block in logits.chunks(BLOCK) {
-            let mut kept = [0f32; BLOCK];
-            sum += weigh_block(block, &mut kept[..block.len()], largest, inverse);
-        }
-        sum
-    })
+    vectorised(
+        #[inline(always)]
+        || {
+            let mut sum = 0.0;
+            for block in logits.chunks(BLOCK) {
+                let mut kept = [0f32; BLOCK];
+                sum += weigh_block(block, &mut kept[..block.len()], largest, inverse);
+            }
+            sum
+        },
+    )
 }
 
 /// e^((logit - largest) * inverse), 0 where it is next to nothing.
@@ -131,26 +140,29 @@ pub(super) fn weight(logit: f32, largest: f32, inverse: f32) -> f32 {
 /// Sets weights below `least` to 0 and sums what is left, block by block and in all.
 pub(super) fn keep(weights: &mut [f32], least: f32, sums: &mut Vec<f64>) -> f64 {
     sums.clear();
-    vectorised(|| {
-        for block in weights.chunks_mut(BLOCK) {
-            let mut lanes = [0f64; LANES];
-            let (rows, rest) = block.as_chunks_mut::<LANES>();
-            for row in rows {
-                for i in 0..LANES {
-                    row[i] = if row[i] >= least { row[i] } else { 0.0 };
+    vectorised(
+        #[inline(always)]
+        || {
+            for block in weights.chunks_mut(BLOCK) {
+                let mut lanes = [0f64; LANES];
+                let (rows, rest) = block.as_chunks_mut::<LANES>();
+                for row in rows {
+                    for i in 0..LANES {
+                        row[i] = if row[i] >= least { row[i] } else { 0.0 };
+                    }
+                    for i in 0..LANES {
+                        lanes[i] += f64::from(row[i]);
+                    }
                 }
-                for i in 0..LANES {
-                    lanes[i] += f64::from(row[i]);
+                let mut sum = total(lanes);
+                for value in rest {
+                    *value = if *value >= least { *value } else { 0.0 };
+                    sum += f64::from(*value);
                 }
+                sums.push(sum);
             }
-            let mut sum = total(lanes);
-            for value in rest {
-                *value = if *value >= least { *value } else { 0.0 };
-                sum += f64::from(*value);
-            }
-            sums.push(sum);
-        }
-    });
+        },
+    );
     sums.iter().sum()
 }
 
