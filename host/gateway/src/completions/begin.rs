@@ -51,10 +51,12 @@ pub(super) async fn begin(
             let fields = Fields::of(&body, "")?;
             let asked = Asked::read(fields, &shared.engine, shared.options.max_choices)?;
             let asked_model = asked.model.as_deref();
-            let (served, model) =
-                shared
-                    .versions
-                    .resolve(&shared.engine, &shared.options, asked_model, caller.adapter)?;
+            let (served, model) = shared.versions.resolve(
+                &shared.engine,
+                &shared.options,
+                asked_model,
+                caller.adapter,
+            )?;
             Ok((asked, served, model))
         })
     };

@@ -167,6 +167,17 @@ pub(super) fn all() -> Vec<Operation> {
         .body("ChatRequest", json!({"messages": says_hi, "max_tokens": 8}))
         .in_a_session(),
         post(
+            "complete",
+            "/v1/completions",
+            JsonOrEvents("Completion"),
+            "A prompt continued as it stands, of text or tokens; nothing of it is collected.",
+        )
+        .body(
+            "CompletionRequest",
+            json!({"prompt": "Once upon a time", "max_tokens": 8}),
+        )
+        .refuses(&[503]),
+        post(
             "messages",
             "/v1/messages",
             JsonOrEvents("Message"),

@@ -5,7 +5,14 @@ use serde_json::{Map, Value, json};
 /// All schemas by name.
 pub(super) fn all() -> Map<String, Value> {
     let mut all = Map::new();
-    for part in [shared(), chat(), messages(), responses(), records()] {
+    for part in [
+        shared(),
+        chat(),
+        completions(),
+        messages(),
+        responses(),
+        records(),
+    ] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -165,6 +172,42 @@ fn chat() -> Value {
                 "completion_tokens_details": object(&["reasoning_tokens"], json!({"reasoning_tokens": count()})),
             })),
             "prompt_token_ids": {"type": "array", "items": count()},
+        })),
+    })
+}
+
+fn completions() -> Value {
+    let ids = json!({"type": "array", "items": count()});
+    let alternatives = json!({"type": ["integer", "null"], "minimum": 0, "maximum": 20});
+    json!({
+        "CompletionRequest": object(&["prompt"], json!({
+            "model": or_null("string"),
+            "prompt": {"anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "minItems": 1, "maxItems": 64, "items": {"type": "string", "minLength": 1}},
+                {"type": "array", "minItems": 1, "items": count()},
+                {"type": "array", "minItems": 1, "maxItems": 64, "items": {"type": "array", "minItems": 1, "items": count()}},
+            ]},
+            "max_tokens": {"type": ["integer", "null"], "minimum": 0}, "n": positive(), "echo": or_null("boolean"),
+            "logprobs": alternatives, "prompt_logprobs": alternatives,
+            "temperature": number(0.0, 2.0), "seed": or_null("integer"),
+            "stream": or_null("boolean"), "return_token_ids": or_null("boolean"),
+        })),
+        "Completion": object(&["id", "object", "created", "model", "choices", "usage"], json!({
+            "id": {"type": "string"}, "object": {"const": "text_completion"}, "created": count(), "model": {"type": "string"},
+            "system_fingerprint": {"type": "string"},
+            "choices": {"type": "array", "minItems": 1, "items": object(&["index", "text", "logprobs", "finish_reason"], json!({
+                "index": count(), "text": {"type": "string"},
+                "logprobs": {"anyOf": [{"type": "null"}, object(&["tokens", "token_logprobs", "top_logprobs", "text_offset"], json!({
+                    "tokens": {"type": "array", "items": {"type": "string"}}, "token_logprobs": {"type": "array"},
+                    "top_logprobs": or_null("array"), "text_offset": ids,
+                }))]},
+                "finish_reason": {"enum": ["stop", "length"]}, "stop_reason": or_null("string"),
+                "token_ids": ids, "prompt_token_ids": ids,
+            }))},
+            "usage": object(&["prompt_tokens", "completion_tokens", "total_tokens"], json!({
+                "prompt_tokens": count(), "completion_tokens": count(), "total_tokens": count(),
+            })),
         })),
     })
 }
