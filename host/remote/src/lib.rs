@@ -13,6 +13,7 @@ mod adapters;
 mod calls;
 mod error;
 mod http;
+mod keeping;
 mod lines;
 mod meaning;
 mod options;

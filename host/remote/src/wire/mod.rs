@@ -74,6 +74,36 @@ impl Asked<'_> {
     }
 }
 
+/// Sampling options that servers are told, or that are seen to here.
+const TOLD: &[&str] = &[
+    "frequency_penalty",
+    "max_tokens",
+    "min_p",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "temperature",
+    "top_k",
+    "top_logprobs",
+    "top_p",
+    // Among the tokens that end a reply.
+    "stop_token_ids",
+];
+
+/// Refuses a request whose sampling says more than a server is told: it would be left out in silence.
+pub(crate) fn untold(sampling: &Sampling) -> Result<(), String> {
+    let Ok(Value::Object(said)) = serde_json::to_value(sampling) else {
+        return Err("the sampling options cannot be written down".to_owned());
+    };
+    match said.keys().find(|key| !TOLD.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(format!(
+            "{key} is not passed on to the server that generates; leave it away, or serve without [engine.remote]"
+        )),
+    }
+}
+
 /// Reads the events of one answer.
 #[derive(Debug)]
 pub(crate) enum Reader {
@@ -155,5 +185,61 @@ fn logprob(value: &Value) -> Result<f32, Trouble> {
         Some(number) if number.is_finite() && number <= 1e-3 => Ok(number.min(0.0) as f32),
         Some(number) => Err(Trouble::Garbled(format!("{number} is no log-prob"))),
         None => Err(Trouble::NoLogprobs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_out_of_what_is_asked() {
+        let sampling = Sampling {
+            seed: Some(u64::MAX),
+            top_k: 3,
+            stop: vec!["x".to_owned()],
+            presence_penalty: 0.5,
+            ..Sampling::default()
+        };
+        untold(&sampling).unwrap();
+        let asked = Asked {
+            model: "m",
+            is_adapter: true,
+            prompt: &[1, 2],
+            sampling: &sampling,
+            ends: &[9],
+            room: 7,
+        };
+        let vllm = Kind::Vllm.body(&asked);
+        assert_eq!(
+            (&vllm["prompt"], &vllm["model"]),
+            (&json!([1, 2]), &json!("m"))
+        );
+        assert_eq!(
+            (&vllm["stop_token_ids"], &vllm["max_tokens"]),
+            (&json!([9]), &json!(7))
+        );
+        assert_eq!(
+            (&vllm["seed"], &vllm["top_k"]),
+            (&json!(i64::MAX), &json!(3))
+        );
+        assert_eq!(vllm["presence_penalty"], json!(0.5));
+        let sglang = Kind::Sglang.body(&asked);
+        assert_eq!(
+            (&sglang["input_ids"], &sglang["lora_path"]),
+            (&json!([1, 2]), &json!("m"))
+        );
+        let params = &sglang["sampling_params"];
+        assert_eq!(
+            (&params["max_new_tokens"], &params["top_k"]),
+            (&json!(7), &json!(3))
+        );
+        // -1 keeps all tokens at both.
+        let all = Sampling::default();
+        let asked = Asked {
+            sampling: &all,
+            ..asked
+        };
+        assert_eq!(Kind::Vllm.body(&asked)["top_k"], json!(-1));
     }
 }

@@ -4,6 +4,7 @@
 //! thread is tested through a gate that lets one step pass at a time.
 
 mod adapters;
+mod elsewhere;
 mod fairness;
 mod faults;
 mod full;
