@@ -94,10 +94,10 @@ fn its_numbers_are_those_of_the_same_teacher_here() {
             trainer.teacher = Far::over(&shop, &[]);
             let step = trainer.step(10).unwrap().unwrap();
             assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
-            (step.metrics, shop.engine.active().digest)
+            step.metrics
         };
-        let (here, here_digest) = step(TeacherFrom::Reference);
-        let (there, there_digest) = step(TeacherFrom::Endpoint);
+        let here = step(TeacherFrom::Reference);
+        let there = step(TeacherFrom::Endpoint);
         assert!(there.get("teacher_silent").is_none());
         for (here, there) in rows(&here).iter().zip(rows(&there)) {
             for key in ["gap", "advantage", "loss"] {
@@ -108,7 +108,6 @@ fn its_numbers_are_those_of_the_same_teacher_here() {
                 );
             }
         }
-        assert_eq!(here_digest, there_digest, "{method:?}");
     }
 }
 
