@@ -8,8 +8,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::options::{EngineOptions, Priority};
 use super::places;
 use super::plan::plan;
@@ -20,9 +18,10 @@ use super::stats::EngineStats;
 use crate::cache::{BLOCK_TOKENS, BlockShape, Pool};
 use crate::error::ForwardError;
 use crate::model::{Model, Row};
+use crate::ops::team;
 
-/// Logits below which drawing stays on one thread.
-const PARALLEL_FROM: usize = 1 << 18;
+/// What drawing from one logit takes, in multiply-adds.
+const PER_LOGIT: usize = 16;
 
 /// The model's forward pass, as a seam: tests watch it and make it fail.
 pub(super) type Forward =
@@ -231,17 +230,18 @@ impl Batcher {
             self.stats.prefill_tokens += in_prompt as u64;
             self.shares.charge(&sequence.user, *count);
         }
-        let draw = |(sequence, logits): (&mut Sequence, Option<&[f32]>)| {
-            let logits = logits.filter(|_| sequence.unseen() == 0)?;
-            Some(sequence.sampler.draw(logits))
-        };
         // Each request draws from its own random stream.
-        let drawn: Vec<_> = if logits.len() >= PARALLEL_FROM && self.model.threads.0 > 1 {
-            let each = self.active.par_iter_mut().zip(rows);
-            each.map(draw).collect()
-        } else {
-            self.active.iter_mut().zip(rows).map(draw).collect()
-        };
+        let tasks = self.active.iter_mut().zip(rows).map(|(sequence, logits)| {
+            let logits = logits.filter(|_| sequence.unseen() == 0);
+            (&mut sequence.sampler, logits, None)
+        });
+        let mut tasks: Vec<_> = tasks.collect();
+        let weight = logits.len() * PER_LOGIT;
+        team::each_of(self.model.threads, &mut tasks, weight, |task| {
+            let (sampler, logits, drawn) = task;
+            *drawn = logits.map(|logits| sampler.draw(logits));
+        });
+        let drawn: Vec<_> = tasks.into_iter().map(|(_, _, drawn)| drawn).collect();
         let mut ended = Vec::with_capacity(self.active.len());
         for (sequence, drawn) in self.active.iter_mut().zip(drawn) {
             ended.push(match drawn {
