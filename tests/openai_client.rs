@@ -2,7 +2,7 @@
 //! judged and trained, and later replies come from a newer adapter.
 //!
 //! Needs a Python that has `tests/clients/requirements.txt` installed, named by `CLAWHOST_CLIENTS_PYTHON`;
-//! `.ci/run` makes one.
+//! `.ci/clients` makes one.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

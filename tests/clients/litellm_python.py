@@ -1,0 +1,65 @@
+"""LiteLLM, speaking OpenAI's and Anthropic's dialect."""
+
+import json
+import os
+import sys
+
+# Its list of prices is of no use here and lies on another machine.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+import cases
+import litellm
+from cases import ASKS_WEATHER, GREETING, GREETS, SAYS_WEATHER, WEATHER, WEATHER_IS
+from openai import OpenAI
+
+litellm.telemetry = False
+TOOLS = [{"type": "function", "function": WEATHER}]
+
+
+def dialects(url):
+    model = OpenAI(base_url=f"{url}/v1", api_key="anything").models.list().data[0].id
+    common = {"api_key": "anything", "temperature": 0, "max_tokens": 100, "num_retries": 0}
+    yield {"model": f"openai/{model}", "api_base": f"{url}/v1", **common}
+    yield {"model": f"anthropic/{model}", "api_base": url, **common}
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+def case_completion(url):
+    for dialect in dialects(url):
+        reply = litellm.completion(messages=user(GREETS), **dialect)
+        assert reply.choices[0].message.content == GREETING, reply
+        assert reply.usage.completion_tokens > 3
+
+
+def case_stream(url):
+    for dialect in dialects(url):
+        chunks = list(litellm.completion(messages=user(GREETS), stream=True, **dialect))
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == GREETING, chunks
+
+
+def case_tools(url):
+    for dialect in dialects(url):
+        messages = user(ASKS_WEATHER)
+        reply = litellm.completion(messages=messages, tools=TOOLS, **dialect)
+        message = reply.choices[0].message
+        assert reply.choices[0].finish_reason == "tool_calls"
+        assert json.loads(message.tool_calls[0].function.arguments) == {"city": "Paris"}
+        messages += [message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": WEATHER_IS}]
+        reply = litellm.completion(messages=messages, tools=TOOLS, **dialect)
+        assert reply.choices[0].message.content == SAYS_WEATHER
+
+
+def case_errors(url):
+    for dialect, kind in zip(dialects(url), (litellm.BadRequestError, litellm.NotFoundError)):
+        try:
+            litellm.completion(messages=user("x"), **dialect | {"model": dialect["model"].split("/")[0] + "/nothing"})
+        except kind:
+            continue
+        raise AssertionError(f"{dialect} was not refused")
+
+
+if __name__ == "__main__":
+    cases.run(sys.modules[__name__])

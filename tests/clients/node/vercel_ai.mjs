@@ -1,0 +1,50 @@
+// The Vercel AI SDK with its provider for compatible servers.
+
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { generateText, stepCountIs, streamText, tool } from 'ai';
+import { z } from 'zod';
+import { ASKS_WEATHER, GREETING, GREETS, SAYS_WEATHER, WEATHER_IS, assert, model, run, url } from './cases.mjs';
+
+const provider = createOpenAICompatible({ name: 'clawhost', baseURL: `${url}/v1`, apiKey: 'anything', includeUsage: true });
+const common = { model: provider(await model()), temperature: 0, maxRetries: 0 };
+const tools = {
+  get_weather: tool({
+    description: 'The weather of a city.',
+    inputSchema: z.object({ city: z.string() }),
+    execute: async ({ city }) => {
+      assert.equal(city, 'Paris');
+      return WEATHER_IS;
+    },
+    // As text and not as JSON, whose last character would be a quotation mark.
+    toModelOutput: () => ({ type: 'text', value: WEATHER_IS }),
+  }),
+};
+
+await run({
+  async generateText() {
+    const { text, usage, finishReason } = await generateText({ ...common, prompt: GREETS });
+    assert.equal(text, GREETING);
+    assert.equal(finishReason, 'stop');
+    assert.ok(usage.outputTokens > 3);
+  },
+  async streamText() {
+    const { textStream, usage } = streamText({ ...common, prompt: GREETS });
+    const pieces = [];
+    for await (const piece of textStream) pieces.push(piece);
+    assert.equal(pieces.join(''), GREETING);
+    assert.ok(pieces.length > 2);
+    assert.ok((await usage).outputTokens > 3);
+  },
+  async tools() {
+    const whole = await generateText({ ...common, prompt: ASKS_WEATHER, tools, stopWhen: stepCountIs(3) });
+    assert.equal(whole.text, SAYS_WEATHER);
+    assert.equal(whole.steps.length, 2);
+    const streamed = streamText({ ...common, prompt: ASKS_WEATHER, tools, stopWhen: stepCountIs(3) });
+    for await (const part of streamed.fullStream) assert.notEqual(part.type, 'error');
+    assert.equal(await streamed.text, SAYS_WEATHER);
+  },
+  async errors() {
+    const asked = { ...common, model: provider('gpt-x'), prompt: GREETS };
+    await assert.rejects(generateText(asked), (error) => error.statusCode === 400 && /gpt-x/.test(error.message));
+  },
+});
