@@ -4,6 +4,7 @@
 //! has (streams over HTTP) is measured here too.
 
 mod plugins;
+mod serve;
 mod soak;
 mod streaming;
 
@@ -14,8 +15,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
 use clawhost_journal::measure::append_turns;
-use clawhost_policy::measure::{ServeLoad, Spread, serve};
-use clawhost_policy::{Engine, EngineOptions, Model, ModelFiles};
+use clawhost_policy::measure::Spread;
+use clawhost_policy::{Model, ModelFiles};
 use clawhost_training::measure::{TrainLoad, updates};
 use clawhost_training::{Parameters, TrainingOptions};
 use serde_json::{Value, json};
@@ -35,9 +36,8 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum What {
-    /// Decode tokens/s at 1, 4 and 16 streams, and time to first token, alone and as a share of the reply
-    #[command(after_help = "Example:\n  clawhost bench serve --model ./Qwen3-0.6B --json")]
-    Serve(Shared),
+    /// Tokens/s of decoding and of prompts, time to first token, what a second turn saves, the roofline, beside a peer
+    Serve(serve::ServeArgs),
     /// Training tokens/s of a step, and the most memory that the process took
     #[command(
         after_help = "Examples:\n  clawhost bench train --json\n  clawhost bench train --parameters full --samples 4 --prompt-tokens 512 --reply-tokens 512"
@@ -94,9 +94,6 @@ enum Trained {
     Full,
 }
 
-/// Requests at once when serving is measured.
-const STREAMS: [usize; 3] = [1, 4, 16];
-
 /// One figure of a table.
 struct Figure {
     name: String,
@@ -107,7 +104,7 @@ struct Figure {
 /// Runs the command.
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let (what, shared, figures) = match &args.what {
-        What::Serve(shared) => ("serve", shared, serving(shared)?),
+        What::Serve(args) => ("serve", &args.shared, serve::serving(args)?),
         What::Train(args) => ("train", &args.shared, training(args)?),
         What::Plugins(args) => return plugins::run(args),
         What::Soak(args) => return soak::run(args),
@@ -152,55 +149,6 @@ fn files(shared: &Shared) -> Result<ModelFiles> {
         Some(dir) => ModelFiles::dir(dir)?,
         None => ModelFiles::embedded(),
     })
-}
-
-fn serving(shared: &Shared) -> Result<Vec<Figure>> {
-    let engine = Engine::load(&files(shared)?, EngineOptions::default())?;
-    let mut figures = Vec::new();
-    for streams in STREAMS {
-        let load = ServeLoad {
-            streams,
-            rounds: shared.rounds as usize,
-            ..ServeLoad::default()
-        };
-        let measured = serve(&engine, &load)?;
-        let label = |what: &str| format!("{what}, {}", counted(streams));
-        figures.push(Figure {
-            name: label("decode"),
-            unit: "tokens/s",
-            spread: measured.decode_tokens_per_second,
-        });
-        figures.push(Figure {
-            name: label("first token after a prompt of 128"),
-            unit: "ms",
-            spread: measured.first_token_ms,
-        });
-        figures.push(Figure {
-            name: label("longest gap between tokens"),
-            unit: "ms",
-            spread: measured.longest_gap_ms,
-        });
-    }
-    engine.shutdown();
-    // Its memory is wanted for the server's.
-    drop(engine);
-    for one in streaming::measure(shared.model.as_deref(), &STREAMS, shared.rounds)? {
-        let label = |what: &str| format!("{what}, {}", counted(one.streams));
-        figures.push(Figure {
-            name: label("first token over HTTP"),
-            unit: "ms",
-            spread: one.first_token_ms,
-        });
-        figures.push(Figure {
-            name: label(&format!(
-                "first token over HTTP, share of a reply of {} tokens",
-                streaming::REPLY
-            )),
-            unit: "%",
-            spread: one.first_token_share,
-        });
-    }
-    Ok(figures)
 }
 
 fn journal(shared: &Shared) -> Result<Vec<Figure>> {

@@ -1,0 +1,33 @@
+//! Shapes of known models, so that their speed can be measured without their weights.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use clawhost_policy::ModelConfig;
+use serde_json::json;
+
+/// A known model's shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shape {
+    /// Qwen3, 0.6 billion parameters
+    #[value(name = "qwen3-0.6b")]
+    Qwen3Small,
+    /// Qwen3, 1.7 billion parameters
+    #[value(name = "qwen3-1.7b")]
+    Qwen3Middle,
+}
+
+impl Shape {
+    pub(super) fn config(self) -> Result<ModelConfig> {
+        let (hidden, inner) = match self {
+            Self::Qwen3Small => (1024, 3072),
+            Self::Qwen3Middle => (2048, 6144),
+        };
+        let config = json!({
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": hidden,
+            "intermediate_size": inner, "num_hidden_layers": 28, "num_attention_heads": 16,
+            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936,
+            "max_position_embeddings": 40_960, "rope_theta": 1_000_000.0, "tie_word_embeddings": true,
+        });
+        Ok(ModelConfig::parse(config.to_string().as_bytes())?)
+    }
+}
