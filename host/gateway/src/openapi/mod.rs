@@ -66,7 +66,7 @@ fn described(operation: &Operation) -> Value {
             Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
             Answer::JsonOrEvents(schema) => json!({
                 "application/json": {"schema": reference(schema)},
-                "text/event-stream": {"schema": {"type": "string"}},
+                "text/event-stream": {"schema": reference("Event")},
             }),
             Answer::Text(kind) => json!({kind: {"schema": {"type": "string"}}}),
         };

@@ -86,6 +86,7 @@ fn shared() -> Value {
             })),
             "request_id": or_null("string"),
         })),
+        "Event": object(&["data"], json!({"event": {"type": "string"}, "data": {"type": "string"}})),
         "Document": object(&["openapi", "paths"], json!({})),
         "Health": object(&["status"], json!({"status": {"enum": ["ok", "unhealthy"]}, "reason": {"type": "string"}})),
         "Readiness": object(&["status"], json!({"status": {"enum": ["ready", "not ready"]}, "reason": {"type": "string"}})),
