@@ -315,11 +315,24 @@ async fn a_checkpoint_with_a_missing_or_misshapen_tensor_is_refused_by_its_name(
 
     let config = whole.path().join("config.json");
     let mut changed: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
-    changed["architectures"] = json!(["LlamaForCausalLM"]);
-    std::fs::write(&config, changed.to_string()).unwrap();
-    let said = start(whole.path()).await.err().unwrap();
+    let mut refused = |architecture: &str| {
+        changed["architectures"] = json!([architecture]);
+        std::fs::write(&config, changed.to_string()).unwrap();
+        let dir = whole.path().to_owned();
+        async move { start(&dir).await.err().unwrap() }
+    };
+    // A family that is served, but not by these tensors: served without them it would answer otherwise.
+    let said = refused("LlamaForCausalLM").await;
+    for part in [
+        "LlamaForCausalLM",
+        "model.layers.0.self_attn.k_norm.weight",
+        "has no place",
+    ] {
+        assert!(said.contains(part), "{said} does not say {part}");
+    }
+    let said = refused("MambaForCausalLM").await;
     assert!(
-        said.contains("LlamaForCausalLM") && said.contains("Qwen3"),
+        said.contains("MambaForCausalLM") && said.contains("Qwen3"),
         "{said}"
     );
 }

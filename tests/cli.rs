@@ -72,7 +72,7 @@ fn wrong_usage_ends_with_code_2_and_one_sentence_that_says_what_to_do() {
         (&["run", "--no-train=yes"], &["'yes'", "--no-train"]),
         (&["rum"], &["'rum'", "did you mean run?"]),
         (&["explain"], &["<TURN>"]),
-        (&["bench"], &["serve, train, plugins, journal"]),
+        (&["bench"], &["serve, train, plugins, soak, journal"]),
         (&["bench", "serv"], &["did you mean serve?"]),
         (&["bench", "serve", "--rounds", "0"], &["1..=1000"]),
         (&[], &["run, demo, eval, explain"]),
