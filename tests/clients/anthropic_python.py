@@ -5,9 +5,15 @@ import sys
 import anthropic
 import cases
 from anthropic import Anthropic, AsyncAnthropic
-from cases import ASKS_WEATHER, CONCLUSION, ENDLESS, GREETING, GREETS, SAYS_WEATHER, STOPS, THINKS, THOUGHT, WEATHER, WEATHER_IS
+from cases import ASKS_WEATHER, CITIES, CITY, CONCLUSION, ENDLESS, GREETING, GREETS, SAYS_WEATHER, STOPS, THINKS, THOUGHT, WEATHER, WEATHER_IS
 
-TOOLS = [{"name": WEATHER["name"], "description": WEATHER["description"], "input_schema": WEATHER["parameters"]}]
+
+
+def tool(function):
+    return {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
+
+
+TOOLS = [tool(WEATHER)]
 
 
 def client(url):
@@ -83,6 +89,15 @@ def case_tools(url):
     with client(url).messages.stream(**asked(url, ASKS_WEATHER, tools=TOOLS)) as stream:
         final = stream.get_final_message()
     assert final.content[-1].input == {"city": "Paris"} and final.stop_reason == "tool_use"
+
+
+def case_forced_tools(url):
+    for choice in ({"type": "any"}, {"type": "tool", "name": "choose_city"}):
+        choice["disable_parallel_tool_use"] = True
+        message = client(url).messages.create(**asked(url, GREETS, max_tokens=500, tools=[tool(CITY)], tool_choice=choice))
+        (call,) = message.content
+        assert (call.type, call.name) == ("tool_use", "choose_city") and call.input["city"] in CITIES, message
+        assert message.stop_reason == "tool_use"
 
 
 def case_count_tokens(url):

@@ -31,6 +31,18 @@ WEATHER = {
         "additionalProperties": False,
     },
 }
+CITIES = ["Paris", "Rome"]
+# What a model that would rather say something else can be held to.
+CITY = {
+    "name": "choose_city",
+    "description": "Chooses a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": CITIES}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
 ASKS_WEATHER = "What is the weather in Paris?"
 WEATHER_IS = "22 degrees;"
 SAYS_WEATHER = "It is 22 degrees."

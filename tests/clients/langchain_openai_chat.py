@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
+from typing import Literal
 
 import cases
 from cases import ASKS_WEATHER, GREETING, GREETS, SAYS_WEATHER, WEATHER, WEATHER_IS
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from openai import OpenAI
+from pydantic import BaseModel, ConfigDict
 
 
 def chat(url, **options):
@@ -40,6 +42,18 @@ def case_tools(url):
     for chunk in bound.stream(ASKS_WEATHER):
         whole = chunk if whole is None else whole + chunk
     assert whole.tool_calls[0]["args"] == {"city": "Paris"}
+
+
+class City(BaseModel):
+    """A city."""
+
+    model_config = ConfigDict(extra="forbid")
+    city: Literal["Paris", "Rome"]
+
+
+def case_structured_output(url):
+    for method in ("json_schema", "function_calling"):
+        assert isinstance(chat(url).with_structured_output(City, method=method).invoke(GREETS), City)
 
 
 def case_responses(url):

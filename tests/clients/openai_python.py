@@ -2,14 +2,21 @@
 
 import json
 import sys
+from typing import Literal
 
 import cases
 import openai
-from cases import ASKS_WEATHER, CONCLUSION, ENDLESS, GREETING, GREETS, SAYS_WEATHER, STOPS, THINKS, THOUGHT, WEATHER, WEATHER_IS
+from cases import ASKS_WEATHER, CITIES, CITY, CONCLUSION, ENDLESS, GREETING, GREETS, SAYS_WEATHER, STOPS, THINKS, THOUGHT, WEATHER, WEATHER_IS
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel, Field
 
 TOOLS = [{"type": "function", "function": WEATHER}]
 FLAT_TOOLS = [{"type": "function", **WEATHER}]
+
+
+class Weather(BaseModel):
+    city: Literal["Paris", "Rome"]
+    degrees: int = Field(ge=0, le=9)
 
 
 def client(url, **options):
@@ -88,8 +95,6 @@ def case_tools(url):
 
 
 def case_parse_tools(url):
-    from pydantic import BaseModel
-
     class get_weather(BaseModel):
         city: str
 
@@ -97,6 +102,28 @@ def case_parse_tools(url):
         model=model(url), messages=user(ASKS_WEATHER), tools=[openai.pydantic_function_tool(get_weather)], temperature=0
     )
     assert reply.choices[0].message.tool_calls[0].function.parsed_arguments == get_weather(city="Paris")
+
+
+def case_structured_output(url):
+    asked = {"model": model(url), "messages": user(GREETS), "response_format": Weather, "temperature": 0}
+    reply = client(url).chat.completions.parse(**asked)
+    assert isinstance(reply.choices[0].message.parsed, Weather), reply
+    assert reply.choices[0].finish_reason == "stop"
+    with client(url).chat.completions.stream(**asked) as stream:
+        final = stream.get_final_completion()
+    assert isinstance(final.choices[0].message.parsed, Weather), final
+    answer = client(url).responses.parse(model=model(url), input=GREETS, text_format=Weather, temperature=0)
+    assert isinstance(answer.output_parsed, Weather), answer
+
+
+def case_forced_tools(url):
+    tools = [{"type": "function", "function": CITY}]
+    for choice in ("required", {"type": "function", "function": {"name": "choose_city"}}):
+        reply = client(url).chat.completions.create(
+            model=model(url), messages=user(GREETS), tools=tools, tool_choice=choice, parallel_tool_calls=False, temperature=0
+        )
+        (call,) = reply.choices[0].message.tool_calls
+        assert call.function.name == "choose_city" and json.loads(call.function.arguments)["city"] in CITIES, reply
 
 
 def case_reasoning(url):

@@ -66,17 +66,17 @@ async fn javascript(name: &str, cases: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_client_of_python() {
-    python("openai_python.py", 15).await;
+    python("openai_python.py", 17).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_anthropic_client_of_python() {
-    python("anthropic_python.py", 8).await;
+    python("anthropic_python.py", 9).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn langchain() {
-    python("langchain_openai_chat.py", 4).await;
+    python("langchain_openai_chat.py", 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,7 +91,7 @@ async fn the_openai_client_of_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_vercel_ai_sdk() {
-    javascript("vercel_ai.mjs", 4).await;
+    javascript("vercel_ai.mjs", 6).await;
 }
 
 /// Status codes, content types and shapes are those of the document, and nothing is a fault of the server.

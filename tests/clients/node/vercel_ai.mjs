@@ -1,11 +1,11 @@
 // The Vercel AI SDK with its provider for compatible servers.
 
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { generateText, stepCountIs, streamText, tool } from 'ai';
+import { Output, generateText, stepCountIs, streamText, tool } from 'ai';
 import { z } from 'zod';
 import { ASKS_WEATHER, GREETING, GREETS, SAYS_WEATHER, WEATHER_IS, assert, model, run, url } from './cases.mjs';
 
-const provider = createOpenAICompatible({ name: 'clawhost', baseURL: `${url}/v1`, apiKey: 'anything', includeUsage: true });
+const provider = createOpenAICompatible({ name: 'clawhost', baseURL: `${url}/v1`, apiKey: 'anything', includeUsage: true, supportsStructuredOutputs: true });
 const common = { model: provider(await model()), temperature: 0, maxRetries: 0 };
 const tools = {
   get_weather: tool({
@@ -42,6 +42,20 @@ await run({
     const streamed = streamText({ ...common, prompt: ASKS_WEATHER, tools, stopWhen: stepCountIs(3) });
     for await (const part of streamed.fullStream) assert.notEqual(part.type, 'error');
     assert.equal(await streamed.text, SAYS_WEATHER);
+  },
+  async structuredOutput() {
+    const schema = z.object({ city: z.enum(['Paris', 'Rome']), degrees: z.number().int().min(0).max(9) });
+    const { output } = await generateText({ ...common, prompt: GREETS, output: Output.object({ schema }) });
+    assert.ok(schema.parse(output));
+  },
+  async forcedTools() {
+    const choose_city = tool({ description: 'Chooses a city.', inputSchema: z.object({ city: z.enum(['Paris', 'Rome']) }) });
+    const { toolCalls } = await generateText({ ...common, prompt: GREETS, tools: { choose_city }, toolChoice: 'required' });
+    assert.ok(toolCalls.length > 0);
+    for (const call of toolCalls) {
+      assert.equal(call.toolName, 'choose_city');
+      assert.ok(['Paris', 'Rome'].includes(call.input.city));
+    }
   },
   async errors() {
     const asked = { ...common, model: provider('gpt-x'), prompt: GREETS };

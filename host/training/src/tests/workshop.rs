@@ -211,7 +211,7 @@ impl Workshop {
             template: json!({}),
             prompt_ids,
             sampling: json!({}),
-            temperature: 0.8,
+            temperature: self.temperature,
             adapter_version,
             adapter_digest: String::new(),
             model: "m".to_owned(),
