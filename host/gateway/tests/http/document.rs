@@ -49,7 +49,8 @@ fn misfit(document: &Value, schema: &Value, value: &Value, place: &str) -> Optio
         Value::Array(several) => several.iter().map(|one| one.as_str().unwrap()).collect(),
         _ => vec![kind],
     };
-    if !allowed.contains(&kind) && !(kind == "integer" && allowed.contains(&"number")) {
+    let fits = allowed.contains(&kind) || kind == "integer" && allowed.contains(&"number");
+    if !fits {
         return Some(format!("{place} is {kind}, not {allowed:?}"));
     }
     if let Some(only) = schema.get("const")

@@ -147,11 +147,11 @@ pub(super) fn keep(weights: &mut [f32], least: f32, sums: &mut Vec<f64>) -> f64 
                 let mut lanes = [0f64; LANES];
                 let (rows, rest) = block.as_chunks_mut::<LANES>();
                 for row in rows {
-                    for i in 0..LANES {
-                        row[i] = if row[i] >= least { row[i] } else { 0.0 };
+                    for value in row.iter_mut() {
+                        *value = if *value >= least { *value } else { 0.0 };
                     }
-                    for i in 0..LANES {
-                        lanes[i] += f64::from(row[i]);
+                    for (lane, value) in lanes.iter_mut().zip(row) {
+                        *lane += f64::from(*value);
                     }
                 }
                 let mut sum = total(lanes);
