@@ -254,12 +254,16 @@ impl ReplyParser {
 
     fn reasoning(&mut self, fresh: bool, pieces: &mut Vec<ReplyPiece>) -> bool {
         if fresh {
-            let text = self.held.trim_start();
-            // Some write the tag that the template has written already.
-            if self.style.in_reasoning && THINK.starts_with(text) && text.len() < THINK.len() {
-                return false;
-            }
-            if let Some(rest) = text.strip_prefix(THINK).filter(|_| self.style.in_reasoning) {
+            // Some write the tag that the template has written already. However often: what was taken out is
+            // forgotten where the next piece begins.
+            while self.style.in_reasoning {
+                let text = self.held.trim_start();
+                if THINK.starts_with(text) && text.len() < THINK.len() {
+                    return false;
+                }
+                let Some(rest) = text.strip_prefix(THINK) else {
+                    break;
+                };
                 self.held = rest.to_owned();
             }
             let kept = self.held.trim_start_matches('\n').len();

@@ -260,6 +260,21 @@ fn bare(text: &str) -> String {
     text.replace(|c: char| c.is_whitespace() || c == ';', "")
 }
 
+#[test]
+fn a_tag_that_is_written_again_is_taken_out_however_it_is_divided() {
+    let style = ReplyStyle {
+        in_reasoning: true,
+        ..style(FORMS[0])
+    };
+    let text = "<think>\n<think>a</think>b";
+    for size in 1..=text.len() {
+        let (_, pieces) = divided(text, size, style);
+        let parsed = joined(&pieces);
+        assert_eq!(parsed.reasoning.as_deref(), Some("a"), "{size}");
+        assert_eq!(parsed.content, "b", "{size}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
