@@ -59,7 +59,7 @@ pub(super) fn read(fields: Fields<'_, '_>, engine: &Engine) -> Result<Vec<Prompt
 fn text(engine: &Engine, text: &str, path: &str) -> Result<Prompt, ApiError> {
     let ids = engine
         .tokenizer()
-        .encode(text)
+        .encode_bare(text)
         .map_err(|error| ApiError::invalid(path, error.to_string()))?;
     checked(engine, text.to_owned(), ids, path)
 }
