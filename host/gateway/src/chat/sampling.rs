@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::guided;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
+use crate::reply::temperature_and_top_p;
 
 /// Stop strings in one request.
 const MAX_STOPS: usize = 16;
@@ -48,14 +49,13 @@ pub(super) fn read(
 /// All settings but the length and the log-probs.
 pub(crate) fn drawing(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
     let mut sampling = defaults.clone();
+    temperature_and_top_p(fields, &mut sampling, 2.0)?;
     let set = |name: &str, min: f64, max: f64, target: &mut f32| -> Result<(), ApiError> {
         if let Some(number) = fields.number(name, min, max)? {
             *target = number as f32;
         }
         Ok(())
     };
-    set("temperature", 0.0, 2.0, &mut sampling.temperature)?;
-    set("top_p", 0.0, 1.0, &mut sampling.top_p)?;
     set("min_p", 0.0, 1.0, &mut sampling.min_p)?;
     set(
         "presence_penalty",
@@ -75,12 +75,6 @@ pub(crate) fn drawing(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sam
         10.0,
         &mut sampling.repetition_penalty,
     )?;
-    if sampling.top_p <= 0.0 {
-        return Err(ApiError::invalid(
-            "top_p",
-            "`top_p` is 0; it must be above 0 (use `temperature: 0` for greedy decoding)",
-        ));
-    }
     if let Some(top_k) = fields.integer("top_k", -1, i64::from(u32::MAX))? {
         // -1 is how other servers spell "off".
         sampling.top_k = u32::try_from(top_k).unwrap_or(0);

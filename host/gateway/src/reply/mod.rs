@@ -9,7 +9,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `dialect` | what tells the dialects apart |
-//! | `ask`, `format`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
+//! | `ask`, `drawing`, `format`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
 //! | `begin`, `prompt`, `constraint` | rendered, held to its form, taken on by the engine, recorded |
 //! | `choice` | one choice from its first token to its record |
 //! | `known` | what an answer is made from |
@@ -22,6 +22,7 @@ mod choice;
 mod constraint;
 mod count;
 mod dialect;
+mod drawing;
 mod format;
 mod known;
 mod prompt;
@@ -52,6 +53,7 @@ pub(crate) use begin::{refusal, stopping};
 pub(crate) use choice::{Choice, Delta};
 pub(crate) use count::count;
 pub(crate) use dialect::{Arriving, Dialect, Ended, Events, Outbox};
+pub(crate) use drawing::temperature_and_top_p;
 pub(crate) use format::{Format, enforceable};
 pub(crate) use known::{Known, Usage};
 pub(crate) use session::Session;

@@ -7,7 +7,7 @@ use super::echo::Echo;
 use super::{Responses, earlier, history, tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Arriving, Ask, Dialect, Format, Session, variables};
+use crate::reply::{Arriving, Ask, Dialect, Format, Session, temperature_and_top_p, variables};
 
 /// Reads a request; the flag says whether the client wants a stream.
 pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
@@ -98,18 +98,7 @@ fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
 
 fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
     let mut sampling = defaults.clone();
-    if let Some(temperature) = fields.number("temperature", 0.0, 2.0)? {
-        sampling.temperature = temperature as f32;
-    }
-    if let Some(top_p) = fields.number("top_p", 0.0, 1.0)? {
-        if top_p <= 0.0 {
-            return Err(ApiError::invalid(
-                "top_p",
-                "`top_p` is 0; it must be above 0 (use `temperature: 0` for greedy decoding)",
-            ));
-        }
-        sampling.top_p = top_p as f32;
-    }
+    temperature_and_top_p(fields, &mut sampling, 2.0)?;
     if let Some(most) = fields.integer("max_output_tokens", 1, i64::from(u32::MAX))? {
         sampling.max_tokens = u32::try_from(most).unwrap_or(u32::MAX);
     }
