@@ -130,6 +130,7 @@ fn conversation(turn: &TurnRecord, decode: Option<Decode<'_>>) -> Value {
         "prompt_text": decode.map(|decode| decode(&turn.prompt_ids)),
         "response_text": reply.map(text_of).unwrap_or_default(),
         "tool_calls": reply.and_then(|reply| reply.get("tool_calls")).filter(|calls| has_any(calls)),
+        "malformed_tool_calls": reply.and_then(|reply| reply.get("malformed_tool_calls")),
         "next_state": turn.next_state.as_ref().and_then(last_message),
         "next_messages": turn.next_state,
         "turn_id": turn.id,

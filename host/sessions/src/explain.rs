@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::collecting::Sessions;
 use crate::error::SessionError;
 use crate::normalise::{Plain, Role, list};
+use crate::request::MALFORMED_CALLS;
 
 /// Characters shown of a text.
 const SHOWN: usize = 240;
@@ -112,6 +113,7 @@ fn story(
         "matched": shown_match(&turn.matched),
         "asked": asked.map(|message| shortened(&message.text)),
         "reply": reply.map(|reply| said(&Plain::of(&reply.reply))),
+        "malformed_calls": reply.map(|reply| tried(&reply.reply)),
         "next_state": turn.next_state.as_ref().map(shown_messages),
         "next_ms": turn.next_ms,
         "judging": turn.judging,
@@ -295,6 +297,20 @@ fn shown_match(matched: &Value) -> Value {
         *kept = shown_messages(&kept.take());
     }
     shown
+}
+
+/// A sentence for each tool call of a reply that stayed text.
+fn tried(reply: &Value) -> Vec<String> {
+    let reasons = reply.get(MALFORMED_CALLS).and_then(Value::as_array);
+    reasons
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|reason| {
+            let reason = shortened(reason);
+            format!("The reply tried a tool call that did not parse: {reason}")
+        })
+        .collect()
 }
 
 fn shown_messages(messages: &Value) -> Value {

@@ -51,4 +51,4 @@ pub use anchor::reply_anchor;
 pub use collecting::Sessions;
 pub use error::SessionError;
 pub use options::SessionOptions;
-pub use request::{Arrived, Incoming, Reply};
+pub use request::{Arrived, Incoming, MALFORMED_CALLS, Reply};

@@ -58,10 +58,13 @@ pub struct Arrived {
     pub matched: Value,
 }
 
+/// Field of a reply's message that lists why each tool call that it tried stayed text. Only there when one did.
+pub const MALFORMED_CALLS: &str = "malformed_tool_calls";
+
 /// One finished (or cut off) choice.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The assistant message in OpenAI shape, as sent to the client.
+    /// The assistant message in OpenAI shape, as sent to the client, with [`MALFORMED_CALLS`] where there are any.
     pub message: Value,
     /// Why generation ended.
     pub finish: Finish,

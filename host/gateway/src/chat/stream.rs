@@ -1,6 +1,7 @@
 //! A reply as chunks: one per change of a message, the tokens that it took with the first of them.
 
-use serde_json::{Value, json};
+use clawhost_sessions::MALFORMED_CALLS;
+use serde_json::{Map, Value, json};
 
 use super::{Chat, logprobs};
 use crate::error::ApiError;
@@ -89,7 +90,11 @@ impl Events for Chunks {
 
     fn end(&mut self, out: &mut Outbox, choice: &mut Choice) {
         let finish = choice.finish_reason();
-        let last = self.entry(choice, json!({}), finish);
+        let mut delta = Map::new();
+        if let Some(reasons) = choice.malformed_calls() {
+            delta.insert(MALFORMED_CALLS.into(), reasons);
+        }
+        let last = self.entry(choice, delta.into(), finish);
         out.data(&self.chunk(vec![last]));
     }
 

@@ -162,6 +162,7 @@ fn chat() -> Value {
                 "message": object(&["role", "content"], json!({
                     "role": {"const": "assistant"}, "content": text, "reasoning_content": {"type": "string"},
                     "tool_calls": {"type": "array", "minItems": 1, "items": reference("ToolCall")},
+                    "malformed_tool_calls": {"type": "array", "minItems": 1, "items": {"type": "string"}},
                 })),
                 "logprobs": logprobs,
                 "finish_reason": {"enum": ["stop", "length", "tool_calls"]},

@@ -11,6 +11,7 @@ use clawhost_journal::{Finish, TurnId};
 use clawhost_policy::{
     Event, FinishReason, Generation, ParsedReply, ReplyParser, ReplyPiece, SampledToken, ToolTypes,
 };
+use clawhost_sessions::MALFORMED_CALLS;
 use serde_json::{Value, json};
 
 use super::Ask;
@@ -200,7 +201,14 @@ impl Choice {
         self.stop.as_deref()
     }
 
-    /// The assistant's message as far as it has come.
+    /// Why each tool call that the reply tried stayed text, in order; none when none did.
+    pub(crate) fn malformed_calls(&self) -> Option<Value> {
+        let reasons = &self.parsed.malformed;
+        (!reasons.is_empty()).then(|| reasons.as_slice().into())
+    }
+
+    /// The assistant's message as far as it has come. Calls that stayed text are marked in it, also where the dialect
+    /// of the answer has no place for that: the record is the same for all.
     pub(crate) fn message(&self) -> Value {
         let mut message = serde_json::Map::new();
         message.insert("role".into(), "assistant".into());
@@ -230,6 +238,9 @@ impl Choice {
                 })
                 .collect();
             message.insert("tool_calls".into(), calls.into());
+        }
+        if let Some(reasons) = self.malformed_calls() {
+            message.insert(MALFORMED_CALLS.into(), reasons);
         }
         message.into()
     }

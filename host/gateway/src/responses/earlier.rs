@@ -1,6 +1,7 @@
 //! An earlier reply, as the journal has it: what `previous_response_id` continues and what is read back by id.
 
 use clawhost_journal::{TurnRecord, TurnState};
+use clawhost_sessions::MALFORMED_CALLS;
 use serde_json::Value;
 
 use super::echo::Echo;
@@ -70,6 +71,14 @@ pub(super) fn conversation(
     if Echo::of(&turn).is_some_and(|echo| echo.instructed()) && !messages.is_empty() {
         messages.remove(0);
     }
-    messages.push(reply);
+    messages.push(said(reply));
     Ok((messages, turn.session.to_string()))
+}
+
+/// A recorded reply as a client would send it back: without the marks of the record.
+fn said(mut reply: Value) -> Value {
+    if let Some(reply) = reply.as_object_mut() {
+        reply.shift_remove(MALFORMED_CALLS);
+    }
+    reply
 }

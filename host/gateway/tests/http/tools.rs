@@ -110,3 +110,133 @@ async fn results_of_tools_go_back_into_the_conversation() {
     let next = server.turn(first.turn()).next_state.unwrap();
     assert_eq!(next[0]["content"], "the text A");
 }
+
+/// A reply whose first call is cut by the length limit.
+fn cut() -> Value {
+    with_tools(json!({"max_tokens": 3}))
+}
+
+#[tokio::test]
+async fn a_call_that_is_none_stays_text_and_is_marked() {
+    let server = Server::start().await;
+    let answer = server.chat_with("T", cut()).await;
+    let choice = answer.ok()["choices"][0].clone();
+    let message = &choice["message"];
+    assert!(message.get("tool_calls").is_none());
+    assert!(
+        message["content"]
+            .as_str()
+            .unwrap()
+            .contains("<tool_call>\n{\"name\": \"read\"")
+    );
+    let reasons = message["malformed_tool_calls"].as_array().unwrap();
+    assert_eq!(reasons.len(), 1);
+    let reason = reasons[0].as_str().unwrap();
+    assert!(!reason.is_empty());
+
+    let recorded = server.turn(answer.turn()).completion.unwrap().reply;
+    assert_eq!(&recorded, message);
+    let path = format!("/v1/turns/{}/explain", answer.turn());
+    let told = server.get(&path).await.ok();
+    assert_eq!(
+        told["malformed_calls"],
+        json!([format!(
+            "The reply tried a tool call that did not parse: {reason}"
+        )])
+    );
+    // What comes back with the mark on it is taken as it was said.
+    let second = server
+        .chat_with(
+            "",
+            json!({"messages": [{"role": "user", "content": "T"}, message, {"role": "user", "content": "A"}]}),
+        )
+        .await;
+    assert_eq!(
+        second.header("x-clawhost-session"),
+        answer.header("x-clawhost-session")
+    );
+    let messages = server.turn(second.turn()).messages;
+    assert!(messages[1].get("malformed_tool_calls").is_none());
+}
+
+#[tokio::test]
+async fn the_last_chunk_of_a_choice_carries_the_mark() {
+    let server = Server::start().await;
+    let chunks: Vec<Value> = read(server.stream("T", cut()).await)
+        .await
+        .iter()
+        .filter_map(|event| serde_json::from_str(event).ok())
+        .collect();
+    let marked: Vec<&Value> = chunks
+        .iter()
+        .filter(|chunk| {
+            chunk
+                .pointer("/choices/0/delta/malformed_tool_calls")
+                .is_some()
+        })
+        .collect();
+    assert_eq!(marked.len(), 1);
+    assert_eq!(marked[0]["choices"][0]["finish_reason"], "length");
+    let whole = server.chat_with("T", cut()).await;
+    assert_eq!(
+        marked[0]["choices"][0]["delta"]["malformed_tool_calls"],
+        whole.ok()["choices"][0]["message"]["malformed_tool_calls"]
+    );
+}
+
+#[tokio::test]
+async fn a_reply_without_such_a_call_has_no_mark() {
+    let server = Server::start().await;
+    for (text, extra) in [
+        ("T", with_tools(json!({}))),
+        ("T", json!({})),
+        ("A", json!({})),
+    ] {
+        let answer = server.chat_with(text, extra).await;
+        let message = answer.ok()["choices"][0]["message"].clone();
+        assert!(message.get("malformed_tool_calls").is_none(), "{message}");
+        let told = server
+            .get(&format!("/v1/turns/{}/explain", answer.turn()))
+            .await
+            .ok();
+        assert_eq!(told["malformed_calls"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn other_dialects_record_the_mark_and_keep_to_their_shapes() {
+    let server = Server::start().await;
+    let tool = json!({"name": "read", "input_schema": {"type": "object"}});
+    let message = server
+        .post(
+            "/v1/messages",
+            &json!({"model": "tiny", "messages": [{"role": "user", "content": "T"}], "max_tokens": 3,
+                    "temperature": 0, "tools": [tool]}),
+        )
+        .await;
+    let tool = json!({"type": "function", "name": "read", "parameters": {"type": "object"}});
+    let response = server
+        .post(
+            "/v1/responses",
+            &json!({"model": "tiny", "input": "T", "max_output_tokens": 3, "temperature": 0, "tools": [tool]}),
+        )
+        .await;
+    for answer in [&message, &response] {
+        answer.ok();
+        assert!(!answer.text.contains("malformed_tool_calls"));
+        let recorded = server.turn(answer.turn()).completion.unwrap().reply;
+        assert_eq!(
+            recorded["malformed_tool_calls"].as_array().unwrap().len(),
+            1
+        );
+    }
+    let again = server
+        .post(
+            "/v1/responses",
+            &json!({"model": "tiny", "input": "A", "previous_response_id": response.json()["id"], "temperature": 0}),
+        )
+        .await;
+    again.ok();
+    let messages = server.turn(again.turn()).messages;
+    assert!(messages[1].get("malformed_tool_calls").is_none());
+}

@@ -25,6 +25,7 @@ fn talk() -> Journal {
         "role": "assistant",
         "content": [{ "type": "text", "text": "fifty" }, { "type": "text", "text": "-six" }],
         "tool_calls": [{ "id": "call_1" }],
+        "malformed_tool_calls": ["it is not closed"],
     });
     let done = Completion {
         ms: 1_000_000_000_000,
@@ -65,6 +66,8 @@ fn conversations_have_the_fields_of_the_record_file() {
         (&Value::Null, &json!("fifty-six"))
     );
     assert_eq!(line["tool_calls"], json!([{ "id": "call_1" }]));
+    assert_eq!(line["malformed_tool_calls"], json!(["it is not closed"]));
+    assert_eq!(lines[1]["malformed_tool_calls"], Value::Null);
     assert_eq!(
         line["next_state"],
         json!({ "role": "user", "content": "thanks" })
