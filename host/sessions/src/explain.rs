@@ -7,9 +7,10 @@ use clawhost_journal::{
 };
 use serde_json::{Value, json};
 
+use crate::asked::asked;
 use crate::collecting::Sessions;
 use crate::error::SessionError;
-use crate::normalise::{Plain, Role, list};
+use crate::normalise::{Plain, list};
 use crate::request::MALFORMED_CALLS;
 
 /// Characters shown of a text.
@@ -82,10 +83,6 @@ fn story(
         .filter(|other| other.group == turn.group && other.id != turn.id)
         .map(|other| other.id)
         .collect();
-    let asked = list(&turn.messages)
-        .iter()
-        .map(Plain::of)
-        .rfind(|message| message.role == Role::User);
     let reply = turn.completion.as_ref();
     let story = Story {
         turn,
@@ -111,7 +108,7 @@ fn story(
         "adapter_version": turn.adapter_version,
         "adapter_digest": turn.adapter_digest,
         "matched": shown_match(&turn.matched),
-        "asked": asked.map(|message| shortened(&message.text)),
+        "asked": asked(journal, turn)?,
         "reply": reply.map(|reply| said(&Plain::of(&reply.reply))),
         "malformed_calls": reply.map(|reply| tried(&reply.reply)),
         "next_state": turn.next_state.as_ref().map(shown_messages),

@@ -22,10 +22,12 @@
 //! | `handing` | next states handed out, at once or when the proof has come |
 //! | `collecting` | [`Sessions`]: arrivals, completions, ends |
 //! | `idle` | ends sessions that nobody talks to any more |
+//! | `asked` | what a person asked in a turn |
 //! | `explain` | tells a person what became of each turn, and why |
 //! | `steps` | tells which samples a training step was made of, and what each moved |
 
 mod anchor;
+mod asked;
 mod collecting;
 mod deciding;
 mod doubt;

@@ -10,10 +10,11 @@ use clawhost_journal::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::asked::asked;
 use crate::collecting::Sessions;
 use crate::error::SessionError;
 use crate::explain::{said, shortened};
-use crate::normalise::{Plain, Role, list};
+use crate::normalise::Plain;
 
 /// Where a step's metrics hold one row for each sample that it trained.
 const ROWS: &str = "samples_moved";
@@ -221,6 +222,10 @@ fn story(journal: &Journal, sample: &SampleRecord, rows: &Rows) -> Result<Value,
         .and_then(|id| hints.iter().find(|hint| hint.id == id))
         .map(shown_hint);
     let turn = journal.turn(sample.turn)?;
+    let asked = match &turn {
+        Some(turn) => asked(journal, turn)?,
+        None => None,
+    };
     let moved = number("logprob_after")
         .zip(number("logprob_before"))
         .map(|(after, before)| after - before);
@@ -236,7 +241,7 @@ fn story(journal: &Journal, sample: &SampleRecord, rows: &Rows) -> Result<Value,
         "moved": moved,
         "share": number("pull").zip(rows.pull).map(|(pull, all)| pull / all),
         "adapter_version": sample.adapter_version,
-        "asked": turn.as_ref().and_then(asked),
+        "asked": asked,
         "reply": turn.as_ref().and_then(replied),
     });
     if let (Some(told), Some(row)) = (told.as_object_mut(), row) {
@@ -255,13 +260,6 @@ fn shown_hint(hint: &HintRecord) -> Value {
         HintOutcome::None { .. } => None,
     };
     json!({"hint": hint.id, "source": hint.source, "text": text})
-}
-
-fn asked(turn: &TurnRecord) -> Option<String> {
-    let messages = list(&turn.messages);
-    let mut said = messages.iter().map(Plain::of);
-    let last = said.rfind(|message| message.role == Role::User)?;
-    Some(shortened(&last.text))
 }
 
 fn replied(turn: &TurnRecord) -> Option<String> {

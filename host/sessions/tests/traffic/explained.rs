@@ -7,7 +7,7 @@ use clawhost_journal::{
 use clawhost_sessions::Incoming;
 use serde_json::{Value, json};
 
-use crate::builder::{Server, request, talk};
+use crate::builder::{Server, message, request, talk};
 
 fn verdict(outcome: VerdictOutcome) -> NewVerdict {
     NewVerdict {
@@ -380,4 +380,64 @@ fn a_step_tells_which_samples_moved_what() {
         (&json!(3), &json!([]))
     );
     assert_eq!(server.sessions.explain_step(StepId(99)).unwrap(), None);
+}
+
+#[test]
+fn what_was_asked_is_not_the_block_that_the_client_replaces_each_time() {
+    let server = Server::new();
+    let asked = |turn: TurnId| {
+        server.sessions.explain_turn(turn).unwrap().unwrap()["asked"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    // Two choices, of which the client takes one; a tool; a second wish.
+    let opening = Incoming {
+        n: 2,
+        ..request(talk(&["s:be kind", "u:list my notes", "u:context 1"]))
+    };
+    let opened = server.ask(opening).turns;
+    server.answer(opened[0], message("c:list {}"));
+    server.answer(opened[1], message("a:You have none."));
+    let mut lines = vec!["s:be kind", "u:list my notes", "c:list {}", "t:todo.md"];
+    let with_block = |lines: &[&str], block| talk(&[lines, &[block]].concat());
+    let listed = server.exchange(
+        request(with_block(&lines, "u:context 2")),
+        "a:You have todo.md.",
+    );
+    lines.extend(["a:You have todo.md.", "u:now delete it"]);
+    let deleted = server.exchange(request(with_block(&lines, "u:context 3")), "a:It is gone.");
+    assert_eq!(asked(opened[0]), "list my notes");
+    assert_eq!(asked(opened[1]), "list my notes");
+    assert_eq!(asked(listed.turns[0]), "list my notes");
+    assert_eq!(asked(deleted.turns[0]), "now delete it");
+
+    let sample = rewarded(&server, opened[0], 1.0);
+    let step = NewStep {
+        started_ms: now_ms(),
+        ended_ms: now_ms(),
+        outcome: StepOutcome::NoSignal,
+        reason: Some("no advantage".to_owned()),
+        metrics: json!({}),
+        trained: vec![(sample, 0.0)],
+        dropped: vec![],
+        adapter: None,
+        meta: vec![],
+    };
+    let step = server.journal.commit_step(&step).unwrap();
+    let told = server.sessions.explain_step(step).unwrap().unwrap();
+    assert_eq!(told["samples"][0]["asked"], "list my notes");
+}
+
+#[test]
+fn two_messages_in_a_row_that_stay_are_both_said() {
+    let server = Server::new();
+    let mut lines = vec!["u:list my notes", "u:and be quick"];
+    let listed = server.exchange(request(talk(&lines)), "a:You have todo.md.");
+    lines.extend(["a:You have todo.md.", "u:thanks", "u:that is all"]);
+    let thanked = server.exchange(request(talk(&lines)), "a:Bye.");
+    let asked =
+        |turn: TurnId| server.sessions.explain_turn(turn).unwrap().unwrap()["asked"].clone();
+    assert_eq!(asked(listed.turns[0]), "and be quick");
+    assert_eq!(asked(thanked.turns[0]), "that is all");
 }
