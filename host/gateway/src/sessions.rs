@@ -212,7 +212,10 @@ fn shown(turn: &TurnRecord, messages: bool, tokens: bool) -> Result<Value, ApiEr
     }
     if !tokens {
         drop_from("", &["prompt_ids"]);
-        drop_from("/completion", &["token_ids", "logprobs", "full_logprobs"]);
+        drop_from(
+            "/completion",
+            &["token_ids", "logprobs", "full_logprobs", "forced"],
+        );
     }
     Ok(turn)
 }

@@ -59,7 +59,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::UnknownTurn`], [`JournalError::TurnEnded`] when a reply or a failure is recorded
-    /// already, [`JournalError::Invalid`] when there is not one log-prob of each kind per token.
+    /// already, [`JournalError::Invalid`] when there is not one log-prob of each kind per token, or when what
+    /// was forced is no place of a token.
     pub fn complete(&self, turn: TurnId, completion: &Completion) -> Result<(), JournalError> {
         self.write(|tx| {
             leave_generating(tx, turn, TurnState::Complete, None)?;
@@ -295,9 +296,16 @@ fn insert_reply(tx: &Transaction<'_>, turn: TurnId, reply: &Completion) -> Resul
              there must be one of each per token"
         )));
     }
+    let ascending = reply.forced.is_sorted_by(|one, next| one < next);
+    let last = reply.forced.last().copied().map_or(0, |last| last as usize);
+    if !ascending || !reply.forced.is_empty() && last >= tokens {
+        return Err(Fault::invalid(format!(
+            "the forced tokens of turn {turn} are no ascending places among its {tokens} tokens"
+        )));
+    }
     tx.prepare_cached(
-        "INSERT INTO replies (turn, ms, finish, anchor, body, token_ids, logprobs, full_logprobs)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO replies (turn, ms, finish, anchor, body, token_ids, logprobs, full_logprobs, forced)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute((
         turn.0,
@@ -308,6 +316,7 @@ fn insert_reply(tx: &Transaction<'_>, turn: TurnId, reply: &Completion) -> Resul
         encode_u32s(&reply.token_ids),
         encode_f32s(&reply.logprobs),
         encode_f32s(&reply.full_logprobs),
+        (!reply.forced.is_empty()).then(|| encode_u32s(&reply.forced)),
     ))?;
     tx.prepare_cached(
         "UPDATE sessions SET last_ms = MAX(last_ms, ?2)

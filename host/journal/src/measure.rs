@@ -119,5 +119,6 @@ fn completion(number: u32) -> Completion {
         token_ids: (0..tokens).collect(),
         logprobs: vec![-0.5; tokens as usize],
         full_logprobs: vec![-0.5; tokens as usize],
+        forced: Vec::new(),
     }
 }

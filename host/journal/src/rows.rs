@@ -14,7 +14,7 @@ use crate::records::{
 };
 
 const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.prompt_ids,
-        p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs,
+        p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs, p.forced,
         n.messages AS next_messages, n.ms AS next_ms
     FROM turns t JOIN requests r ON r.id = t.request
     LEFT JOIN replies p ON p.turn = t.id LEFT JOIN next_states n ON n.turn = t.id";
@@ -26,7 +26,7 @@ const HIT: &str = "SELECT t.id, t.session, t.response_id, t.choice, t.grp, t.kin
     LEFT JOIN replies p ON p.turn = t.id LEFT JOIN next_states n ON n.turn = t.id";
 
 const SAMPLE: &str = "SELECT s.*, t.session, t.grp, t.temperature, t.adapter_version, r.prompt_ids,
-        p.token_ids, p.logprobs, p.full_logprobs
+        p.token_ids, p.logprobs, p.full_logprobs, p.forced
     FROM samples s JOIN turns t ON t.id = s.turn JOIN requests r ON r.id = t.request
     JOIN replies p ON p.turn = t.id";
 
@@ -215,6 +215,12 @@ fn ids(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<u32>> {
     through(row, column, |Ids(words)| words)
 }
 
+/// Places of forced tokens; nothing stands for none.
+fn forced(row: &Row<'_>) -> rusqlite::Result<Vec<u32>> {
+    let places: Option<Ids> = row.get("forced")?;
+    Ok(places.map(|Ids(places)| places).unwrap_or_default())
+}
+
 fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
     let replied: Option<i64> = row.get("reply_ms")?;
     Ok(TurnRecord {
@@ -262,6 +268,7 @@ fn completion(row: &Row<'_>, ms: i64) -> rusqlite::Result<Completion> {
         token_ids: ids(row, "token_ids")?,
         logprobs: floats(row, "logprobs")?,
         full_logprobs: floats(row, "full_logprobs")?,
+        forced: forced(row)?,
     })
 }
 
@@ -321,6 +328,7 @@ fn sample(row: &Row<'_>) -> rusqlite::Result<SampleRecord> {
         token_ids: ids(row, "token_ids")?,
         logprobs: floats(row, "logprobs")?,
         full_logprobs: floats(row, "full_logprobs")?,
+        forced: forced(row)?,
         temperature: through(row, "temperature", |Single(number)| number)?,
         adapter_version: through(row, "adapter_version", |Natural(number)| number)?,
     })

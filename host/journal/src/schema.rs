@@ -19,6 +19,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0004.sql"),
     include_str!("schema/0005.sql"),
     include_str!("schema/0006.sql"),
+    include_str!("schema/0007.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.
@@ -319,6 +320,25 @@ mod tests {
             .query_row("SELECT COUNT(*) FROM samples", [], |row| row.get(0))
             .unwrap();
         assert_eq!(left, 0, "samples go with their turns");
+    }
+
+    #[test]
+    fn replies_from_before_forced_tokens_were_known_have_none() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, here(), &MIGRATIONS[..6]).unwrap();
+        conn.execute_batch(
+            "INSERT INTO sessions (id, origin, started_ms, last_ms) VALUES ('s', 'new', 1, 2);
+             INSERT INTO requests (id, session, digest, messages, tools, prompt_ids)
+                VALUES (1, 's', 'd', '[]', '[]', x'01000000');
+             INSERT INTO turns VALUES (1, 's', 1, 1, 'r', 0, 'g', 'main', NULL, 1, NULL, 1.0, 0, '', 'm', 'complete',
+                'waiting', 0, NULL, '{}', '{}');
+             INSERT INTO replies VALUES (1, 2, 'stop', NULL, '{}', x'05000000', x'00000000', x'00000000');",
+        )
+        .unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        let turns = crate::rows::turns(&conn, "", []).unwrap();
+        let reply = turns[0].completion.as_ref().unwrap();
+        assert_eq!((&reply.token_ids, &reply.forced), (&vec![5], &Vec::new()));
     }
 
     #[test]

@@ -100,6 +100,7 @@ fn talk(journal: &Journal, next: &str) -> TurnId {
         token_ids: vec![2, 3],
         logprobs: vec![-0.1, -0.2],
         full_logprobs: vec![-0.1, -0.2],
+        forced: Vec::new(),
     };
     journal.complete(turn, &completion).unwrap();
     let next_state = NextState {

@@ -141,6 +141,8 @@ impl Replying {
             full_logprob: known.full,
             model_logprob: known.model,
             top,
+            // It does not say what its constraints left.
+            forced: false,
             text: String::new(),
         }))
     }

@@ -152,6 +152,7 @@ fn completion(reply: Reply) -> Completion {
         token_ids: reply.token_ids,
         logprobs: reply.logprobs,
         full_logprobs: reply.full_logprobs,
+        forced: reply.forced,
     }
 }
 

@@ -110,6 +110,7 @@ fn story(
         "matched": shown_match(&turn.matched),
         "asked": asked(journal, turn)?,
         "reply": reply.map(|reply| said(&Plain::of(&reply.reply))),
+        "forced_tokens": reply.map(|reply| reply.forced.len()),
         "malformed_calls": reply.map(|reply| tried(&reply.reply)),
         "next_state": turn.next_state.as_ref().map(shown_messages),
         "next_ms": turn.next_ms,
@@ -375,6 +376,7 @@ fn shown_sample(sample: &SampleRecord) -> Value {
         "baseline_key": sample.baseline_key,
         "reason": sample.reason,
         "tokens": sample.token_ids.len(),
+        "forced_tokens": sample.forced.len(),
     })
 }
 

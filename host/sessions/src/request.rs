@@ -74,4 +74,6 @@ pub struct Reply {
     pub logprobs: Vec<f32>,
     /// Log-probability of each token under the full softmax at the sampling temperature.
     pub full_logprobs: Vec<f32>,
+    /// Places of the tokens at which a constraint left no choice, ascending.
+    pub forced: Vec<u32>,
 }

@@ -8,6 +8,7 @@ use clawhost_plugins::Fault as ComponentFault;
 
 use crate::advantage::{Baselines, Company, Estimate, Estimation, Overlong, Relative, Rewarded};
 use crate::component::{AdvantageComponent, Asked};
+use crate::forced::{self, FORCED};
 use crate::hints::Hinted;
 use crate::lineage::Lineage;
 use crate::options::Learning;
@@ -162,6 +163,11 @@ impl Worth {
 impl Batch {
     /// Chooses a sample that has something to teach, or drops it with the reason.
     fn take(&mut self, sample: SampleRecord, worth: Worth, rules: &Rules<'_>) {
+        if forced::is_whole(&sample) {
+            self.without_signal += 1;
+            self.dropped.push((sample.id, FORCED.to_owned()));
+            return;
+        }
         let hinted = if rules.method.uses_hints() {
             (rules.hinted)(&sample)
         } else {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod component;
 mod current;
 mod error;
+mod forced;
 mod hints;
 mod importing;
 mod lineage;

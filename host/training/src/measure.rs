@@ -187,6 +187,7 @@ fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
                     token_ids: draw(reply.len()),
                     logprobs: reply.clone(),
                     full_logprobs: reply,
+                    forced: Vec::new(),
                     temperature: 1.0,
                     adapter_version: 0,
                 },

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::batch::{ALONE, Batch, LEVEL, NO_HINT, NO_REWARD};
 use crate::component::Told;
+use crate::forced::FORCED;
 use crate::loss::Mismatch;
 use crate::proof::Proof;
 use crate::report::{Report, SampleReport};
@@ -96,6 +97,8 @@ pub(crate) struct UpdateMetrics {
     parity: Gap,
     effective_sample_share: f64,
     reply_tokens: usize,
+    /// Of these, tokens at which a constraint left no choice: they did not train.
+    forced_tokens: usize,
     all_tokens: usize,
     /// Mean of lT - lo over the replies that a teacher read; absent where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,6 +170,7 @@ impl Metrics {
             parity: Gap::of(report.parity_samples, &report.parity),
             effective_sample_share: report.mismatch.effective_share(),
             reply_tokens: report.reply_tokens,
+            forced_tokens: report.forced_tokens,
             all_tokens: report.all_tokens,
             teacher_gap: teacher_gap(report),
             teacher_silent: match report
@@ -190,13 +194,14 @@ impl Metrics {
 
 /// How often each kind of reason was given.
 fn kinds<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, usize> {
-    const KINDS: [(&str, &str); 6] = [
+    const KINDS: [(&str, &str); 7] = [
         ("stale", "stale:"),
         ("unusable", "unusable:"),
         ("alone", ALONE),
         ("level", LEVEL),
         ("no_reward", NO_REWARD),
         ("no_hint", NO_HINT),
+        ("forced", FORCED),
     ];
     let mut kinds = BTreeMap::new();
     for reason in reasons {

@@ -29,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) parity: Mismatch,
     pub(crate) parity_samples: usize,
     pub(crate) reply_tokens: usize,
+    /// Of these, tokens at which a constraint left no choice.
+    pub(crate) forced_tokens: usize,
     pub(crate) all_tokens: usize,
     pub(crate) reference_seconds: f64,
     /// The policy before the update, and the teacher.

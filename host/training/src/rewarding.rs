@@ -7,6 +7,7 @@ use crate::advantage::{
     Episode, Estimator, Overlong, Rewarded, discounted, mean_of, penalised, whiten,
 };
 use crate::batch::Chosen;
+use crate::forced::{self, kept, spread};
 use crate::loss::Divergence;
 use crate::options::TrainingOptions;
 
@@ -72,6 +73,22 @@ impl TrainingOptions {
     }
 }
 
+/// Which tokens of some samples the policy chose.
+fn masks(chosen: &[Chosen], places: &[usize]) -> Vec<Vec<bool>> {
+    let of = |at: &usize| chosen.get(*at).map(|one| forced::mask(&one.sample));
+    places.iter().map(|at| of(at).unwrap_or_default()).collect()
+}
+
+/// Whitens over the tokens that train; the others become 0.
+fn whiten_trained(rows: &mut [Vec<f32>], masks: &[Vec<bool>]) {
+    let pairs = rows.iter().zip(masks);
+    let mut trained: Vec<Vec<f32>> = pairs.map(|(row, mask)| kept(row, mask)).collect();
+    whiten(&mut trained);
+    for ((row, mask), trained) in rows.iter_mut().zip(masks).zip(trained) {
+        *row = spread(trained, mask, 0.0);
+    }
+}
+
 /// Whitens what the rewards of a chosen batch are worth, over all its tokens.
 pub(crate) fn whitened(chosen: &mut [Chosen]) {
     let (places, mut rows): (Vec<usize>, Vec<Vec<f32>>) = chosen
@@ -79,10 +96,11 @@ pub(crate) fn whitened(chosen: &mut [Chosen]) {
         .enumerate()
         .filter_map(|(at, chosen)| Some((at, chosen.per_token()?)))
         .unzip();
-    whiten(&mut rows);
-    for (at, row) in places.into_iter().zip(rows) {
+    let masks = masks(chosen, &places);
+    whiten_trained(&mut rows, &masks);
+    for ((at, row), mask) in places.into_iter().zip(rows).zip(masks) {
         if let Some(chosen) = chosen.get_mut(at) {
-            chosen.advantage = Some(mean_of(&row));
+            chosen.advantage = Some(mean_of(&kept(&row, &mask)));
             chosen.token_advantages = Some(row);
         }
     }
@@ -109,13 +127,15 @@ pub(crate) fn worths(
         .filter(|(_, (chosen, _))| chosen.token_advantages.is_none())
         .filter_map(|(at, (chosen, reference))| {
             // How far the policy that sampled the reply had left the reference.
-            let divergence: Vec<f32> = chosen
+            let mut divergence: Vec<f32> = chosen
                 .sample
                 .full_logprobs
                 .iter()
                 .zip(reference)
                 .map(|(&logprob, &reference)| Divergence::K1.token(logprob, reference).value)
                 .collect();
+            // Nobody pays for what a constraint decided.
+            forced::set(&mut divergence, &chosen.sample.forced, 1, 0.0);
             #[allow(
                 clippy::cast_possible_truncation,
                 reason = "losses are computed in f32, as the parameters are"
@@ -126,7 +146,7 @@ pub(crate) fn worths(
         })
         .unzip();
     if advantage.whitens(options.estimator) {
-        whiten(&mut rows);
+        whiten_trained(&mut rows, &masks(chosen, &places));
     }
     for (at, row) in places.into_iter().zip(rows) {
         if let Some(worth) = worths.get_mut(at) {
@@ -204,6 +224,38 @@ mod tests {
             (batch[2].advantage.unwrap() - 1.0).abs() < 1e-6,
             "{batch:?}"
         );
+    }
+
+    #[test]
+    fn what_was_forced_is_neither_whitened_nor_paid_for() {
+        let of = |forced: &[u32], values: &[f32]| {
+            let mut one = chosen(1, Some(1.0));
+            one.sample.forced = forced.to_vec();
+            one.token_advantages = Some(values.to_vec());
+            one
+        };
+        let mut batch = [of(&[1], &[1.0, 50.0]), of(&[], &[3.0, 2.0])];
+        whitened(&mut batch);
+        let deviation = (2.0f32 / 3.0).sqrt();
+        let first = batch[0].token_advantages.clone().unwrap();
+        assert!((first[0] + 1.0 / deviation).abs() < 1e-6 && first[1] == 0.0);
+        assert!((batch[0].advantage.unwrap() + f64::from(1.0 / deviation)).abs() < 1e-6);
+
+        let options = TrainingOptions {
+            estimator: Estimator::ReinforcePlusPlus,
+            advantage: AdvantageOptions {
+                discount: Some(0.5),
+                reward_kl: Some(0.1),
+                whiten: Some(false),
+                ..AdvantageOptions::default()
+            },
+            ..TrainingOptions::default()
+        };
+        let mut one = chosen(1, Some(1.0));
+        one.sample.forced = vec![1];
+        let found = worths(&[one], &[vec![-2.0, -0.5]], &options);
+        let tokens = found[0].clone().unwrap();
+        assert!((tokens[1] - 1.0).abs() < 1e-6 && (tokens[0] - 0.4).abs() < 1e-6);
     }
 
     #[test]

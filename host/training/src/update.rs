@@ -12,6 +12,7 @@ use clawhost_policy::{ForwardError, Gradients, Learned, Model, Partials, Scored,
 
 use crate::batch::Chosen;
 use crate::component::{Asked, LossComponent, Member};
+use crate::forced::{kept, spread};
 use crate::loss::{Divergence, LossError, SequenceInputs, SequenceLoss};
 use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
 use crate::options::{TeacherFrom, TrainingOptions};
@@ -145,6 +146,7 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
         }
     }
     report.reply_tokens = task.chosen.iter().map(|c| c.sample.token_ids.len()).sum();
+    report.forced_tokens = task.chosen.iter().map(|c| c.sample.forced.len()).sum();
     report.all_tokens = laid.iter().map(|l| l.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
     let after = if task.options.measure_moved && report.updates > 0 {
@@ -256,9 +258,9 @@ impl Run<'_> {
                 .zip(coefficients)
             {
                 let mut d_candidates = std::mem::take(&mut loss.d_candidates);
-                if let Some((over, compared)) = self.over(member) {
+                if let Some((over, compared, mask)) = self.over(member) {
                     let now = &scored.candidate_logprobs;
-                    let made = over.evaluate(compared, now, *coefficient);
+                    let made = over.evaluate(compared, now, mask, *coefficient);
                     loss.loss += made.loss;
                     d_candidates = made.d_candidates;
                 }
@@ -310,10 +312,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The native loss over the likeliest tokens of a sample.
-    fn over(&self, member: usize) -> Option<(&Over, &Compared)> {
+    /// The native loss over the likeliest tokens of a sample, and which of its tokens train.
+    fn over(&self, member: usize) -> Option<(&Over, &Compared, &[bool])> {
         let lesson = self.lessons.get(member)?;
-        Some((lesson.over.as_ref()?, lesson.compared.as_ref()?))
+        Some((
+            lesson.over.as_ref()?,
+            lesson.compared.as_ref()?,
+            &lesson.mask,
+        ))
     }
 
     /// The losses of one pass, by the component or by the native objective.
@@ -374,9 +380,13 @@ impl Run<'_> {
         let options = &self.task.options.loss;
         let recorded = &chosen.sample.full_logprobs;
         let old = member.old(options.ratio);
+        // Over a sequence a weight is formed from the tokens that train.
+        let of = |logprobs: &[f32]| kept(logprobs, &lesson.mask);
         let weights = options
             .importance()
-            .map(|importance| importance.weights(recomputed, recorded))
+            .filter(|_| !recomputed.is_empty())
+            .map(|importance| importance.weights(&of(recomputed), &of(recorded)))
+            .map(|weights| spread(weights, &lesson.mask, 1.0))
             .unwrap_or_default();
         let loss = options.objective().evaluate(
             &SequenceInputs {

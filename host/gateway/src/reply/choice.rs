@@ -81,6 +81,8 @@ pub(crate) struct Choice {
     token_ids: Vec<u32>,
     logprobs: Vec<f32>,
     full_logprobs: Vec<f32>,
+    /// Places of the tokens at which a constraint left no choice.
+    forced: Vec<u32>,
     /// Tokens that the client wants to see and has not been shown yet.
     fresh: Option<Vec<SampledToken>>,
     thinking: bool,
@@ -125,6 +127,7 @@ impl Beginning<'_> {
             token_ids: Vec::new(),
             logprobs: Vec::new(),
             full_logprobs: Vec::new(),
+            forced: Vec::new(),
             fresh: ask.shows_tokens.then(Vec::new),
             thinking: prompt.style.in_reasoning,
             reasoning_tokens: 0,
@@ -249,6 +252,9 @@ impl Choice {
         if self.token_ids.is_empty() {
             self.shared.metrics.first_token(self.arrived.elapsed());
         }
+        if token.forced {
+            self.forced.extend(u32::try_from(self.token_ids.len()).ok());
+        }
         self.token_ids.push(token.id);
         self.logprobs.push(token.logprob);
         self.full_logprobs.push(token.full_logprob);
@@ -354,6 +360,7 @@ impl Choice {
             token_ids: self.token_ids.clone(),
             logprobs: self.logprobs.clone(),
             full_logprobs: self.full_logprobs.clone(),
+            forced: self.forced.clone(),
         }
     }
 }

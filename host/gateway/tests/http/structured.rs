@@ -110,6 +110,49 @@ async fn a_mask_is_recorded_in_the_first_log_prob_alone() {
     assert_eq!(reply.token_ids.len(), 5);
     assert!(reply.logprobs.iter().all(|logprob| *logprob == 0.0));
     assert!(reply.full_logprobs.iter().all(|logprob| *logprob < -1.0));
+    assert_eq!(reply.forced, [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn what_a_form_forced_is_recorded_and_a_free_reply_has_nothing_of_it() {
+    let server = Server::start().await;
+    let schema = json!({"enum": ["left", "life"]});
+    let answer = server.chat_with("?", by_chance(3, in_form(&schema))).await;
+    answer.ok();
+    let reply = server.turn(answer.turn()).completion.unwrap();
+    // `"l`, then `e` or `i`, and all that follows from it.
+    assert_eq!(reply.token_ids.len(), 7);
+    assert_eq!(reply.forced, [0, 1, 3, 4, 5, 6]);
+    assert!(reply.logprobs[2] < 0.0);
+    let told = server
+        .get(&format!("/v1/turns/{}/explain", answer.turn()))
+        .await
+        .ok();
+    assert_eq!(told["forced_tokens"], 6);
+
+    let tool = json!({"type": "function", "function": {"name": "wait", "parameters": {"additionalProperties": false}}});
+    let call = server
+        .chat_with(
+            "?",
+            by_chance(4, json!({"tools": [tool], "tool_choice": "required"})),
+        )
+        .await;
+    assert_eq!(call.ok()["choices"][0]["finish_reason"], "tool_calls");
+    let reply = server.turn(call.turn()).completion.unwrap();
+    assert!(!reply.forced.is_empty());
+    for (place, logprob) in (0u32..).zip(&reply.logprobs) {
+        assert!(!reply.forced.contains(&place) || *logprob == 0.0);
+    }
+
+    for extra in [
+        json!({}),
+        json!({"temperature": 1, "seed": 4, "max_tokens": 6}),
+    ] {
+        let free = server.chat_with("H", extra).await;
+        free.ok();
+        let reply = server.turn(free.turn()).completion.unwrap();
+        assert_eq!(reply.forced, [0u32; 0]);
+    }
 }
 
 #[tokio::test]

@@ -199,6 +199,9 @@ pub struct SampleRecord {
     pub logprobs: Vec<f32>,
     /// Log-probs of the full softmax at the sampling temperature; one per token.
     pub full_logprobs: Vec<f32>,
+    /// Places of the tokens at which a constraint left no choice, ascending: they never train. Default none.
+    #[serde(default)]
+    pub forced: Vec<u32>,
     /// Sampling temperature.
     pub temperature: f32,
     /// Version of the adapter that sampled it.

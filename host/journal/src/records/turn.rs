@@ -150,6 +150,9 @@ pub struct Completion {
     pub logprobs: Vec<f32>,
     /// Their log-probs under the full softmax at the sampling temperature; one per token.
     pub full_logprobs: Vec<f32>,
+    /// Places of the tokens, ascending from 0, at which a constraint left no choice: they never train. Default none.
+    #[serde(default)]
+    pub forced: Vec<u32>,
 }
 
 /// A turn with all that is known of it.

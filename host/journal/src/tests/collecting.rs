@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::{arrival, completion, feedback, new_turn};
+use super::{arrival, completion, feedback, new_turn, sample_of, verdict};
 use crate::*;
 
 #[test]
@@ -361,4 +361,37 @@ fn what_a_turn_was_asked_is_kept_as_it_was_rendered() {
     asking.turns[0].template = json!(["enable_thinking"]);
     let refused = journal.arrive(&asking).unwrap_err().to_string();
     assert!(refused.contains("give an object"), "{refused}");
+}
+
+#[test]
+fn what_was_forced_comes_back_with_the_turn_and_its_sample() {
+    let journal = Journal::in_memory().unwrap();
+    let turn = journal.arrive(&arrival("s", None)).unwrap()[0];
+    for wrong in [vec![2], vec![1, 0], vec![0, 0]] {
+        let reply = Completion {
+            forced: wrong,
+            ..completion()
+        };
+        let refused = journal.complete(turn, &reply).unwrap_err();
+        assert!(matches!(refused, JournalError::Invalid(_)), "{refused}");
+    }
+    let reply = Completion {
+        forced: vec![1],
+        ..completion()
+    };
+    journal.complete(turn, &reply).unwrap();
+    assert_eq!(journal.record(turn).completion.unwrap(), reply);
+    let next = journal.arrive(&arrival("s", Some(turn))).unwrap()[0];
+    journal.complete(next, &completion()).unwrap();
+    assert_eq!(journal.record(next).completion.unwrap().forced, [0u32; 0]);
+    let sample = sample_of(turn, 1.0);
+    journal
+        .commit_judgement(turn, &[verdict(1.0)], Some(&sample), None, &[])
+        .unwrap();
+    assert_eq!(journal.queued_samples(9).unwrap()[0].forced, [1]);
+    // A record that was written before anything was forced is read as it was meant.
+    let mut old = serde_json::to_value(completion()).unwrap();
+    old.as_object_mut().unwrap().remove("forced");
+    let read: Completion = serde_json::from_value(old).unwrap();
+    assert_eq!(read, completion());
 }

@@ -72,6 +72,7 @@ pub(super) fn completion() -> Completion {
         token_ids: vec![5, 6],
         logprobs: vec![-0.1, -1e-30],
         full_logprobs: vec![-0.2, -0.3],
+        forced: Vec::new(),
     }
 }
 

@@ -60,5 +60,6 @@ pub(crate) fn completion(text: &str) -> Completion {
         token_ids: vec![5, 6],
         logprobs: vec![-0.5, -0.5],
         full_logprobs: vec![-0.5, -0.5],
+        forced: Vec::new(),
     }
 }

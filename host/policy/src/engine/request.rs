@@ -147,6 +147,9 @@ pub struct SampledToken {
     pub model_logprob: f32,
     /// The likeliest tokens of the model's own distribution, as many as `top_logprobs` asked for.
     pub top: Vec<(u32, f32)>,
+    /// A constraint left no other token, so that the policy had no choice. Where another program generates it cannot
+    /// be known and is false.
+    pub forced: bool,
     /// Text that became final with this token; may be empty.
     pub text: String,
 }

@@ -134,6 +134,7 @@ impl Sequence {
             full_logprob: drawn.full_logprob,
             model_logprob: drawn.model_logprob,
             top: drawn.top,
+            forced: drawn.forced,
             text,
         }));
         let complete = ended || stopped || self.sampler.is_complete();

@@ -8,7 +8,8 @@
 //!
 //! Where a constraint left one token, the first is 0 and the second is what the model thought of it. So the
 //! first tells what was likely to be drawn, the second what the policy knows; a trainer that measures how
-//! the policy has moved compares like with like by the second.
+//! the policy has moved compares like with like by the second. Such a token is marked as forced: the policy had no
+//! choice at it, so a trainer leaves it out.
 
 mod constraint;
 mod distribution;

@@ -31,6 +31,8 @@ pub(crate) struct Drawn {
     pub(crate) model_logprob: f32,
     /// The likeliest tokens at temperature 1, likeliest first.
     pub(crate) top: Vec<(u32, f32)>,
+    /// A constraint left no other token.
+    pub(crate) forced: bool,
 }
 
 /// Why no token could be drawn.
@@ -81,6 +83,19 @@ struct Row<'a> {
     logits: &'a [f32],
     blocks: &'a [f32],
     largest: f32,
+}
+
+impl Row<'_> {
+    /// Whether all tokens but one are masked. Blocks that are masked whole are not looked into.
+    fn is_one(self) -> bool {
+        let open = self.logits.chunks(scan::BLOCK).zip(self.blocks);
+        open.filter(|(_, top)| top.is_finite())
+            .flat_map(|(block, _)| block)
+            .filter(|logit| logit.is_finite())
+            .take(2)
+            .count()
+            == 1
+    }
 }
 
 impl Sampler {
@@ -162,6 +177,7 @@ impl Sampler {
             },
             None => model,
         };
+        let forced = self.guide.is_some() && source.is_one();
         let temperature = self.sampling.full_temperature();
         let full = &mut room.distribution;
         // The sum over all tokens at the temperature, where drawing needs it anyway.
@@ -199,6 +215,7 @@ impl Sampler {
                 .into_iter()
                 .map(|(_, other)| (other, under(other, 1.0, at_one)))
                 .collect(),
+            forced,
         })
     }
 

@@ -56,6 +56,7 @@ pub(crate) fn reply(message: Value) -> Reply {
         token_ids: vec![7, 8],
         logprobs: vec![-0.5, -0.25],
         full_logprobs: vec![-0.5, -0.25],
+        forced: Vec::new(),
     }
 }
 

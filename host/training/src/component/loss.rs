@@ -8,6 +8,7 @@ use clawhost_policy::Scored;
 use crate::batch::Chosen;
 use crate::component::{ComponentCalls, Receipts};
 use crate::error::TrainingError;
+use crate::forced;
 use crate::loss::SequenceLoss;
 use crate::options::RatioFrom;
 use crate::teaching::Lesson;
@@ -163,19 +164,29 @@ impl LossComponent {
                 // A loss that is not differentiated by the log-probs has none of their partials.
                 let mut partial: Vec<f32> = d_logprob.by_ref().take(length).collect();
                 partial.resize(length, 0.0);
+                let k = self.needs.k as usize;
+                let mut entropies: Vec<f32> = d_entropy.by_ref().take(length).collect();
+                let mut candidates: Vec<f32> = d_topk.by_ref().take(length * k).collect();
+                // The mask tells a component where nothing is to be learned; that it keeps to it is seen to here.
+                let forced = &member.chosen.sample.forced;
+                forced::set(&mut partial, forced, 1, 0.0);
+                forced::set(&mut entropies, forced, 1, 0.0);
+                forced::set(&mut candidates, forced, k, 0.0);
+                let now = &member.scored.logprobs;
+                let of = |values: &[f32]| forced::kept(values, &member.lesson.mask);
                 SequenceLoss {
                     loss: std::mem::take(&mut loss),
                     d_logprob: partial,
-                    d_entropy: d_entropy.by_ref().take(length).collect(),
-                    d_candidates: d_topk
-                        .by_ref()
-                        .take(length * self.needs.k as usize)
-                        .collect(),
+                    d_entropy: entropies,
+                    d_candidates: candidates,
                     tokens: member.lesson.tokens(),
                     clipped: std::mem::take(&mut clipped),
-                    divergence: drift(member.reference, &member.scored.logprobs),
-                    drift: drift(&member.scored.logprobs, member.old(ratio)),
-                    entropy: member.scored.entropies.iter().map(|e| f64::from(*e)).sum(),
+                    divergence: drift(&of(member.reference), &of(now)),
+                    drift: drift(&of(now), &of(member.old(ratio))),
+                    entropy: of(&member.scored.entropies)
+                        .into_iter()
+                        .map(f64::from)
+                        .sum(),
                 }
             })
             .collect();

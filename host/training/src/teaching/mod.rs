@@ -13,6 +13,7 @@ use clawhost_plugins::Requirements;
 use clawhost_policy::Scored;
 
 use crate::batch::Chosen;
+use crate::forced;
 use crate::loss::overlap;
 use crate::options::{HintChoice, Lecture, TeacherFrom, TopkOf, TrainingOptions};
 use crate::packing::Laid;
@@ -189,7 +190,7 @@ pub(crate) fn lessons(
         }
     }
     let Some(lecture) = plan.lecture else {
-        return Ok(lessons);
+        return Ok(left_out(lessons, task.chosen));
     };
     let heard = Classroom { task, plan, before }.hear()?;
     let all = lessons.iter_mut().zip(worths).zip(before).zip(heard);
@@ -204,7 +205,17 @@ pub(crate) fn lessons(
             lesson.compared = None;
         }
     }
-    Ok(lessons)
+    Ok(left_out(lessons, task.chosen))
+}
+
+/// The lessons without the tokens that the policy did not choose.
+fn left_out(mut lessons: Vec<Lesson>, chosen: &[Chosen]) -> Vec<Lesson> {
+    for (lesson, chosen) in lessons.iter_mut().zip(chosen) {
+        let forced = &chosen.sample.forced;
+        forced::leave_out(&mut lesson.mask, lesson.advantages.len(), forced);
+        forced::set(&mut lesson.advantages, forced, 1, 0.0);
+    }
+    lessons
 }
 
 impl Lesson {

@@ -44,7 +44,7 @@ pub(crate) struct OverLoss {
 }
 
 impl Over {
-    /// The loss of one reply: the sum over positions, each times `coefficient`.
+    /// The loss of one reply: the sum over positions that train (`mask`, empty = all), each times `coefficient`.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "losses are computed in f32, as the parameters are"
@@ -53,6 +53,7 @@ impl Over {
         &self,
         compared: &Compared,
         logprobs: &[f32],
+        mask: &[bool],
         coefficient: f64,
     ) -> OverLoss {
         let scale = coefficient as f32 * self.weight;
@@ -63,6 +64,9 @@ impl Over {
         let k = self.k.max(1);
         let rows = logprobs.chunks(k).zip(made.d_candidates.chunks_mut(k));
         for (row, (now, partials)) in rows.enumerate() {
+            if !mask.get(row).copied().unwrap_or(true) {
+                continue;
+            }
             let at = |values: &'_ [f32]| -> Vec<f32> {
                 let from = row * k;
                 values

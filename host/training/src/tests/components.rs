@@ -69,6 +69,10 @@ fn batch(shop: &mut Workshop) -> Vec<Chosen> {
             for (at, logprob) in (0u16..).zip(&mut sample.full_logprobs) {
                 *logprob += (f32::from((at * 5 + i * 3) % 7) - 3.0) * 0.12;
             }
+            // Of some a constraint decided a token.
+            if i % 3 == 1 && length > 1 {
+                sample.forced = vec![u32::from(i) % length as u32];
+            }
             Chosen {
                 sample,
                 advantage: Some(f64::from(reward)),

@@ -6,6 +6,7 @@ use clawhost_policy::{Model, ModelConfig};
 mod components;
 mod elsewhere;
 mod estimators;
+mod forced;
 mod full;
 mod importing;
 mod loops;
@@ -35,6 +36,7 @@ pub(crate) fn sample(id: i64, reward: f32) -> SampleRecord {
         token_ids: vec![3, 4],
         logprobs: vec![-1.0, -1.0],
         full_logprobs: vec![-1.0, -1.0],
+        forced: Vec::new(),
         temperature: 1.0,
         adapter_version: 0,
     }

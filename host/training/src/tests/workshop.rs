@@ -9,7 +9,8 @@ use clawhost_journal::{
     TurnId, TurnKind,
 };
 use clawhost_policy::{
-    ChatTemplate, Engine, EngineOptions, Event, GenerateRequest, Priority, Sampling, Tokenizer,
+    ChatTemplate, Constraint, Engine, EngineOptions, Event, GenerateRequest, Priority, Sampling,
+    Tokenizer,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,7 +26,16 @@ pub(super) struct Workshop {
     made: u32,
     /// At which replies are drawn.
     pub(super) temperature: f32,
+    /// What replies are held to.
+    pub(super) constraint: Option<Constraint>,
+    /// The token whose log-prob is recorded as another than it was.
+    pub(super) shifted: Option<usize>,
+    /// Whether it is not recorded what the constraint forced.
+    pub(super) unmarked: bool,
 }
+
+/// Tokens, their two log-probs, and the places that were forced.
+type Drawn = (Vec<u32>, Vec<f32>, Vec<f32>, Vec<u32>);
 
 /// Options under which a tiny model learns visibly in one step.
 pub(super) fn options() -> TrainingOptions {
@@ -89,6 +99,9 @@ impl Workshop {
             dir: tempfile::tempdir().unwrap(),
             made: 0,
             temperature: 0.8,
+            constraint: None,
+            shifted: None,
+            unmarked: false,
         }
     }
 
@@ -132,6 +145,7 @@ impl Workshop {
                     max_tokens: 8,
                     temperature: self.temperature,
                     top_p: 0.9,
+                    constraint: self.constraint.clone(),
                     ..Sampling::default()
                 },
                 served: served.clone(),
@@ -140,9 +154,13 @@ impl Workshop {
             })
             .unwrap();
         let (mut ids, mut logprobs, mut full) = (Vec::new(), Vec::new(), Vec::new());
+        let mut forced = Vec::new();
         while let Some(event) = generation.blocking_next() {
             match event {
                 Event::Token(token) => {
+                    if token.forced && !self.unmarked {
+                        forced.push(ids.len() as u32);
+                    }
                     ids.push(token.id);
                     logprobs.push(token.logprob);
                     full.push(token.full_logprob);
@@ -151,7 +169,11 @@ impl Workshop {
                 Event::Failed(reason) => panic!("{reason}"),
             }
         }
-        self.keep(prompt, ids, logprobs, full, served.version, reward, hints)
+        if let Some(logprob) = self.shifted.and_then(|place| full.get_mut(place)) {
+            *logprob += 0.1;
+        }
+        let drawn = (ids, logprobs, full, forced);
+        self.keep(prompt, drawn, served.version, reward, hints)
     }
 
     pub(super) fn record(
@@ -163,28 +185,14 @@ impl Workshop {
         adapter_version: u64,
         reward: f32,
     ) -> SampleId {
-        let reward = Some(reward);
-        self.keep(
-            prompt_ids,
-            token_ids,
-            logprobs,
-            full_logprobs,
-            adapter_version,
-            reward,
-            &[],
-        )
+        let drawn = (token_ids, logprobs, full_logprobs, Vec::new());
+        self.keep(prompt_ids, drawn, adapter_version, Some(reward), &[])
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the fields of one recorded sample"
-    )]
     fn keep(
         &self,
         prompt_ids: Vec<u32>,
-        token_ids: Vec<u32>,
-        logprobs: Vec<f32>,
-        full_logprobs: Vec<f32>,
+        (token_ids, logprobs, full_logprobs, forced): Drawn,
         adapter_version: u64,
         reward: Option<f32>,
         hints: &[&str],
@@ -235,6 +243,7 @@ impl Workshop {
             token_ids,
             logprobs,
             full_logprobs,
+            forced,
         };
         self.journal.complete(id, &completion).unwrap();
         let next = NextState {

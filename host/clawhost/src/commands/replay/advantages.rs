@@ -269,6 +269,7 @@ mod tests {
             token_ids: vec![2],
             logprobs: vec![-0.1],
             full_logprobs: vec![-0.1],
+            forced: Vec::new(),
             temperature: 1.0,
             adapter_version: 0,
         }

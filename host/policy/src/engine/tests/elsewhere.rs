@@ -42,6 +42,7 @@ impl Elsewhere for Far {
                 full_logprob: -1.0,
                 model_logprob: -1.0,
                 top: Vec::new(),
+                forced: false,
                 text: "not ours".to_owned(),
             };
             if let Some(reason) = reply.take(token) {

@@ -290,9 +290,55 @@ fn the_mask_is_in_the_first_log_prob_and_not_in_the_second() {
         let drawn = sampler.draw(&logits).unwrap();
         assert_eq!(drawn.id, right);
         assert_eq!(drawn.logprob, 0.0);
+        assert!(drawn.forced);
         assert!((drawn.full_logprob + 300f32.ln()).abs() < 1e-5);
     }
     assert!(!sampler.is_complete(), "there is a token to end with");
+}
+
+#[test]
+fn a_token_is_forced_where_the_form_left_no_other() {
+    let compiler = compiler();
+    let texts = ["yes", "yet"].map(str::to_owned).to_vec();
+    let guide = compiler.guide(&Constraint::answer(Answer::Choice(texts)));
+    let mut sampler =
+        Sampler::new(&Sampling::default(), &[]).guided(Arc::new([END]), Some(guide.unwrap()));
+    let forced: Vec<bool> = (0..4)
+        .map(|place| sampler.draw(&noise(1, place)).unwrap().forced)
+        .collect();
+    // Only single bytes of this vocabulary spell the texts: they part at the third.
+    assert_eq!(forced, [true, true, false, true]);
+}
+
+#[test]
+fn a_wish_for_more_tokens_can_leave_one_as_well() {
+    let compiler = compiler();
+    let constraint = Constraint::answer(Answer::Regex("ab?".to_owned()));
+    let forced = |min_tokens: u32| -> Vec<bool> {
+        let sampling = Sampling {
+            min_tokens,
+            ..Sampling::default()
+        };
+        let guide = compiler.guide(&constraint).unwrap();
+        let mut sampler = Sampler::new(&sampling, &[]).guided(Arc::new([END]), Some(guide));
+        (0..2)
+            .map(|place| sampler.draw(&noise(1, place)).unwrap().forced)
+            .collect()
+    };
+    assert_eq!(forced(0), [true, false]);
+    assert_eq!(forced(2), [true, true]);
+}
+
+#[test]
+fn without_a_form_no_token_is_forced() {
+    let sampling = Sampling {
+        temperature: 0.0,
+        logit_bias: [(7, 100.0)].into(),
+        ..Sampling::default()
+    };
+    let mut sampler = Sampler::new(&sampling, &[]).guided(Arc::new([END]), None);
+    let drawn = sampler.draw(&noise(1, 0)).unwrap();
+    assert_eq!((drawn.id, drawn.forced), (7, false));
 }
 
 #[test]
