@@ -129,9 +129,10 @@ fn assert_drawn(running: &Running, turn: &TurnRecord, drawn: &str) {
     let bytes = turn.messages.to_string().len() + turn.tools.to_string().len();
     let completion = turn.completion.as_ref().unwrap();
     println!(
-        "{bytes} bytes, {} tokens, answered after {} ms: {drawn}",
+        "{bytes} bytes, {} tokens, answered after {} ms with a log-probability of {:.5}: {drawn}",
         turn.prompt_ids.len(),
-        completion.ms - turn.received_ms
+        completion.ms - turn.received_ms,
+        completion.logprobs.iter().sum::<f32>()
     );
     assert!(bytes > 50_000);
     assert!(text(turn.messages.as_array().unwrap().last().unwrap()).starts_with(BLOCK));
