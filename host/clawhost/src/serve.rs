@@ -114,6 +114,7 @@ impl Server {
             trains: config.training.enabled,
             batch: config.training.batch,
             plugins: reloading.clone(),
+            releases: training.releases(),
         });
         let state = training.state();
         let gateway = Gateway::new(

@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use clawhost_gateway::StatusSource;
+use clawhost_gateway::{NotChanged, StatusSource};
+use clawhost_journal::{Change, Standing};
 use clawhost_judging::JudgingStatus;
-use clawhost_training::TrainingState;
+use clawhost_training::{Releases, TrainingError, TrainingState};
 use serde_json::{Value, json};
 
 use crate::reloading::Reloading;
@@ -20,6 +21,7 @@ pub(crate) struct Loops {
     pub(crate) trains: bool,
     pub(crate) batch: usize,
     pub(crate) plugins: Arc<Reloading>,
+    pub(crate) releases: Releases,
 }
 
 impl StatusSource for Loops {
@@ -121,6 +123,17 @@ impl StatusSource for Loops {
 
     fn reload(&self) -> Option<Value> {
         Some(Value::Array(self.plugins.look(true)))
+    }
+
+    fn release(&self, change: Change, by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
+        let changed = self.releases.change(change, by);
+        Some(changed.map_err(|error| match error {
+            TrainingError::Journal(error) => NotChanged::Journal(error),
+            TrainingError::NotReleased(_) | TrainingError::NotServed { .. } => {
+                NotChanged::Unavailable(error.to_string())
+            }
+            other => NotChanged::Unservable(other.to_string()),
+        }))
     }
 }
 

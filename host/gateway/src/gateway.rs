@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use clawhost_journal::{Journal, now_ms};
+use clawhost_journal::{Change, Journal, JournalError, Standing, now_ms};
 use clawhost_policy::Engine;
 use clawhost_sessions::Sessions;
 use serde_json::Value;
@@ -33,6 +33,25 @@ pub trait StatusSource: Send + Sync {
     fn reload(&self) -> Option<Value> {
         None
     }
+    /// Changes which version is served, by the word of the person with this key, and tells what stands then. May block
+    /// for as long as reading a checkpoint takes. Default: nobody can.
+    fn release(&self, _change: Change, _by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
+        None
+    }
+}
+
+/// Why what is served was not changed; it is what it was.
+#[derive(Debug, thiserror::Error)]
+pub enum NotChanged {
+    /// The journal refuses it.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The version cannot be served here; says why, and what would mend it.
+    #[error("{0}")]
+    Unservable(String),
+    /// Whatever generates does not take it now.
+    #[error("{0}")]
+    Unavailable(String),
 }
 
 /// What every handler shares.

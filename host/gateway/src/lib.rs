@@ -57,6 +57,6 @@ mod versions;
 
 pub use auth::{ApiKey, KeyError, Scope, check_bind};
 pub use error::ApiError;
-pub use gateway::{Gateway, StatusSource};
+pub use gateway::{Gateway, NotChanged, StatusSource};
 pub use limits::RateLimit;
 pub use options::GatewayOptions;

@@ -15,6 +15,15 @@ pub(crate) fn refusal(error: &JournalError) -> ApiError {
         JournalError::UnknownSession { .. } => {
             ApiError::not_found("unknown_session", error.to_string())
         }
+        JournalError::UnknownAdapter { .. } => {
+            ApiError::not_found("unknown_adapter", error.to_string())
+        }
+        JournalError::VersionPinned { .. } => {
+            ApiError::conflict("version_pinned", error.to_string())
+        }
+        JournalError::NothingBefore => {
+            ApiError::conflict("nothing_to_roll_back", error.to_string())
+        }
         JournalError::TurnEnded { .. }
         | JournalError::AlreadyJudged { .. }
         | JournalError::NotReady { .. } => ApiError::conflict("wrong_state", error.to_string()),

@@ -41,6 +41,12 @@ pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/turns/{id}/explain", get(sessions::explain_turn)),
         ("/v1/steps/{id}", get(steps::explain)),
         ("/v1/adapters", get(adapters::list)),
+        ("/v1/adapters/promote", post(adapters::promote)),
+        ("/v1/adapters/rollback", post(adapters::rollback)),
+        (
+            "/v1/adapters/pin",
+            post(adapters::pin).delete(adapters::unpin),
+        ),
         ("/v1/plugins", get(plugins::list)),
         ("/v1/plugins/reload", post(plugins::reload)),
     ]

@@ -152,6 +152,25 @@ pub enum JournalError {
         /// Which version.
         version: u64,
     },
+    /// No such version.
+    #[error(
+        "there is no adapter version {version}: take one that `GET /v1/adapters` lists, or 0 for the base model"
+    )]
+    UnknownAdapter {
+        /// The version asked for.
+        version: u64,
+    },
+    /// What is served is held.
+    #[error(
+        "version {version} is pinned: let go of it with `DELETE /v1/adapters/pin`, or pin the version that is wanted instead"
+    )]
+    VersionPinned {
+        /// The version that is held.
+        version: u64,
+    },
+    /// Nothing was ever served but the base model.
+    #[error("nothing was served before the base model: there is nothing to roll back to")]
+    NothingBefore,
     /// The caller handed in something that cannot be true.
     #[error("not recorded: {0}")]
     Invalid(String),

@@ -18,7 +18,8 @@
 //!   or feedback that no judgement has seen, or
 //!   `waiting` → `done` or `skipped` where the choices of a request are judged together;
 //! - a sample: `queued` → `trained` or `dropped`;
-//! - an adapter: `active` → `retired`.
+//! - an adapter: `active` → `retired`, and back where a person has it served again; one that a step made while another
+//!   was held is a `candidate` until then.
 
 mod arriving;
 mod checkpoint;
@@ -39,6 +40,7 @@ mod plugin_state;
 mod questions;
 mod receipts;
 mod records;
+mod releasing;
 mod rows;
 mod schema;
 mod settling;
@@ -57,11 +59,12 @@ pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judging::REPLACED;
 pub use records::{
-    AdapterRow, Arrival, Asked, Completion, Counts, Feedback, Finish, Forgotten, HintOutcome,
-    HintPlacement, HintRecord, JudgementOutcome, JudgementRecord, JudgingState, NewAdapter,
-    NewHint, NewJudgement, NewSample, NewStep, NewTurn, NewVerdict, NextState, PluginEntry,
-    PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt, SampleHint, SampleRecord,
-    SampleState, SessionRecord, SessionUpsert, StepOutcome, StepRecord, TurnHit, TurnKind,
-    TurnRecord, TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
+    AdapterRow, Arrival, Asked, Change, CommittedStep, Completion, Counts, Feedback, Finish,
+    Forgotten, HintOutcome, HintPlacement, HintRecord, JudgementOutcome, JudgementRecord,
+    JudgingState, NewAdapter, NewHint, NewJudgement, NewSample, NewStep, NewTurn, NewVerdict,
+    NextState, PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt,
+    ReleaseAct, ReleaseRow, SampleHint, SampleRecord, SampleState, SessionRecord, SessionUpsert,
+    Standing, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState,
+    VerdictOutcome, VerdictRecord,
 };
 pub use words::UnknownWord;

@@ -20,6 +20,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0005.sql"),
     include_str!("schema/0006.sql"),
     include_str!("schema/0007.sql"),
+    include_str!("schema/0008.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.
@@ -339,6 +340,21 @@ mod tests {
         let turns = crate::rows::turns(&conn, "", []).unwrap();
         let reply = turns[0].completion.as_ref().unwrap();
         assert_eq!((&reply.token_ids, &reply.forced), (&vec![5], &Vec::new()));
+    }
+
+    #[test]
+    fn what_steps_published_before_releases_were_recorded_is_their_history() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, here(), &MIGRATIONS[..7]).unwrap();
+        conn.execute_batch(
+            "INSERT INTO adapters VALUES (1, 0, 'a', 'p', '{}', 10, 'retired', NULL),
+                (2, 1, 'b', 'p', '{}', 20, 'candidate', NULL), (3, 1, 'c', 'p', '{}', 30, 'active', NULL)",
+        )
+        .unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        let standing = crate::releasing::standing(&conn).unwrap();
+        assert_eq!((standing.version, standing.head), (3, 3));
+        assert_eq!((standing.back, standing.pinned), (Some(1), false));
     }
 
     #[test]

@@ -10,8 +10,10 @@ use crate::codec::{Natural, encode_json, encode_u64, finite};
 use crate::error::{Fault, JournalError};
 use crate::ids::{SampleId, StepId};
 use crate::journal::Journal;
-use crate::records::{AdapterRow, NewAdapter, NewStep, SampleRecord, SampleState, StepOutcome};
-use crate::rows;
+use crate::records::{
+    AdapterRow, CommittedStep, NewAdapter, NewStep, SampleRecord, SampleState, StepOutcome,
+};
+use crate::{releasing, rows};
 
 impl Journal {
     /// Samples that wait for a step, oldest first, with the token data of their turns. Taking them
@@ -59,7 +61,7 @@ impl Journal {
 
     /// Records a step in one transaction: the step, what became of its samples, its adapter and the
     /// meta entries. The adapter of a published step becomes the active one and the one before it is
-    /// retired; the adapter of any other step stays a candidate.
+    /// retired, unless a version is held; that of any other step stays a candidate.
     ///
     /// # Errors
     /// [`JournalError::SampleNotQueued`] when a sample was trained, dropped or forgotten meanwhile:
@@ -67,6 +69,21 @@ impl Journal {
     /// [`JournalError::Invalid`] for a published step without an adapter, a failed one with trained
     /// samples, an adapter version 0 or an advantage that is not finite.
     pub fn commit_step(&self, step: &NewStep) -> Result<StepId, JournalError> {
+        self.commit_step_begun(step, None)
+            .map(|committed| committed.id)
+    }
+
+    /// As [`Journal::commit_step`], for a step that began while the release `line` of [`Standing`](crate::Standing)
+    /// stood. Its adapter is released only if that still stands and is not held; else it is kept as a candidate, from
+    /// which training goes on where the version is merely held.
+    ///
+    /// # Errors
+    /// As [`Journal::commit_step`].
+    pub fn commit_step_begun(
+        &self,
+        step: &NewStep,
+        line: Option<i64>,
+    ) -> Result<CommittedStep, JournalError> {
         self.write(|tx| {
             check(step)?;
             let id = tx
@@ -92,13 +109,25 @@ impl Journal {
             for (sample, reason) in &step.dropped {
                 leave_queue(tx, *sample, id, SampleState::Dropped, None, Some(reason))?;
             }
+            let stood = releasing::standing(tx)?;
+            let stands = line.is_none_or(|line| line == stood.line);
+            let published = step.outcome == StepOutcome::Published;
+            let released = published && stands && !stood.pinned;
             if let Some(adapter) = &step.adapter {
-                insert_adapter(tx, adapter, id, step.outcome == StepOutcome::Published)?;
+                let line = (published && stands).then_some(stood.line);
+                insert_adapter(tx, adapter, id, released, line)?;
+                if released {
+                    releasing::released_by_step(tx, adapter.version)?;
+                }
             }
             for (key, value) in &step.meta {
                 put_meta(tx, key, value)?;
             }
-            Ok(id)
+            Ok(CommittedStep {
+                id,
+                released,
+                standing: releasing::standing(tx)?,
+            })
         })
     }
 
@@ -189,7 +218,8 @@ fn insert_adapter(
     tx: &Transaction<'_>,
     adapter: &NewAdapter,
     step: StepId,
-    published: bool,
+    released: bool,
+    line: Option<i64>,
 ) -> Result<(), Fault> {
     let version = encode_u64(adapter.version, "adapter version")?;
     let known = tx
@@ -201,13 +231,13 @@ fn insert_adapter(
         }
         .into());
     }
-    if published {
+    if released {
         tx.prepare_cached("UPDATE adapters SET state = 'retired' WHERE state = 'active'")?
             .execute([])?;
     }
     tx.prepare_cached(
-        "INSERT INTO adapters (version, parent, digest, path, provenance, created_ms, state, step)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO adapters (version, parent, digest, path, provenance, created_ms, state, step, line)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute((
         version,
@@ -216,8 +246,9 @@ fn insert_adapter(
         &adapter.path,
         encode_json(&adapter.provenance)?,
         now_ms(),
-        if published { "active" } else { "candidate" },
+        if released { "active" } else { "candidate" },
         step.0,
+        line,
     ))?;
     Ok(())
 }

@@ -187,13 +187,14 @@ impl Checkpoints {
         Ok((learned, Some(moments)))
     }
 
-    /// Removes what retention lets go of recorded versions.
+    /// Removes what retention lets go of recorded versions; those of `needed` stay whole.
     pub(crate) fn retain(
         &self,
         recorded: &[AdapterRow],
         retention: Retention,
+        needed: &[u64],
     ) -> Result<(), TrainingError> {
-        for (version, kept) in retention.decide(recorded) {
+        for (version, kept) in retention.decide(recorded, needed) {
             let place = self.root().join(name(version));
             let gone = |file: &str| match kept {
                 Kept::Full => false,

@@ -36,7 +36,6 @@ pub(crate) fn take_up(
     row: Option<&AdapterRow>,
     adapters: &[AdapterRow],
 ) -> Result<Current, TrainingError> {
-    let model = engine.model();
     let empty = Baselines::new(options.baseline_rate, options.baseline_start);
     let baselines = match journal.meta(BASELINES)? {
         Some(text) => empty.with_json(&text)?,
@@ -61,23 +60,9 @@ pub(crate) fn take_up(
             baselines,
         });
     };
-    let recorded = row
-        .provenance
-        .get("base_digest")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if recorded != model.digest() {
-        return Err(TrainingError::OtherBase {
-            version: row.version,
-            recorded: recorded.to_owned(),
-            present: model.digest().to_owned(),
-        });
-    }
     let newer = adapters.iter().filter(|a| a.version > row.version).count();
-    let (learned, moments) = checkpoints.load(row, model, newer < options.keep_checkpoints)?;
-    check_kind(options, &learned, || {
-        format!("adapter version {}", row.version)
-    })?;
+    let newest = newer < options.keep_checkpoints;
+    let (learned, moments) = recorded(row, engine, checkpoints, options, newest)?;
     let moments = moments.unwrap_or_else(|| {
         tracing::warn!(
             version = row.version,
@@ -92,6 +77,35 @@ pub(crate) fn take_up(
         moments,
         baselines,
     })
+}
+
+/// What a recorded version had learned, with the optimizer's state where that is still kept, if this base model and
+/// this configuration can go on from it.
+pub(crate) fn recorded(
+    row: &AdapterRow,
+    engine: &Engine,
+    checkpoints: &Checkpoints,
+    options: &TrainingOptions,
+    newest: bool,
+) -> Result<(Learned, Option<Moments<f32>>), TrainingError> {
+    let model = engine.model();
+    let recorded = row
+        .provenance
+        .get("base_digest")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if recorded != model.digest() {
+        return Err(TrainingError::OtherBase {
+            version: row.version,
+            recorded: recorded.to_owned(),
+            present: model.digest().to_owned(),
+        });
+    }
+    let (learned, moments) = checkpoints.load(row, model, newest)?;
+    check_kind(options, &learned, || {
+        format!("adapter version {}", row.version)
+    })?;
+    Ok((learned, moments))
 }
 
 fn fresh(engine: &Engine, options: &TrainingOptions) -> Learned {

@@ -30,14 +30,15 @@ pub(crate) enum Kept {
 
 impl Retention {
     /// What happens to each version. The active one and the one it was trained from always stay whole, so that training
-    /// goes on and a rollback by one loses nothing.
-    pub(crate) fn decide(&self, rows: &[AdapterRow]) -> Vec<(u64, Kept)> {
+    /// goes on and a rollback by one loses nothing; and so do those of `also`.
+    pub(crate) fn decide(&self, rows: &[AdapterRow], also: &[u64]) -> Vec<(u64, Kept)> {
         let mut newest: Vec<u64> = rows.iter().map(|row| row.version).collect();
         newest.sort_unstable_by(|a, b| b.cmp(a));
         let needed: BTreeSet<u64> = rows
             .iter()
             .filter(|row| row.state == "active")
             .flat_map(|row| [row.version, row.parent])
+            .chain(also.iter().copied())
             .collect();
         newest
             .into_iter()
@@ -83,7 +84,7 @@ mod tests {
     }
 
     fn kept(retention: Retention, rows: &[AdapterRow]) -> String {
-        let mut decided = retention.decide(rows);
+        let mut decided = retention.decide(rows, &[]);
         decided.sort_unstable();
         let letter = |(_, kept)| match kept {
             Kept::Full => 'F',
@@ -110,5 +111,10 @@ mod tests {
         retention.every = 0;
         retention.full = 1;
         assert_eq!(kept(retention, &rows(1, 10)), "F------ssF");
+        // What a rollback would return to, and what is trained from while another version is held.
+        let mut decided = retention.decide(&rows(1, 10), &[4, 9]);
+        decided.retain(|(_, kept)| *kept == Kept::Full);
+        let whole: Vec<u64> = decided.into_iter().map(|(version, _)| version).collect();
+        assert_eq!(whole, [10, 9, 4, 1]);
     }
 }

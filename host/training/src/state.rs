@@ -23,7 +23,7 @@ pub struct TrainingSnapshot {
     pub steps: u64,
     /// Those that published an adapter.
     pub published: u64,
-    /// Version that is trained from and served; 0 is the base.
+    /// Version that is trained from, and served unless a person holds another; 0 is the base.
     pub version: u64,
     /// Digest of that adapter; empty for the base.
     pub digest: String,
@@ -33,6 +33,8 @@ pub struct TrainingSnapshot {
     pub last_reason: Option<String>,
     /// Metrics of the last step, also of one before this start.
     pub last_metrics: Option<Value>,
+    /// Why it waits although there are samples; none while it need not.
+    pub waits: Option<String>,
     /// What keeps a step from being recorded (a full disk, say); none when the last attempt worked.
     pub last_error: Option<String>,
 }

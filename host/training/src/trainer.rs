@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::optimizer::Moments;
 use crate::options::{HintChoice, TeacherFrom, TrainingOptions};
 use crate::release::Computed;
+use crate::releases::{Releases, row_of};
 use crate::teaching::Teacher;
 use crate::update::{Broken, Task, Updated, update};
 
@@ -39,9 +40,12 @@ const LOOK_AHEAD: usize = 8;
 
 /// The trainer's state between steps: a copy of what the journal says.
 pub(crate) struct Trainer {
-    journal: Journal,
+    pub(crate) journal: Journal,
     pub(crate) engine: Engine,
-    checkpoints: Checkpoints,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) releases: Releases,
+    /// The release under which `current` was taken up.
+    pub(crate) line: i64,
     logs: StepLogs,
     pub(crate) options: TrainingOptions,
     components: Components,
@@ -147,19 +151,27 @@ impl Trainer {
         components: Components,
     ) -> Result<Self, TrainingError> {
         let adapters = journal.adapters()?;
-        let row = journal.active_adapter()?;
+        let standing = journal.standing()?;
+        let releases = Releases::new(
+            journal.clone(),
+            engine.clone(),
+            checkpoints.clone(),
+            options.clone(),
+        );
         let current = take_up(
             &journal,
             &engine,
             &checkpoints,
             &options,
-            row.as_ref(),
+            row_of(standing.head, &adapters),
             &adapters,
         )?;
         let trainer = Self {
             journal,
             engine,
             checkpoints,
+            releases,
+            line: standing.line,
             // Nothing is written beside another process.
             logs: StepLogs::default(),
             options,
@@ -169,7 +181,7 @@ impl Trainer {
             stop: Arc::new(AtomicBool::new(false)),
             teacher: None,
         };
-        trainer.publish_current()?;
+        trainer.publish(&standing)?;
         tracing::debug!(version = trainer.current.version, "training taken up");
         Ok(trainer)
     }
@@ -194,6 +206,9 @@ impl Trainer {
     /// Whether the queue is full enough, or has waited long enough.
     pub(crate) fn due(&self, now_ms: i64) -> Result<Due, TrainingError> {
         let queued = usize::try_from(self.journal.queued_count()?).unwrap_or(usize::MAX);
+        if queued >= self.options.min_batch && self.releases.waits()?.is_some() {
+            return Ok(Due::Later);
+        }
         if queued >= self.options.batch {
             return Ok(Due::Now);
         }
@@ -247,6 +262,9 @@ impl Trainer {
     ) -> Result<Option<Prepared>, TrainingError> {
         let started = Instant::now();
         self.follow()?;
+        if self.releases.waits()?.is_some() {
+            return Ok(None);
+        }
         let adapters = self.journal.adapters()?;
         let Some(batch) = self.draw(started_ms, &adapters)? else {
             return Ok(None);
@@ -301,15 +319,28 @@ impl Trainer {
     /// Commits a step and publishes what it made.
     pub(crate) fn record(&mut self, prepared: Prepared) -> Result<Recorded, TrainingError> {
         let Prepared { step, next } = prepared;
-        let id = self.journal.commit_step(&step)?;
+        let releases = self.releases.clone();
+        let alone = releases.alone();
+        let committed = self.journal.commit_step_begun(&step, Some(self.line))?;
+        let (id, standing) = (committed.id, committed.standing);
         tracing::debug!(step = %id, "step recorded");
-        self.logs.follow(&self.journal);
-        if let Some(next) = next {
+        // What a person has overtaken is not gone on from: the next step takes up what stands.
+        if let Some(next) = next.filter(|next| next.version == standing.head) {
             self.current = next;
         }
         let mut unserved = None;
+        if committed.released {
+            self.line = standing.line;
+            unserved = self.publish(&standing).err();
+        } else if step.outcome == StepOutcome::Published {
+            tracing::info!(
+                served = standing.version,
+                "the adapter of step {id} is kept and not served: a person decides what is"
+            );
+        }
+        drop(alone);
+        self.logs.follow(&self.journal);
         if step.outcome == StepOutcome::Published {
-            unserved = self.publish_current().err();
             self.let_go();
         }
         Ok(Recorded {
@@ -319,57 +350,6 @@ impl Trainer {
             metrics: step.metrics,
             unserved,
         })
-    }
-
-    /// Removes the old checkpoints that nobody needs any more. What cannot be removed now stays until the next time.
-    fn let_go(&self) {
-        let rows = self.journal.adapters().map_err(TrainingError::from);
-        let retention = self.options.retention();
-        if let Err(error) = rows.and_then(|rows| self.checkpoints.retain(&rows, retention)) {
-            tracing::warn!(%error, "old checkpoints were not removed");
-        }
-    }
-
-    /// Follows a change of the active adapter that was made elsewhere (a rollback, say).
-    fn follow(&mut self) -> Result<(), TrainingError> {
-        let row = self.journal.active_adapter()?;
-        if row.as_ref().map_or(0, |row| row.version) == self.current.version {
-            return Ok(());
-        }
-        let adapters = self.journal.adapters()?;
-        self.current = take_up(
-            &self.journal,
-            &self.engine,
-            &self.checkpoints,
-            &self.options,
-            row.as_ref(),
-            &adapters,
-        )?;
-        self.publish_current()
-    }
-
-    /// Publishes the current adapter and asks the engine what it serves now.
-    fn publish_current(&self) -> Result<(), TrainingError> {
-        let version = self.current.version;
-        if version == 0 {
-            // Back to the base model; what the operator handed in as version 0 stays as it is.
-            if self.engine.active().version != 0 {
-                self.engine.release(0, None::<Learned>)?;
-            }
-            return Ok(());
-        }
-        self.engine
-            .release(version, Some(self.current.learned.clone()))?;
-        let served = self.engine.active();
-        if served.digest != self.current.digest {
-            return Err(TrainingError::NotServed {
-                version,
-                expected: self.current.digest.clone(),
-                served: served.digest,
-            });
-        }
-        tracing::info!(version, digest = %served.digest, "adapter published");
-        Ok(())
     }
 
     fn draw(&self, now_ms: i64, adapters: &[AdapterRow]) -> Result<Option<Batch>, TrainingError> {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::component::Components;
 use crate::error::TrainingError;
 use crate::options::TrainingOptions;
+use crate::releases::Releases;
 use crate::state::{TrainingSnapshot, TrainingState};
 use crate::teaching::Teacher;
 use crate::trainer::{Due, Recorded, Trainer};
@@ -71,6 +72,11 @@ impl Training {
     /// A handle that shows what training is doing.
     pub fn state(&self) -> TrainingState {
         self.state.clone()
+    }
+
+    /// A handle that changes which version is served, beside training.
+    pub fn releases(&self) -> Releases {
+        self.trainer.releases.clone()
     }
 
     /// Trains until `stop` turns true or its sender is gone. A step in progress is given up between
@@ -203,7 +209,9 @@ async fn sleep(time: Option<Duration>) {
 
 fn show(trainer: &Trainer, state: &TrainingState) {
     let queued = trainer.journal().queued_count();
+    let waits = trainer.releases.waits().unwrap_or_default();
     state.change(|s| {
+        s.waits = waits;
         if let Ok(queued) = queued {
             s.queued = queued;
         }

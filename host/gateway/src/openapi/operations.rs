@@ -322,9 +322,42 @@ pub(super) fn all() -> Vec<Operation> {
             "adapters",
             "/v1/adapters",
             Json("AdapterList"),
-            "The adapters, and which one is served.",
+            "The adapters, which one is served, and the last changes of that.",
         )
         .refuses(&[503]),
+        post(
+            "promote",
+            "/v1/adapters/promote",
+            Json("Release"),
+            "Serves a version from now on; 0 is the base model.",
+        )
+        .body("PromoteRequest", json!({"version": 0}))
+        .refuses(&[404, 409, 503]),
+        post(
+            "rollback",
+            "/v1/adapters/rollback",
+            Json("Release"),
+            "Serves what was served before the last change.",
+        )
+        .refuses(&[404, 409, 503]),
+        post(
+            "pin",
+            "/v1/adapters/pin",
+            Json("Release"),
+            "Serves a version and holds it, whatever training publishes.",
+        )
+        .body("PinRequest", json!({}))
+        .refuses(&[404, 409, 503]),
+        Operation {
+            method: "delete",
+            ..get(
+                "unpin",
+                "/v1/adapters/pin",
+                Json("Release"),
+                "Lets go of what is held; it stays served until training publishes another.",
+            )
+        }
+        .refuses(&[404, 409, 503]),
         get(
             "plugins",
             "/v1/plugins",

@@ -337,6 +337,19 @@ fn records() -> Value {
             properties,
         )
     };
+    let standing = |kind: &str, also: &[&str], more: Value| {
+        let mut properties = json!({
+            "object": {"const": kind},
+            "active": object(&["version", "digest"], json!({"version": count(), "digest": {"type": "string"}})),
+            "pinned": {"type": "boolean"}, "training_from": count(),
+            "rollback_to": {"type": ["integer", "null"], "minimum": 0},
+        });
+        if let (Value::Object(properties), Value::Object(more)) = (&mut properties, more) {
+            properties.extend(more);
+        }
+        let always = ["object", "active", "pinned", "training_from", "rollback_to"];
+        object(&[&always, also].concat(), properties)
+    };
     json!({
         "FeedbackRequest": object(&[], json!({
             "response_id": or_null("string"), "choice": {"type": ["integer", "null"], "minimum": 0}, "turn_id": positive(),
@@ -360,10 +373,17 @@ fn records() -> Value {
             "id": {"type": "string"}, "object": {"const": "session"}, "done": {"const": true},
         })),
         "Explained": {"type": "object"},
-        "AdapterList": object(&["object", "active", "data"], json!({
-            "object": {"const": "list"},
-            "active": object(&["version", "digest"], json!({"version": count(), "digest": {"type": "string"}})),
-            "data": {"type": "array", "items": object(&["version", "digest"], json!({}))},
+        "AdapterList": standing("list", &["data", "releases"], json!({
+            "data": {"type": "array", "items": object(&["version", "digest", "state"], json!({
+                "version": positive(), "state": {"enum": ["active", "retired", "candidate"]},
+            }))},
+            "releases": {"type": "array", "items": object(&["id", "ms", "version", "act", "by", "pinned"], json!({
+                "version": count(), "act": {"enum": ["step", "promote", "rollback", "pin", "unpin"]},
+                "by": or_null("string"), "pinned": {"type": "boolean"},
+            }))},
         })),
+        "Release": standing("release", &[], json!({})),
+        "PromoteRequest": object(&["version"], json!({"version": count()})),
+        "PinRequest": object(&[], json!({"version": {"type": ["integer", "null"], "minimum": 0}})),
     })
 }

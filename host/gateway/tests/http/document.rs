@@ -282,6 +282,22 @@ async fn real_bodies_and_answers_fit() {
     ] {
         ask(&server, &document, &get, path, None, 200).await;
     }
+    let (promote, rollback, pin) = (
+        "/v1/adapters/promote",
+        "/v1/adapters/rollback",
+        "/v1/adapters/pin",
+    );
+    let version = |version: u64| Some(json!({"version": version}));
+    ask(&server, &document, &post, rollback, None, 409).await;
+    server.loops.chain.get().unwrap().publish(1);
+    ask(&server, &document, &post, promote, version(0), 200).await;
+    ask(&server, &document, &post, rollback, None, 200).await;
+    ask(&server, &document, &post, pin, version(1), 200).await;
+    ask(&server, &document, &post, promote, version(0), 409).await;
+    ask(&server, &document, &get, "/v1/adapters", None, 200).await;
+    ask(&server, &document, &delete, pin, None, 200).await;
+    ask(&server, &document, &post, promote, version(9), 404).await;
+    ask(&server, &document, &post, promote, Some(json!({})), 400).await;
     let done = format!("/v1/sessions/{session}/done");
     ask(&server, &document, &post, &done, None, 200).await;
     ask(

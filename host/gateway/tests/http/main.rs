@@ -1,6 +1,6 @@
 //! The HTTP surface over a real socket, with a real engine on a model whose replies are known.
 //!
-//! One file per promise; `model` builds the model, `server` starts a gateway on it.
+//! One file per promise; `model` builds the model, `server` starts a gateway on it, `chain` keeps its versions.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +9,8 @@
     reason = "a test may fail by panicking"
 )]
 
+mod adapters;
+mod chain;
 mod chat;
 mod completions;
 mod disconnect;

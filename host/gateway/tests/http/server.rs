@@ -1,11 +1,11 @@
 //! A gateway on a port of its own, and short ways to talk to it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use clawhost_gateway::{Gateway, GatewayOptions, StatusSource};
-use clawhost_journal::{Journal, SessionId, TurnId, TurnRecord, TurnState};
+use clawhost_gateway::{Gateway, GatewayOptions, NotChanged, StatusSource};
+use clawhost_journal::{Change, Journal, SessionId, Standing, TurnId, TurnRecord, TurnState};
 use clawhost_policy::{Engine, EngineOptions};
 use clawhost_sessions::{SessionOptions, Sessions};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -15,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::chain::Chain;
+
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -22,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Loops {
     pub(crate) trouble: Mutex<Option<String>>,
+    pub(crate) chain: OnceLock<Chain>,
 }
 
 impl StatusSource for Loops {
@@ -38,6 +41,10 @@ impl StatusSource for Loops {
 
     fn metrics(&self) -> String {
         "# TYPE clawhost_judge_calls_total counter\nclawhost_judge_calls_total 7".to_owned()
+    }
+
+    fn release(&self, change: Change, by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
+        Some(self.chain.get()?.change(change, by))
     }
 }
 
@@ -66,7 +73,10 @@ impl Server {
         set: impl FnOnce(&mut GatewayOptions),
     ) -> Self {
         let engine = crate::model::engine(engine);
-        let loops = Arc::new(Loops::default());
+        let loops = Arc::new(Loops {
+            chain: Chain::new(journal.clone(), engine.clone()).into(),
+            ..Loops::default()
+        });
         let mut options = GatewayOptions::new("tiny");
         set(&mut options);
         let gateway = Gateway::new(

@@ -5,6 +5,7 @@
 mod hint;
 mod judgement;
 mod plugin;
+mod release;
 mod training;
 mod turn;
 
@@ -14,6 +15,7 @@ pub use judgement::{
     SampleRecord, SampleState, TurnSeen, VerdictOutcome, VerdictRecord,
 };
 pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt};
+pub use release::{Change, CommittedStep, ReleaseAct, ReleaseRow, Standing};
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
 pub use turn::{
     Arrival, Asked, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,

@@ -9,7 +9,7 @@ use crate::words::words;
 words! {
     /// What a step came to.
     StepOutcome {
-        /// A new adapter is served.
+        /// A new adapter came of it, which is served unless a person holds another version.
         Published = "published",
         /// Nothing changed, and nothing is claimed.
         NoSignal = "no_signal",
@@ -71,7 +71,7 @@ pub struct AdapterRow {
     pub provenance: Value,
     /// When it was recorded, unix milliseconds.
     pub created_ms: i64,
-    /// `active` (at most one), `retired` (was active) or `candidate` (never was).
+    /// `active` (served; at most one), `retired` (was active) or `candidate` (never was).
     pub state: String,
     /// The step that made it.
     pub step: Option<StepId>,

@@ -8,6 +8,7 @@ mod hinting;
 mod judging;
 mod plugin_state;
 mod recovery;
+mod releasing;
 mod settling;
 mod storage;
 mod together;

@@ -11,6 +11,7 @@ mod full;
 mod importing;
 mod loops;
 mod offline;
+mod releases;
 mod resume;
 mod steps;
 mod teaching;
