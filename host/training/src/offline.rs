@@ -34,7 +34,8 @@ pub struct OfflineStep {
     pub reason: Option<String>,
     /// Its numbers.
     pub metrics: Value,
-    /// Version of the adapter that is active after it; 0 is the base model.
+    /// Version of the adapter that training goes on from after it; 0 is the base model. A server would serve it, too,
+    /// unless a person has pinned another.
     pub version: u64,
     /// Digest of that adapter; empty for the base model.
     pub digest: String,
@@ -72,12 +73,12 @@ impl Offline {
         Ok(self.trainer.journal().queued_count()?)
     }
 
-    /// Version of the active adapter; 0 is the base model.
+    /// Version of the adapter that training goes on from; 0 is the base model.
     pub fn version(&self) -> u64 {
         self.trainer.version()
     }
 
-    /// Digest of the active adapter; empty for the base model.
+    /// Digest of that adapter; empty for the base model.
     pub fn digest(&self) -> &str {
         self.trainer.digest()
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use clawhost_journal::Journal;
+use clawhost_journal::{AdapterRow, Journal, Standing};
 use serde_json::{Value, json};
 
 use crate::output::{say, say_json};
@@ -38,16 +38,39 @@ fn plugins(journal: &Journal) -> Result<Vec<Value>> {
         .unwrap_or_default())
 }
 
+/// What is served, and whether it stays that.
+fn serving(adapter: Option<&AdapterRow>, standing: &Standing) -> String {
+    let what = match adapter {
+        Some(row) => {
+            let digest: String = row.digest.chars().take(12).collect();
+            format!("version {}, digest {digest}…", row.version)
+        }
+        None if *standing == Standing::default() => {
+            "the base model; nothing has been learned yet".to_owned()
+        }
+        None => "the base model".to_owned(),
+    };
+    if standing.pinned {
+        format!(
+            "{what}, pinned; training goes on from version {}",
+            standing.head
+        )
+    } else {
+        what
+    }
+}
+
 /// Runs the command.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
     let counts = json!(journal.counts()?);
     let adapter = journal.active_adapter()?;
+    let standing = journal.standing()?;
     let steps = journal.steps(STEPS)?;
     let plugins = plugins(&journal)?;
     if args.json {
         say_json(
-            &json!({"counts": counts, "adapter": adapter, "plugins": plugins, "steps": steps}),
+            &json!({"counts": counts, "adapter": adapter, "standing": standing, "plugins": plugins, "steps": steps}),
         )?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -63,17 +86,12 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
         };
         let _ = writeln!(text, "{name:<12} {value}");
     }
-    match adapter {
-        Some(row) => {
-            let digest: String = row.digest.chars().take(12).collect();
-            let _ = writeln!(
-                text,
-                "{:<12} version {}, digest {digest}…",
-                "serving", row.version
-            );
-        }
-        None => text.push_str("serving      the base model; nothing has been learned yet\n"),
-    }
+    let _ = writeln!(
+        text,
+        "{:<12} {}",
+        "serving",
+        serving(adapter.as_ref(), &standing)
+    );
     for plugin in &plugins {
         let word = |key: &str| plugin.get(key).and_then(Value::as_str).unwrap_or_default();
         let digest: String = word("digest").chars().take(12).collect();
@@ -109,4 +127,38 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     }
     say(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_told_as_such() {
+        let row = AdapterRow {
+            version: 3,
+            parent: 2,
+            digest: "ab".repeat(32),
+            path: String::new(),
+            provenance: Value::Null,
+            created_ms: 0,
+            state: "active".to_owned(),
+            step: None,
+        };
+        let mut standing = Standing::default();
+        assert!(serving(None, &standing).ends_with("nothing has been learned yet"));
+        standing.line = 4;
+        assert_eq!(serving(None, &standing), "the base model");
+        standing.version = 3;
+        standing.head = 5;
+        assert_eq!(
+            serving(Some(&row), &standing),
+            "version 3, digest abababababab…"
+        );
+        standing.pinned = true;
+        assert_eq!(
+            serving(Some(&row), &standing),
+            "version 3, digest abababababab…, pinned; training goes on from version 5"
+        );
+    }
 }

@@ -311,6 +311,39 @@ fn a_token_is_forced_where_the_form_left_no_other() {
 }
 
 #[test]
+fn what_is_drawn_and_recorded_does_not_depend_on_what_was_forced() {
+    let compiler = compiler();
+    let texts = ["yes", "yet"].map(str::to_owned).to_vec();
+    let allowed: [&[u32]; 4] = [&[121], &[101], &[115, 116], &[END]];
+    for seed in 0..20 {
+        let sampling = Sampling {
+            seed: Some(seed),
+            ..Sampling::default()
+        };
+        let guide = compiler.guide(&Constraint::answer(Answer::Choice(texts.clone())));
+        let mut held = Sampler::new(&sampling, &[]).guided(Arc::new([END]), Some(guide.unwrap()));
+        // The same distribution without a form: what is not allowed is as good as impossible.
+        let mut free = Sampler::new(&sampling, &[]);
+        for (place, allowed) in allowed.into_iter().enumerate() {
+            let logits = noise(seed, place);
+            let mut masked = logits.clone();
+            for (id, logit) in masked.iter_mut().enumerate() {
+                if !allowed.contains(&(id as u32)) {
+                    *logit -= 1e4;
+                }
+            }
+            let (one, other) = (held.draw(&logits).unwrap(), free.draw(&masked).unwrap());
+            assert_eq!(one.id, other.id);
+            assert!((one.logprob - other.logprob).abs() < 1e-6);
+            let total: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+            let full = f64::from(logits[one.id as usize]) - total.ln();
+            assert!((f64::from(one.full_logprob) - full).abs() < 1e-5);
+            assert_eq!((one.forced, other.forced), (allowed.len() == 1, false));
+        }
+    }
+}
+
+#[test]
 fn a_wish_for_more_tokens_can_leave_one_as_well() {
     let compiler = compiler();
     let constraint = Constraint::answer(Answer::Regex("ab?".to_owned()));
