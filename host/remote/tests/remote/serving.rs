@@ -89,6 +89,8 @@ fn a_reply_is_recorded_as_the_own_batcher_records_it() {
             assert!(own.len() > 4, "{what}: {} tokens", own.len());
             assert_eq!(ids(&there), ids(&own), "{what}");
             assert_eq!(text(&there, &end), text(&own, &own_end), "{what}");
+            // It cannot say what its constraints left, so nothing is taken for forced.
+            assert!(there.iter().all(|token| !token.forced), "{what}");
             assert_eq!(end.reason, own_end.reason);
             assert_eq!(end.prompt_tokens, own_end.prompt_tokens);
             assert_eq!(end.completion_tokens, own_end.completion_tokens);
