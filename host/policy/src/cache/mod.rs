@@ -122,8 +122,9 @@ impl KvCache {
         if tokens > 0 && self.border_is_shared() {
             let mut own = self.pool.take()?;
             if let Some(border) = self.blocks.get_mut(self.len / BLOCK_TOKENS) {
-                let taken = self.len % BLOCK_TOKENS * self.pool.shape().dim();
-                copy_tokens(&mut own, border, taken, self.pool.shape());
+                if let Some(own) = own.values_mut() {
+                    own.copy_from_slice(border.values());
+                }
                 *border = own;
             }
         }
@@ -139,27 +140,29 @@ impl KvCache {
     pub(crate) fn append(&mut self, layer: usize, keys: &[f32], values: &[f32], stride: usize) {
         let shape = self.pool.shape();
         let dim = shape.dim();
-        let mut rows = keys.chunks(stride).zip(values.chunks(stride));
+        let mut rows = keys.chunks(stride).zip(values.chunks(stride)).peekable();
         let mut at = self.len % BLOCK_TOKENS;
         for block in self.blocks.iter_mut().skip(self.len / BLOCK_TOKENS) {
+            if rows.peek().is_none() {
+                return;
+            }
             // Only a reserved block is written, and that nobody else reads.
             let Some(own) = block.values_mut() else {
                 return;
             };
-            let fits = BLOCK_TOKENS - at;
-            for (token, (keys, values)) in (at..).zip(rows.by_ref().take(fits)) {
+            for (token, (keys, values)) in (at..BLOCK_TOKENS).zip(rows.by_ref()) {
                 for head in 0..shape.kv_heads() {
-                    for (plane, row) in [
-                        (shape.keys(layer, head), keys),
-                        (shape.values(layer, head), values),
-                    ] {
-                        let to = own
-                            .get_mut(plane)
-                            .and_then(|plane| plane.get_mut(token * dim..(token + 1) * dim));
-                        let from = row.get(head * dim..(head + 1) * dim);
-                        if let (Some(to), Some(from)) = (to, from) {
-                            to.copy_from_slice(from);
-                        }
+                    let part = head * dim..(head + 1) * dim;
+                    let (keys, values) = (keys.get(part.clone()), values.get(part));
+                    if let (Some(to), Some(keys)) = (own.get_mut(shape.keys(layer, head)), keys) {
+                        let lane = to.iter_mut().skip(token).step_by(BLOCK_TOKENS);
+                        lane.zip(keys).for_each(|(to, key)| *to = *key);
+                    }
+                    if let (Some(to), Some(values)) =
+                        (own.get_mut(shape.values(layer, head)), values)
+                        && let Some(to) = to.get_mut(token * dim..(token + 1) * dim)
+                    {
+                        to.copy_from_slice(values);
                     }
                 }
             }
@@ -181,18 +184,6 @@ impl KvCache {
     /// Counts `tokens` more, once every layer has appended them.
     pub(crate) fn advance(&mut self, tokens: usize) {
         self.len += tokens;
-    }
-}
-
-/// Copies the first `taken` values of each head's keys and values.
-fn copy_tokens(to: &mut Held, from: &Held, taken: usize, shape: BlockShape) {
-    let plane = shape.keys(0, 0).len().max(1);
-    let Some(to) = to.values_mut() else { return };
-    let planes = to.chunks_mut(plane).zip(from.values().chunks(plane));
-    for (to, from) in planes {
-        if let (Some(to), Some(from)) = (to.get_mut(..taken), from.get(..taken)) {
-            to.copy_from_slice(from);
-        }
     }
 }
 
@@ -222,6 +213,11 @@ impl<'a> KeyValues<'a> for PagedHead<'a> {
     #[inline(always)]
     fn stride(self) -> usize {
         self.dim
+    }
+
+    #[inline(always)]
+    fn key_steps(self) -> (usize, usize) {
+        (1, BLOCK_TOKENS)
     }
 
     #[inline(always)]

@@ -13,7 +13,8 @@ use crate::config::ModelConfig;
 /// Tokens of a block. Divides the tiles that attention works in, so that a tile is whole blocks.
 pub(crate) const BLOCK_TOKENS: usize = 32;
 
-/// Sizes of a block. Keys of one layer and key head lie together, token by token, and its values behind them.
+/// Sizes of a block. Keys of one layer and key head lie together, the same number of all tokens side by side
+/// (`[dim, tokens]`), and its values behind them, token by token (`[tokens, dim]`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockShape {
     layers: usize,

@@ -106,6 +106,7 @@ impl<'k, K: KeyValues<'k>> WithSimd for Call<'_, 'k, K> {
             sums,
         } = scratch;
         let (dim, stride) = (block.dim, block.kv.stride());
+        let key_steps = block.kv.key_steps();
         for (d, lanes) in queries.iter_mut().enumerate() {
             lanes.fill(0.0);
             for (r, lane) in lanes.iter_mut().take(block.rows).enumerate() {
@@ -123,7 +124,7 @@ impl<'k, K: KeyValues<'k>> WithSimd for Call<'_, 'k, K> {
                 let keys = Factors {
                     parts: &[keys],
                     each: usize::MAX,
-                    steps: (stride, 1),
+                    steps: key_steps,
                 };
                 products(simd, tile, queries, keys, block.rows, false);
             }

@@ -1,19 +1,27 @@
 //! Attention of one position, as decoding needs it, for the query heads that share a key head: every
-//! key and every value comes from memory once, tile by tile, in the order in which the cache holds them.
+//! key and every value comes from memory once for two heads, in the order in which the cache holds them.
+//!
+//! Keys lie across the vector lanes and the numbers of a query are multiplied in one after the other, so that no
+//! score needs a sum across lanes. Keys that lie otherwise are turned first.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use pulp::{Simd, WithSimd};
 
-use super::tile::{KeyValues, Tile};
+use super::tile::KeyValues;
+use crate::cache::BLOCK_TOKENS;
+use crate::ops::prefetch::prefetch;
 use crate::ops::simd::{exp_sum, max};
 
-/// Keys in a tile: what fits into the first-level cache while the heads use it in turn, and how many
-/// terms are summed up before they are added to the result, which keeps errors small.
+/// Values in a tile: how many terms are summed up before they are added to the result, which keeps errors small.
 pub(super) const TILE: usize = 128;
 
 /// Sums that run side by side, so that no addition waits for the one before it.
-const CHAINS: usize = 4;
+const CHAINS: usize = 2;
+
+/// Vectors that are summed up at once.
+const WIDE: usize = 2;
 
 /// `out = softmax(scale * q keysᵀ) values` over the first `seen` keys, for each head of `dim` values in
 /// `q` and `out`.
@@ -25,24 +33,55 @@ pub(super) fn attend<'a, K: KeyValues<'a>>(
     seen: usize,
     scale: f32,
 ) {
-    pulp::Arch::new().dispatch(Call {
-        out,
-        q,
-        dim,
-        kv,
-        seen,
-        scale,
-        lives: PhantomData,
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.queries.clear();
+        scratch.queries.extend(q.iter().map(|q| q * scale));
+        let row = seen.next_multiple_of(BLOCK_TOKENS);
+        scratch.scores.resize(row * (q.len() / dim), 0.0);
+        pulp::Arch::new().dispatch(Call {
+            out,
+            dim,
+            kv,
+            seen,
+            row,
+            scratch,
+            lives: PhantomData,
+        });
     });
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
+}
+
+/// Memory that is kept from call to call.
+struct Scratch {
+    /// Scaled queries, `[heads, dim]`.
+    queries: Vec<f32>,
+    /// Scores, then their exponentials, `[heads, row]`.
+    scores: Vec<f32>,
+    /// Keys across the lanes, `[dim, BLOCK_TOKENS]`.
+    keys: Vec<f32>,
+}
+
+impl Scratch {
+    const fn new() -> Self {
+        Self {
+            queries: Vec::new(),
+            scores: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
 }
 
 struct Call<'a, 'k, K> {
     out: &'a mut [f32],
-    q: &'a [f32],
     dim: usize,
     kv: K,
     seen: usize,
-    scale: f32,
+    /// Scores of a head, room for whole blocks of keys.
+    row: usize,
+    scratch: &'a mut Scratch,
     lives: PhantomData<&'k ()>,
 }
 
@@ -53,122 +92,240 @@ impl<'k, K: KeyValues<'k>> WithSimd for Call<'_, 'k, K> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self {
             out,
-            q,
             dim,
             kv,
             seen,
-            scale,
+            row,
+            scratch,
             ..
         } = self;
-        let stride = kv.stride();
-        let mut scores = vec![0f32; seen * (q.len() / dim)];
-        for first in (0..seen).step_by(TILE) {
-            let last = seen.min(first + TILE);
-            let keys = kv.keys(first, last);
-            for (q, scores) in q.chunks_exact(dim).zip(scores.chunks_exact_mut(seen)) {
-                let pieces = scores[first..last].chunks_mut(keys.each());
-                for (scores, keys) in pieces.zip(keys.parts()) {
-                    score(simd, scores, q, keys, stride);
-                }
+        let Scratch {
+            queries,
+            scores,
+            keys: turned,
+        } = scratch;
+        let steps = kv.key_steps();
+        for first in (0..seen).step_by(BLOCK_TOKENS) {
+            let count = BLOCK_TOKENS.min(seen - first);
+            let tile = kv.keys(first, first + count);
+            let Some(keys) = tile.parts().first() else {
+                break;
+            };
+            let (keys, ahead) = if steps == (1, BLOCK_TOKENS) {
+                let (next, last) = (first + count, seen.min(first + count + BLOCK_TOKENS));
+                let next = if next < last {
+                    kv.keys(next, last)
+                } else {
+                    kv.values(0, BLOCK_TOKENS.min(seen))
+                };
+                let next = next.parts().first().copied().unwrap_or_default();
+                (&keys[..dim * BLOCK_TOKENS], next)
+            } else {
+                turn(turned, keys, steps, (count, dim));
+                (&turned[..], &[][..])
+            };
+            let mut queries = queries.chunks_exact(2 * dim);
+            let mut scores = scores.chunks_exact_mut(2 * row);
+            for (q, scores) in queries.by_ref().zip(scores.by_ref()) {
+                score::<S, 2>(simd, scores, (row, first), q, (keys, ahead));
+            }
+            let last = queries.remainder();
+            if !last.is_empty() {
+                score::<S, 1>(
+                    simd,
+                    scores.into_remainder(),
+                    (row, first),
+                    last,
+                    (keys, ahead),
+                );
             }
         }
         out.fill(0.0);
-        for scores in scores.chunks_exact_mut(seen) {
-            scores.iter_mut().for_each(|score| *score *= scale);
+        for scores in scores.chunks_exact_mut(row) {
+            let scores = &mut scores[..seen];
             let best = max(scores);
             let inverse = 1.0 / exp_sum(scores, best);
             scores.iter_mut().for_each(|score| *score *= inverse);
         }
         for first in (0..seen).step_by(TILE) {
             let last = seen.min(first + TILE);
-            let values = kv.values(first, last);
-            for (out, p) in out.chunks_exact_mut(dim).zip(scores.chunks_exact(seen)) {
-                gather(simd, out, &p[first..last], &values, stride);
+            let tile = kv.values(first, last);
+            let mut outs = out.chunks_exact_mut(2 * dim);
+            let mut scores = scores.chunks_exact(2 * row);
+            for (out, p) in outs.by_ref().zip(scores.by_ref()) {
+                let (one, other) = p.split_at(row);
+                let p = [&one[first..last], &other[first..last]];
+                gather::<S, 2>(simd, out, p, (tile.parts(), tile.each()), kv.stride());
+            }
+            if let [_, ..] = scores.remainder() {
+                let p = [&scores.remainder()[first..last]];
+                let out = outs.into_remainder();
+                gather::<S, 1>(simd, out, p, (tile.parts(), tile.each()), kv.stride());
             }
         }
     }
 }
 
-/// Dot products of `q` with consecutive keys. Each key is a sum of its own, so several are under way at a time.
+/// Lays `count` keys across the lanes; the lanes behind them are zero.
 #[inline(always)]
-fn score<S: Simd>(simd: S, scores: &mut [f32], q: &[f32], keys: &[f32], stride: usize) {
-    // Loops, not closures: what the library calls back is compiled without the vector instructions.
-    let (q_main, q_rest) = S::as_simd_f32s(q);
-    for (score, key) in scores.iter_mut().zip(keys.chunks(stride)) {
-        let (main, rest) = S::as_simd_f32s(&key[..q.len()]);
-        let mut sums = simd.splat_f32s(0.0);
-        for (q, key) in q_main.iter().zip(main) {
-            sums = simd.mul_add_f32s(*q, *key, sums);
-        }
-        let mut sum = simd.reduce_sum_f32s(sums);
-        for (q, key) in q_rest.iter().zip(rest) {
-            sum = q.mul_add(*key, sum);
-        }
-        *score = sum;
-    }
-}
-
-/// Adds consecutive values, each row weighted by its probability.
-#[inline(always)]
-fn gather<S: Simd>(simd: S, out: &mut [f32], p: &[f32], values: &Tile<'_>, stride: usize) {
-    let (vectors, rest) = S::as_mut_simd_f32s(out);
-    let mut pairs = vectors.chunks_exact_mut(2);
-    let mut at = 0;
-    for pair in &mut pairs {
-        weigh::<S, 2>(simd, pair, p, values, (at, stride));
-        at += 2 * S::F32_LANES;
-    }
-    for one in pairs.into_remainder().chunks_exact_mut(1) {
-        weigh::<S, 1>(simd, one, p, values, (at, stride));
-        at += S::F32_LANES;
-    }
-    for (d, out) in rest.iter_mut().enumerate() {
-        for (p, values) in p.chunks(values.each()).zip(values.parts()) {
-            for (p, value) in p.iter().zip(values.chunks(stride)) {
-                *out += p * value[at + d];
-            }
+fn turn(
+    turned: &mut Vec<f32>,
+    keys: &[f32],
+    (key, value): (usize, usize),
+    (count, dim): (usize, usize),
+) {
+    turned.clear();
+    turned.resize(dim * BLOCK_TOKENS, 0.0);
+    for (d, lanes) in turned.chunks_exact_mut(BLOCK_TOKENS).enumerate() {
+        for (k, lane) in lanes.iter_mut().take(count).enumerate() {
+            *lane = keys[k * key + d * value];
         }
     }
 }
 
-/// Adds `V` vectors of the values, from column `from` on, each row weighted by its probability. Pieces have whole
-/// quads of rows, so that where they end changes no sum.
+/// Scores of the keys of a block for `H` queries, written from `at` on into rows of `row`. Fetches as much of `ahead`,
+/// which is read next.
 #[inline(always)]
-fn weigh<S: Simd, const V: usize>(
+fn score<S: Simd, const H: usize>(
     simd: S,
-    out: &mut [S::f32s],
-    p: &[f32],
-    values: &Tile<'_>,
+    scores: &mut [f32],
+    (row, at): (usize, usize),
+    q: &[f32],
+    (keys, ahead): (&[f32], &[f32]),
+) {
+    // Loops, not closures: what the library calls back is compiled without the vector instructions.
+    let dim = keys.len() / BLOCK_TOKENS;
+    let vectors = BLOCK_TOKENS / S::F32_LANES;
+    let (pairs, last) = keys.as_chunks::<{ CHAINS * BLOCK_TOKENS }>();
+    for strip in (0..vectors).step_by(WIDE) {
+        let mut sums = [[[simd.splat_f32s(0.0); WIDE]; H]; CHAINS];
+        for (d, pair) in pairs.iter().enumerate() {
+            let each = CHAINS * BLOCK_TOKENS;
+            if strip == 0
+                && let Some(ahead) = ahead.get(d * each..(d + 1) * each)
+            {
+                prefetch(ahead);
+            }
+            for (c, sums) in sums.iter_mut().enumerate() {
+                let lanes = &S::as_simd_f32s(pair).0[c * vectors + strip..][..WIDE];
+                for (h, sums) in sums.iter_mut().enumerate() {
+                    let factor = simd.splat_f32s(q[h * dim + CHAINS * d + c]);
+                    for (sum, lanes) in sums.iter_mut().zip(lanes) {
+                        *sum = simd.mul_add_f32s(factor, *lanes, *sum);
+                    }
+                }
+            }
+        }
+        // A dimension that has no partner.
+        if !last.is_empty() {
+            let lanes = &S::as_simd_f32s(last).0[strip..][..WIDE];
+            for (h, sums) in sums[0].iter_mut().enumerate() {
+                let factor = simd.splat_f32s(q[(h + 1) * dim - 1]);
+                for (sum, lanes) in sums.iter_mut().zip(lanes) {
+                    *sum = simd.mul_add_f32s(factor, *lanes, *sum);
+                }
+            }
+        }
+        let [one, other] = sums;
+        for h in 0..H {
+            let scores = &mut scores[h * row + at..][..BLOCK_TOKENS];
+            let scores = &mut S::as_mut_simd_f32s(scores).0[strip..][..WIDE];
+            for v in 0..WIDE {
+                scores[v] = simd.add_f32s(one[h][v], other[h][v]);
+            }
+        }
+    }
+}
+
+/// Adds consecutive values, each row weighted by its probability, for `H` heads.
+#[inline(always)]
+fn gather<S: Simd, const H: usize>(
+    simd: S,
+    out: &mut [f32],
+    p: [&[f32]; H],
+    values: (&[&[f32]], usize),
+    stride: usize,
+) {
+    let dim = out.len() / H;
+    let lanes = S::F32_LANES;
+    let mut at = 0;
+    while at + WIDE * lanes <= dim {
+        weigh::<S, H, WIDE>(simd, out, p, values, (at, stride));
+        at += WIDE * lanes;
+    }
+    while at + lanes <= dim {
+        weigh::<S, H, 1>(simd, out, p, values, (at, stride));
+        at += lanes;
+    }
+    let (parts, each) = values;
+    for d in at..dim {
+        for (h, p) in p.iter().enumerate() {
+            for (p, values) in p.chunks(each).zip(parts) {
+                for (p, value) in p.iter().zip(values.chunks(stride)) {
+                    out[h * dim + d] += p * value[d];
+                }
+            }
+        }
+    }
+}
+
+/// [`gather`] for `V` vectors from column `from` on. Pieces have whole pairs of rows, so that where they end
+/// changes no sum.
+#[inline(always)]
+fn weigh<S: Simd, const H: usize, const V: usize>(
+    simd: S,
+    out: &mut [f32],
+    p: [&[f32]; H],
+    (parts, each): (&[&[f32]], usize),
     (from, stride): (usize, usize),
 ) {
-    let width = V * S::F32_LANES;
-    let mut sums = [[simd.splat_f32s(0.0); V]; CHAINS];
-    for (p, values) in p.chunks(values.each()).zip(values.parts()) {
-        let (quads, rest) = p.as_chunks::<CHAINS>();
+    let (dim, width) = (out.len() / H, V * S::F32_LANES);
+    let mut sums = [[[simd.splat_f32s(0.0); V]; H]; CHAINS];
+    let mut first = 0;
+    for (n, values) in parts.iter().enumerate() {
+        let ahead = parts.get(n + 1).copied().unwrap_or_default();
+        let count = each.min(p[0].len() - first);
+        let p = p.map(|p| &p[first..first + count]);
+        first += count;
         let mut at = from;
-        for quad in quads {
-            for n in 0..CHAINS {
-                add(simd, &mut sums[n], quad[n], &values[at..at + width]);
+        for k in 0..count / CHAINS {
+            if from == 0
+                && let Some(ahead) = ahead.get(at..at + CHAINS * stride)
+            {
+                prefetch(ahead);
+            }
+            for (c, sums) in sums.iter_mut().enumerate() {
+                let row = &values[at..at + width];
+                add(simd, sums, p.map(|p| p[CHAINS * k + c]), row);
                 at += stride;
             }
         }
-        for p in rest {
-            add(simd, &mut sums[0], *p, &values[at..at + width]);
-            at += stride;
+        if !count.is_multiple_of(CHAINS) {
+            let row = &values[at..at + width];
+            add(simd, &mut sums[0], p.map(|p| p[count - 1]), row);
         }
     }
-    let [a, b, c, d] = &sums;
-    for (v, out) in out.iter_mut().enumerate().take(V) {
-        let sum = simd.add_f32s(simd.add_f32s(a[v], b[v]), simd.add_f32s(c[v], d[v]));
-        *out = simd.add_f32s(*out, sum);
+    let [one, other] = sums;
+    for h in 0..H {
+        let out = &mut S::as_mut_simd_f32s(&mut out[h * dim + from..][..width]).0[..V];
+        for v in 0..V {
+            out[v] = simd.add_f32s(out[v], simd.add_f32s(one[h][v], other[h][v]));
+        }
     }
 }
 
 #[inline(always)]
-fn add<S: Simd, const V: usize>(simd: S, sums: &mut [S::f32s; V], p: f32, row: &[f32]) {
-    let p = simd.splat_f32s(p);
+fn add<S: Simd, const H: usize, const V: usize>(
+    simd: S,
+    sums: &mut [[S::f32s; V]; H],
+    p: [f32; H],
+    row: &[f32],
+) {
     let row = &S::as_simd_f32s(row).0[..V];
-    for v in 0..V {
-        sums[v] = simd.mul_add_f32s(p, row[v], sums[v]);
+    for h in 0..H {
+        let p = simd.splat_f32s(p[h]);
+        for v in 0..V {
+            sums[h][v] = simd.mul_add_f32s(p, row[v], sums[h][v]);
+        }
     }
 }

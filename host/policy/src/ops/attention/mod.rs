@@ -28,7 +28,7 @@ impl Shape {
     }
 
     /// Multiply-adds of the scores of `tokens` new positions after `past` older ones, the causal half not taken off.
-    fn work(self, tokens: usize, past: usize) -> usize {
+    pub(crate) fn work(self, tokens: usize, past: usize) -> usize {
         tokens * (past + tokens) * self.heads * self.dim
     }
 
@@ -54,11 +54,6 @@ const FEW: usize = 4;
 
 /// Multiply-adds below which attention stays on one thread.
 const PARALLEL_FROM: usize = 2 << 20;
-
-/// Multiply-adds of rows of several conversations, each of so many new tokens and older ones.
-pub(crate) fn work(rows: impl Iterator<Item = (usize, usize)>, shape: Shape) -> usize {
-    rows.map(|(tokens, past)| shape.work(tokens, past)).sum()
-}
 
 /// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
 /// follow `past` older ones; `kv(g)` gives key head `g`. Blocks of queries are independent, so long

@@ -123,13 +123,17 @@ fn threads_change_nothing() {
     }
 }
 
-/// The same keys and values block by block.
+/// The same keys, across the lanes, and values block by block.
 #[derive(Clone, Copy)]
 struct Blocks<'a>(&'a [Vec<f32>], &'a [Vec<f32>], usize);
 
 impl<'a> KeyValues<'a> for Blocks<'a> {
     fn stride(self) -> usize {
         self.2
+    }
+
+    fn key_steps(self) -> (usize, usize) {
+        (1, BLOCK_TOKENS)
     }
 
     fn keys(self, first: usize, last: usize) -> Tile<'a> {
@@ -184,7 +188,14 @@ fn keys_and_values_in_blocks_give_the_bits_of_those_in_one_piece() {
             let each: Vec<_> = (0..shape.kv_heads)
                 .map(|group| {
                     let part = |at: usize| blocks(qkv, stride, at + group * dim, dim);
-                    (part(keys), part(values))
+                    let turn = |block: Vec<f32>| {
+                        let lane = |i: usize| block[i % BLOCK_TOKENS * dim + i / BLOCK_TOKENS];
+                        (0..block.len()).map(lane).collect()
+                    };
+                    (
+                        part(keys).into_iter().map(turn).collect::<Vec<Vec<f32>>>(),
+                        part(values),
+                    )
                 })
                 .collect();
             let past = all - tokens;

@@ -10,7 +10,7 @@ use crate::cache::BLOCK_TOKENS;
 /// Most pieces of a tile.
 const PARTS: usize = TILE / BLOCK_TOKENS;
 
-const _: () = assert!(TILE.is_multiple_of(BLOCK_TOKENS) && BLOCK_TOKENS.is_multiple_of(4));
+const _: () = assert!(TILE.is_multiple_of(BLOCK_TOKENS) && BLOCK_TOKENS.is_multiple_of(2));
 
 /// Consecutive rows in pieces.
 #[derive(Clone, Copy)]
@@ -55,8 +55,11 @@ impl<'a> Tile<'a> {
 
 /// Keys and values of one key head. Tiles begin at multiples of their length.
 pub(crate) trait KeyValues<'a>: Copy + Sync {
-    /// Values from one row to the next.
+    /// From one row of values to the next.
     fn stride(self) -> usize;
+
+    /// From one key to the next, and from one number of a key to the next.
+    fn key_steps(self) -> (usize, usize);
 
     /// Keys from `first` on, `last` not among them.
     fn keys(self, first: usize, last: usize) -> Tile<'a>;
@@ -77,6 +80,11 @@ impl<'a> KeyValues<'a> for HeadKv<'a> {
     #[inline(always)]
     fn stride(self) -> usize {
         self.stride
+    }
+
+    #[inline(always)]
+    fn key_steps(self) -> (usize, usize) {
+        (self.stride, 1)
     }
 
     #[inline(always)]
