@@ -9,6 +9,8 @@ mod prompts;
 pub use bandwidth::{BEYOND_CACHES, read_bandwidth};
 pub use prompts::{ReuseMeasure, TurnLoad, prefill, reuse};
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
@@ -26,7 +28,8 @@ pub struct ServeLoad {
     pub streams: usize,
     /// Tokens of each prompt. Default 128.
     pub prompt_tokens: usize,
-    /// Tokens of each reply; the end token does not end it. Default 128.
+    /// Tokens of each reply that are measured, those from the time when all streams have begun; the end token does not
+    /// end it. Default 128.
     pub reply_tokens: u32,
     /// Repetitions that count; one more is run before them to warm up. Default 5.
     pub rounds: usize,
@@ -86,7 +89,7 @@ pub struct ServeMeasure {
     pub prompt_tokens: usize,
     /// Tokens sampled in all counted rounds.
     pub tokens: usize,
-    /// Tokens a second after the first of each stream, all streams together; one value a round.
+    /// Tokens a second of all streams together, from the time when each has its first token on. One value a round.
     pub decode_tokens_per_second: Spread,
     /// Milliseconds from the request to its first token; one value a stream and round.
     pub first_token_ms: Spread,
@@ -105,12 +108,25 @@ pub enum MeasureError {
     Failed(String),
 }
 
-/// Times of one stream.
+/// Tokens of one stream and when each came.
 struct Stream {
-    tokens: usize,
-    first: Duration,
-    decode: Duration,
-    gap: Duration,
+    begun: Instant,
+    ids: Vec<u32>,
+    times: Vec<Instant>,
+}
+
+impl Stream {
+    /// Time to the first token; nothing without any.
+    fn first(&self) -> Duration {
+        let first = self.times.first().unwrap_or(&self.begun);
+        *first - self.begun
+    }
+
+    /// Longest time between two tokens.
+    fn gap(&self) -> Duration {
+        let gaps = self.times.array_windows().map(|[one, next]| *next - *one);
+        gaps.max().unwrap_or_default()
+    }
 }
 
 /// Serves the load and measures. Blocks; call it from a thread outside any async runtime.
@@ -121,28 +137,23 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
     let mut random = prompts(engine, load.seed);
     let (mut rates, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     let mut tokens = 0;
+    let enough = Some(load.reply_tokens as usize);
     for round in 0..=load.rounds {
-        let requests: Vec<GenerateRequest> = (0..load.streams)
-            .map(|stream| {
-                let seed = load.seed ^ (round * load.streams + stream) as u64;
-                request(engine, random(load.prompt_tokens), load.reply_tokens, seed)
-            })
-            .collect();
-        let streams = together(engine, requests)?;
+        let requests = (0..load.streams).map(|stream| {
+            let seed = load.seed ^ (round * load.streams + stream) as u64;
+            let request = request(engine, random(load.prompt_tokens), u32::MAX, seed);
+            (request, true)
+        });
+        let streams = together(engine, requests.collect(), enough)?;
         if round == 0 {
             continue;
         }
-        let rate = |stream: &Stream| {
-            (stream.tokens.saturating_sub(1)) as f64 / stream.decode.as_secs_f64().max(1e-9)
-        };
-        rates.push(streams.iter().map(rate).sum());
-        tokens += streams.iter().map(|stream| stream.tokens).sum::<usize>();
-        firsts.extend(
-            streams
-                .iter()
-                .map(|stream| stream.first.as_secs_f64() * 1e3),
-        );
-        gaps.extend(streams.iter().map(|stream| stream.gap.as_secs_f64() * 1e3));
+        let (decoded, seconds) = at_once(&streams);
+        rates.push(decoded as f64 / seconds.max(1e-9));
+        tokens += streams.iter().map(|stream| stream.ids.len()).sum::<usize>();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        firsts.extend(streams.iter().map(|stream| ms(stream.first())));
+        gaps.extend(streams.iter().map(|stream| ms(stream.gap())));
     }
     Ok(ServeMeasure {
         streams: load.streams,
@@ -152,6 +163,19 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
         first_token_ms: Spread::of(&firsts),
         longest_gap_ms: Spread::of(&gaps),
     })
+}
+
+/// Tokens, and the seconds in which they came, of the time in which all streams were being decoded.
+fn at_once(streams: &[Stream]) -> (usize, f64) {
+    let begin = streams.iter().filter_map(|one| one.times.first()).max();
+    let end = streams.iter().filter_map(|one| one.times.last()).min();
+    let (Some(begin), Some(end)) = (begin, end) else {
+        return (0, 0.0);
+    };
+    let inside = |time: &&Instant| *time > begin && *time <= end;
+    let times = streams.iter().flat_map(|one| &one.times);
+    let seconds = end.saturating_duration_since(*begin).as_secs_f64();
+    (times.filter(inside).count(), seconds)
 }
 
 /// Gives prompts of random tokens that mean nothing to anyone, so that none begins like another.
@@ -184,47 +208,78 @@ fn request(engine: &Engine, prompt: Vec<u32>, max_tokens: u32, seed: u64) -> Gen
     }
 }
 
-/// Runs all requests at once, a thread each.
-fn together(engine: &Engine, requests: Vec<GenerateRequest>) -> Result<Vec<Stream>, MeasureError> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = requests
-            .into_iter()
-            .map(|request| {
-                scope.spawn(move || {
-                    let begun = Instant::now();
-                    follow(engine.generate_apart(request)?, begun)
-                })
-            })
-            .collect();
-        let joined = threads.into_iter().map(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(MeasureError::Failed("a reader panicked".into())))
+/// Runs all requests at once, each with word whether it neither borrows nor lends attention memory, to their end or
+/// until each has got so many tokens since the last of them began. One thread reads all replies, as a server does, and takes
+/// little of what is measured.
+fn together(
+    engine: &Engine,
+    requests: Vec<(GenerateRequest, bool)>,
+    enough: Option<usize>,
+) -> Result<Vec<Stream>, MeasureError> {
+    let failed = |reason: &dyn std::fmt::Display| MeasureError::Failed(reason.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.map_err(|error| failed(&error))?;
+    runtime.block_on(async {
+        let mut readers = tokio::task::JoinSet::new();
+        let crowd = Arc::new(Crowd {
+            waiting: AtomicUsize::new(requests.len()),
+            wanting: AtomicUsize::new(requests.len()),
         });
-        joined.collect()
+        for (request, apart) in requests {
+            let begun = Instant::now();
+            let generation = if apart {
+                engine.generate_apart(request)?
+            } else {
+                engine.generate(request)?
+            };
+            readers.spawn(follow(generation, begun, Arc::clone(&crowd), enough));
+        }
+        let mut streams = Vec::with_capacity(readers.len());
+        while let Some(stream) = readers.join_next().await {
+            streams.push(stream.map_err(|error| failed(&error))??);
+        }
+        Ok(streams)
     })
 }
 
-fn follow(mut generation: Generation, begun: Instant) -> Result<Stream, MeasureError> {
+/// What streams know of each other.
+struct Crowd {
+    /// How many have yet to begin.
+    waiting: AtomicUsize,
+    /// How many have yet to get enough.
+    wanting: AtomicUsize,
+}
+
+/// Reads a reply to its end, or until all have got `enough` tokens since the last of them began.
+async fn follow(
+    mut generation: Generation,
+    begun: Instant,
+    crowd: Arc<Crowd>,
+    enough: Option<usize>,
+) -> Result<Stream, MeasureError> {
     let mut stream = Stream {
-        tokens: 0,
-        first: Duration::ZERO,
-        decode: Duration::ZERO,
-        gap: Duration::ZERO,
+        begun,
+        ids: Vec::new(),
+        times: Vec::new(),
     };
-    let mut last = begun;
+    let mut left = enough.unwrap_or(usize::MAX);
     loop {
-        match generation.blocking_next() {
-            Some(Event::Token(_)) => {
-                let now = Instant::now();
-                if stream.tokens == 0 {
-                    stream.first = now - begun;
-                } else {
-                    stream.decode += now - last;
-                    stream.gap = stream.gap.max(now - last);
+        match generation.next().await {
+            Some(Event::Token(token)) => {
+                if stream.ids.is_empty() {
+                    crowd.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
-                stream.tokens += 1;
-                last = now;
+                stream.ids.push(token.id);
+                stream.times.push(Instant::now());
+                if left > 0 && crowd.waiting.load(Ordering::Relaxed) == 0 {
+                    left -= 1;
+                    if left == 0 {
+                        crowd.wanting.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+                if crowd.wanting.load(Ordering::Relaxed) == 0 {
+                    return Ok(stream);
+                }
             }
             Some(Event::Finished(_)) => return Ok(stream),
             Some(Event::Failed(reason)) => return Err(MeasureError::Failed(reason)),

@@ -1,11 +1,9 @@
 //! What prompts cost: a long one by itself, and the next turn of a conversation with and without what the
 //! engine still holds of it.
 
-use std::time::Instant;
-
-use super::{MeasureError, Spread, follow, prompts, request};
+use super::{MeasureError, Spread, Stream, prompts, request, together};
 use crate::engine::handle::Engine;
-use crate::engine::request::{Event, Generation};
+use crate::engine::request::GenerateRequest;
 
 /// Tokens a second at which a prompt of `tokens` is run, up to its first token; one value a round, after one to warm
 /// up. Blocks; call it from a thread outside any async runtime.
@@ -17,10 +15,9 @@ pub fn prefill(engine: &Engine, tokens: usize, rounds: usize) -> Result<Spread, 
     let mut rates = Vec::new();
     for round in 0..=rounds {
         let request = request(engine, random(tokens), 1, round as u64);
-        let begun = Instant::now();
-        let stream = follow(engine.generate_apart(request)?, begun)?;
+        let stream = alone(engine, request, true)?;
         if round > 0 {
-            rates.push(tokens as f64 / stream.first.as_secs_f64().max(1e-9));
+            rates.push(tokens as f64 / stream.first().as_secs_f64().max(1e-9));
         }
     }
     Ok(Spread::of(&rates))
@@ -62,15 +59,13 @@ pub fn reuse(engine: &Engine, load: &TurnLoad) -> Result<ReuseMeasure, MeasureEr
         let seed = round as u64;
         let mut conversation = random(load.prompt_tokens);
         let first = request(engine, conversation.clone(), load.reply_tokens, seed);
-        conversation.extend(ids(engine.generate(first)?)?);
+        conversation.extend(alone(engine, first, false)?.ids);
         conversation.extend(random(load.added_tokens));
         let second = request(engine, conversation, 1, seed);
-        let begun = Instant::now();
-        let without = follow(engine.generate_apart(second.clone())?, begun)?;
-        let begun = Instant::now();
-        let with = follow(engine.generate(second)?, begun)?;
+        let without = alone(engine, second.clone(), true)?;
+        let with = alone(engine, second, false)?;
         if round > 0 {
-            let (with, without) = (with.first.as_secs_f64(), without.first.as_secs_f64());
+            let (with, without) = (with.first().as_secs_f64(), without.first().as_secs_f64());
             reused.push(with * 1e3);
             anew.push(without * 1e3);
             gains.push(without / with.max(1e-9));
@@ -83,15 +78,9 @@ pub fn reuse(engine: &Engine, load: &TurnLoad) -> Result<ReuseMeasure, MeasureEr
     })
 }
 
-/// Tokens of a whole reply.
-fn ids(mut generation: Generation) -> Result<Vec<u32>, MeasureError> {
-    let mut ids = Vec::new();
-    loop {
-        match generation.blocking_next() {
-            Some(Event::Token(token)) => ids.push(token.id),
-            Some(Event::Finished(_)) => return Ok(ids),
-            Some(Event::Failed(reason)) => return Err(MeasureError::Failed(reason)),
-            None => return Err(MeasureError::Failed("the engine ended".to_owned())),
-        }
-    }
+/// One request by itself.
+fn alone(engine: &Engine, request: GenerateRequest, apart: bool) -> Result<Stream, MeasureError> {
+    let streams = together(engine, vec![(request, apart)], None)?;
+    let stream = streams.into_iter().next();
+    stream.ok_or_else(|| MeasureError::Failed("there is no reply".to_owned()))
 }

@@ -319,7 +319,7 @@ fn without_a_seed_the_one_that_was_drawn_repeats_the_reply() {
 }
 
 #[test]
-fn measuring_runs_whole_replies() {
+fn measuring_goes_on_until_every_reply_is_long_enough() {
     let engine = start(EngineOptions::default());
     let load = measure::ServeLoad {
         streams: 3,
@@ -329,7 +329,7 @@ fn measuring_runs_whole_replies() {
         seed: 1,
     };
     let measured = measure::serve(&engine, &load).unwrap();
-    assert_eq!(measured.tokens, 3 * 7 * 2);
+    assert!(measured.tokens >= 3 * 7 * 2);
     // The same load again finds nothing of the first.
     measure::serve(&engine, &load).unwrap();
     let stats = engine.stats();
