@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use candle_core::{DType, Device, Tensor};
 use clawhost_policy::{
-    Adapter, Candidates, Gradients, LoraSpec, Model, ModelConfig, Partials, Sequence, Trained,
+    Adapter, Candidates, Gradients, LoraSpec, Model, ModelConfig, Partials, Row, Sequence, Trained,
 };
 use plain::{Plain, recorded};
 
@@ -108,6 +108,13 @@ struct Measured {
 fn measure(vocabulary: usize, (sequences, length): (usize, usize), lora: bool) -> Measured {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let model = model(vocabulary);
+    // A model that serves has laid out its weights: they are the model's memory, not a pass's.
+    let row = Row {
+        tokens: &[1],
+        cache: &mut model.new_cache(),
+        adapter: None,
+    };
+    model.forward(&mut [row]).unwrap();
     let adapter = lora.then(|| {
         let mut adapter = Adapter::init(model.config(), LoraSpec::default(), 1);
         for (_, values) in adapter.tensors_mut() {

@@ -15,7 +15,7 @@ use crate::error::ForwardError;
 use crate::lora::Adapter;
 use crate::model::{Activations, Group, Model, Way};
 use crate::ops::head::{self, Partial};
-use crate::ops::linear::{Mat, Threads};
+use crate::ops::linear::Threads;
 use crate::ops::norm;
 use crate::weights::Places;
 
@@ -166,7 +166,7 @@ impl Model {
 
     fn scored(&self, packed: &mut Packed, normed: &[f32], threads: Threads) -> Vec<Scored> {
         let sizes = (self.config().hidden_size, self.config().vocab_size);
-        let weight = Mat::new(self.weights.head(), sizes.1, sizes.0);
+        let weight = self.head();
         let found = head::forward(
             normed,
             weight,
@@ -322,7 +322,7 @@ impl Portion {
             &mut dnormed,
             full.then(|| gradients.slot(head_index)),
             &normed,
-            Mat::new(model.weights.head(), sizes.1, sizes.0),
+            model.head(),
             sizes,
             &packed.positions,
             &said.partials,

@@ -15,8 +15,11 @@ use super::layer::{Activations, Group, Way};
 use crate::cache::KvCache;
 use crate::error::ForwardError;
 use crate::lora::Adapter;
-use crate::ops::linear::{self, Mat};
+use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::{attention, norm, team};
+
+/// Rows of each thread from which on threads work on rows of their own.
+const APART: usize = 8;
 
 /// New tokens of one conversation and the cache that they extend.
 pub struct Row<'a> {
@@ -43,6 +46,47 @@ impl Model {
             let reserved = row.cache.reserve(row.tokens.len());
             reserved.map_err(|_| ForwardError::Memory)?;
         }
+        let mut logits = vec![0f32; rows.len() * self.config.vocab_size];
+        let threads = self.threads.0.max(1);
+        let decoding = rows.iter().all(|row| row.tokens.len() == 1);
+        if decoding && threads > 1 && rows.len() >= threads * APART && self.panels().is_some() {
+            self.apart(rows, &mut logits, threads);
+        } else {
+            self.pass(rows, &mut logits, self.threads);
+        }
+        Ok(logits)
+    }
+
+    /// One pass for each thread, over a share of the rows. Threads that work on one product at a time wait for each
+    /// other, and read what others have just written; where the weights are near and many rows use
+    /// each, that costs more than reading the weights once for each thread.
+    fn apart(&self, rows: &mut [Row<'_>], logits: &mut [f32], threads: usize) {
+        let vocab = self.config.vocab_size;
+        let cost = |row: &Row<'_>| self.multiplications() + 2 * self.attention_work(row);
+        let all: usize = rows.iter().map(cost).sum();
+        let (mut rows, mut logits) = (rows, logits);
+        let mut shares = Vec::with_capacity(threads);
+        let mut done = 0;
+        for share in 1..=threads {
+            let mut count = 0;
+            while count < rows.len() && (share == threads || done < all * share / threads) {
+                done += cost(&rows[count]);
+                count += 1;
+            }
+            let (own, later) = rows.split_at_mut(count);
+            let (own_logits, later_logits) = logits.split_at_mut(count * vocab);
+            shares.push((own, own_logits));
+            (rows, logits) = (later, later_logits);
+        }
+        team::each_of(self.threads, &mut shares, all, |(rows, logits)| {
+            if !rows.is_empty() {
+                self.pass(rows, logits, Threads(1));
+            }
+        });
+    }
+
+    /// Runs rows for which there is room and writes their logits.
+    fn pass(&self, rows: &mut [Row<'_>], logits: &mut [f32], threads: Threads) {
         let c = &self.config;
         let mut spans = Vec::with_capacity(rows.len());
         let mut groups: Vec<Group<'_>> = Vec::new();
@@ -65,79 +109,85 @@ impl Model {
             .flat_map(|r| r.cache.len()..r.cache.len() + r.tokens.len());
         let angles = self.rope.angles(positions);
         let mut act = Activations::default();
-        let (q_width, k_width, stride) = self.qkv_widths();
         // Only the last token of each row has a use for the end of the last layer.
         let ends: Vec<usize> = spans.iter().map(|span| span.end - 1).collect();
-        let weight = stride + q_width + 3 * c.intermediate_size;
-        team::rouse(
-            self.threads,
-            total * c.num_hidden_layers * c.hidden_size * weight,
-        );
+        team::rouse(threads, total * self.multiplications());
         for layer in 0..c.num_hidden_layers {
             let way = Way {
                 groups: &groups,
                 angles: &angles,
                 rows: (layer + 1 == c.num_hidden_layers).then_some(&ends),
                 keep: false,
-                threads: self.threads,
+                threads,
             };
             self.layer(layer, &mut x, way, &mut act, |qkv, out| {
-                for (row, span) in rows.iter_mut().zip(&spans) {
-                    let qkv = &qkv[span.start * stride..];
-                    let end = span.len() * stride;
-                    let (keys, values) = (&qkv[q_width..end], &qkv[q_width + k_width..end]);
-                    row.cache.append(layer, keys, values, stride);
-                }
-                self.attend(layer, rows, &spans, qkv, out);
+                self.attend(layer, rows, &spans, qkv, out, threads);
             });
         }
-        let h = c.hidden_size;
         for (row, span) in rows.iter_mut().zip(&spans) {
             row.cache.advance(span.len());
         }
         norm::forward_in_place(&mut x, &self.weights.final_norm, c.rms_norm_eps);
-        let mut logits = vec![0f32; rows.len() * c.vocab_size];
         linear::forward(
-            &mut logits,
+            logits,
             c.vocab_size,
-            Mat::new(&x, rows.len(), h),
-            Mat::new(self.weights.head(), c.vocab_size, h),
+            Mat::new(&x, rows.len(), c.hidden_size),
+            self.head(),
             false,
             1.0,
-            self.threads,
+            threads,
         );
-        Ok(logits)
     }
 
-    /// Attention of every row against its own cache, `out` in the order of `spans`. Rows are independent, so many
-    /// spread over the threads.
+    /// Multiply-adds of a token in the products of all layers.
+    fn multiplications(&self) -> usize {
+        let c = &self.config;
+        let (q_width, _, stride) = self.qkv_widths();
+        c.num_hidden_layers * c.hidden_size * (stride + q_width + 3 * c.intermediate_size)
+    }
+
+    /// Multiply-adds of the scores of a row's new tokens in all layers.
+    fn attention_work(&self, row: &Row<'_>) -> usize {
+        let work = self.shape().work(row.tokens.len(), row.cache.len());
+        self.config.num_hidden_layers * work
+    }
+
+    /// Appends every row's keys and values to its cache and attends to it, `out` in the order of `spans`. Rows are
+    /// independent, so many spread over the threads.
     fn attend(
         &self,
         layer: usize,
-        rows: &[Row<'_>],
+        rows: &mut [Row<'_>],
         spans: &[Range<usize>],
         qkv: &[f32],
         out: &mut [f32],
+        threads: Threads,
     ) {
-        let (q_width, _, stride) = self.qkv_widths();
+        let (q_width, k_width, stride) = self.qkv_widths();
         let mut rest = out;
         let outs = spans.iter().map(|span| {
             let (out, later) = std::mem::take(&mut rest).split_at_mut(span.len() * q_width);
             rest = later;
             out
         });
-        let mut tasks: Vec<_> = rows.iter().zip(spans).zip(outs).collect();
-        let sizes = rows.iter().map(|row| (row.tokens.len(), row.cache.len()));
-        let weight = attention::work(sizes, self.shape());
-        team::each_of(self.threads, &mut tasks, weight, |((row, span), out)| {
+        let weight = rows
+            .iter()
+            .map(|row| self.attention_work(row))
+            .sum::<usize>();
+        let mut tasks: Vec<_> = rows.iter_mut().zip(spans).zip(outs).collect();
+        let weight = weight / self.config.num_hidden_layers.max(1);
+        team::each_of(threads, &mut tasks, weight, |((row, span), out)| {
+            let qkv = &qkv[span.start * stride..span.end * stride];
+            let (keys, values) = (&qkv[q_width..], &qkv[q_width + k_width..]);
+            row.cache.append(layer, keys, values, stride);
             attention::forward(
                 out,
-                &qkv[span.start * stride..span.end * stride],
+                qkv,
                 stride,
                 (span.len(), row.cache.len()),
                 self.shape(),
                 |head| row.cache.head(layer, head),
-                self.threads,
+                threads,
             );
         });
     }

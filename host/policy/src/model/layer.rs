@@ -73,6 +73,7 @@ impl Model {
         } = way;
         let c = &self.config;
         let w = &self.weights.layers[layer];
+        let panels = self.panels().map(|panels| &panels.layers[layer]);
         let (h, f, eps) = (c.hidden_size, c.intermediate_size, c.rms_norm_eps);
         let (q, k, stride) = self.qkv_widths();
         let t = x.len() / h;
@@ -85,7 +86,7 @@ impl Model {
             &mut act.qkv,
             stride,
             normed,
-            Mat::new(&w.qkv, stride, h),
+            Mat::new(&w.qkv, stride, h).or_in(panels.map(|panels| &panels.qkv)),
             false,
             1.0,
             threads,
@@ -135,7 +136,7 @@ impl Model {
             x,
             h,
             Mat::new(&act.attended, t, q),
-            Mat::new(&w.o, h, q),
+            Mat::new(&w.o, h, q).or_in(panels.map(|panels| &panels.o)),
             true,
             1.0,
             threads,
@@ -158,7 +159,7 @@ impl Model {
             &mut act.gate_up,
             2 * f,
             Mat::new(&act.normed_ff, t, h),
-            Mat::new(&w.gate_up, 2 * f, h),
+            Mat::new(&w.gate_up, 2 * f, h).or_in(panels.map(|panels| &panels.gate_up)),
             false,
             1.0,
             threads,
@@ -185,7 +186,7 @@ impl Model {
             x,
             h,
             Mat::new(&act.activated, t, f),
-            Mat::new(&w.down, h, f),
+            Mat::new(&w.down, h, f).or_in(panels.map(|panels| &panels.down)),
             true,
             1.0,
             threads,

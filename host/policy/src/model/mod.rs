@@ -5,11 +5,13 @@
 mod forward;
 mod layer;
 mod load;
+mod panels;
 
 pub use forward::Row;
 pub(crate) use layer::{Activations, Group, Way};
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -20,9 +22,11 @@ use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::lora::{Target, write_safetensors};
 use crate::ops::attention::Shape;
-use crate::ops::linear::Threads;
+use crate::ops::linear::{Mat, Threads};
 use crate::ops::rope::Rope;
 use crate::weights::{Weights, entries};
+
+use panels::ModelPanels;
 
 /// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer. A clone is a copy
 /// of all weights, for full-parameter training.
@@ -32,7 +36,9 @@ pub struct Model {
     pub(crate) weights: Weights,
     pub(crate) rope: Rope,
     pub(crate) threads: Threads,
-    digest: std::sync::OnceLock<String>,
+    digest: OnceLock<String>,
+    /// Of the weights as they are; none of a large model.
+    panels: OnceLock<Option<ModelPanels>>,
 }
 
 impl Model {
@@ -74,7 +80,8 @@ impl Model {
             weights,
             rope,
             threads,
-            digest: std::sync::OnceLock::new(),
+            digest: OnceLock::new(),
+            panels: OnceLock::new(),
         }
     }
 
@@ -114,7 +121,8 @@ impl Model {
 
     /// As [`Model::parameters`], for full-parameter training.
     pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
-        self.digest = std::sync::OnceLock::new();
+        self.digest = OnceLock::new();
+        self.panels = OnceLock::new();
         self.weights.tensors_mut(&self.config)
     }
 
@@ -167,6 +175,19 @@ impl Model {
                 .iter()
                 .map(|e| (e.name.as_str(), e.shape.as_slice(), self.weights.tensor(e))),
         )
+    }
+
+    /// Its weights in panels, laid out when they are first asked for.
+    pub(crate) fn panels(&self) -> Option<&ModelPanels> {
+        let panels = || ModelPanels::new(&self.config, &self.weights);
+        self.panels.get_or_init(panels).as_ref()
+    }
+
+    /// What turns hidden states into logits, `[vocab, hidden]`.
+    pub(crate) fn head(&self) -> Mat<'_> {
+        let (vocab, hidden) = (self.config.vocab_size, self.config.hidden_size);
+        let head = Mat::new(self.weights.head(), vocab, hidden);
+        head.or_in(self.panels().map(|panels| &panels.head))
     }
 
     pub(crate) fn shape(&self) -> Shape {

@@ -112,6 +112,61 @@ fn a_mixed_batch_gives_each_row_what_it_gets_alone() {
 }
 
 #[test]
+fn threads_that_decode_rows_of_their_own_change_no_bit() {
+    let adapters = [1, 2].map(|seed| busy_adapter(&tiny(), seed));
+    let decoded = |threads: usize| {
+        let model = Model::random(tiny(), 3).with_threads(threads);
+        let tokens: Vec<u32> = (0..200).map(|i| (i * 37 + 5) % 97).collect();
+        let mut caches: Vec<_> = (0..37).map(|_| model.new_cache()).collect();
+        let mut logits = Vec::new();
+        // Prompts of all lengths, then a token each.
+        for last in [false, true, true] {
+            let rows = caches.iter_mut().enumerate().map(|(row, cache)| Row {
+                tokens: if last {
+                    &tokens[row..=row]
+                } else {
+                    &tokens[..1 + 5 * row]
+                },
+                cache,
+                adapter: (row % 4 > 0).then(|| &adapters[row / 19]),
+            });
+            logits.push(model.forward(&mut rows.collect::<Vec<_>>()).unwrap());
+        }
+        logits
+    };
+    let one = decoded(1);
+    for threads in [2, 3, 4, 8] {
+        assert!(decoded(threads) == one, "{threads} threads");
+    }
+}
+
+#[test]
+fn a_model_without_panels_gives_the_same_logits() {
+    let model = Model::random(tiny(), 3);
+    let mut large = model.clone();
+    large.panels = OnceLock::from(None);
+    let tokens: Vec<u32> = (0..90).map(|i| (i * 37 + 5) % 97).collect();
+    for tokens in [&tokens[..], &tokens[..70], &tokens[..1]] {
+        close(&run(&model, tokens, None), &run(&large, tokens, None), 1e-5);
+    }
+}
+
+#[test]
+fn changed_weights_are_what_is_multiplied_with() {
+    let mut model = Model::random(tiny(), 3);
+    let before = run(&model, &[5, 9, 4], None);
+    for (_, values) in model.parameters_mut() {
+        values.iter_mut().for_each(|value| *value *= 1.5);
+    }
+    let mut fresh = Model::random(tiny(), 3);
+    for (_, values) in fresh.parameters_mut() {
+        values.iter_mut().for_each(|value| *value *= 1.5);
+    }
+    let after = run(&model, &[5, 9, 4], None);
+    assert!(after == run(&fresh, &[5, 9, 4], None) && after != before);
+}
+
+#[test]
 fn bad_rows_are_refused_and_leave_the_caches_alone() {
     let model = Model::random(tiny(), 5);
     let mut cache = model.new_cache();

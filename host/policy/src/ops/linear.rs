@@ -12,6 +12,7 @@
 
 use std::cell::RefCell;
 
+use super::panels::Panels;
 use super::rows::{Lane, Rows, TILE};
 use super::{simd, team};
 
@@ -22,6 +23,7 @@ pub(crate) struct Mat<'a> {
     rows: usize,
     cols: usize,
     stride: usize,
+    panels: Option<&'a Panels>,
 }
 
 impl<'a> Mat<'a> {
@@ -38,7 +40,14 @@ impl<'a> Mat<'a> {
             rows,
             cols,
             stride,
+            panels: None,
         }
+    }
+
+    /// The same matrix as a weight that [`forward`] may also read in panels.
+    pub(crate) fn or_in(self, panels: Option<&'a Panels>) -> Self {
+        assert!(panels.is_none_or(|panels| panels.shape() == (self.rows, self.cols)));
+        Self { panels, ..self }
     }
 }
 
@@ -128,6 +137,10 @@ pub(crate) fn forward(
     threads: Threads,
 ) {
     assert_eq!(x.cols, w.cols);
+    if let Some(panels) = w.panels {
+        in_panels(y, y_stride, x, panels, (keep, scale), threads);
+        return;
+    }
     if x.rows <= FEW {
         SCRATCH.with_borrow_mut(|scratch| {
             few(y, y_stride, x, w, (keep, scale), threads, scratch);
@@ -146,6 +159,59 @@ pub(crate) fn forward(
         scale,
         threads,
     );
+}
+
+/// [`forward`] with a weight in panels, in portions of panels: over the team for a few rows, over the pool
+/// for many.
+fn in_panels(
+    y: &mut [f32],
+    y_stride: usize,
+    x: Mat<'_>,
+    w: &Panels,
+    (keep, scale): (bool, f32),
+    threads: Threads,
+) {
+    use rayon::prelude::*;
+    let (outputs, inner) = w.shape();
+    if x.rows == 0 || outputs == 0 {
+        return;
+    }
+    assert!(outputs <= y_stride && (x.rows - 1) * y_stride + outputs <= y.len());
+    let portion = w.count().div_ceil(threads.0.max(1) * PORTIONS);
+    let parts = w.count().div_ceil(portion);
+    let out = Out(y.as_mut_ptr());
+    let part = |part: usize| {
+        let panels = part * portion..w.count().min((part + 1) * portion);
+        w.multiply(
+            (x.data, x.stride),
+            x.rows,
+            panels,
+            #[inline(always)]
+            |output, count, row, tile| {
+                for (r, results) in tile.iter().enumerate() {
+                    for (o, result) in results.iter().enumerate().take(count) {
+                        // SAFETY: `row + r` is below `x.rows` and `output + o` below `outputs`, so the assertion
+                        // above bounds the place. Each part has outputs of its own, and they are below
+                        // `y_stride`, which keeps rows apart: no other part touches it. `y` stays borrowed until
+                        // all have ended.
+                        unsafe {
+                            let slot = out.at((row + r) * y_stride + output + o);
+                            let value = scale * result;
+                            *slot = if keep { *slot + value } else { value };
+                        }
+                    }
+                }
+            },
+        );
+    };
+    let weight = x.rows * outputs * inner;
+    if x.rows <= FEW {
+        team::each(threads, parts, weight, &part);
+    } else if threads.0 > 1 && weight >= PARALLEL_FROM {
+        (0..parts).into_par_iter().for_each(part);
+    } else {
+        (0..parts).for_each(part);
+    }
 }
 
 thread_local! {
@@ -291,107 +357,5 @@ pub(crate) fn outer(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn values(n: usize, seed: f32) -> Vec<f32> {
-        (0..n).map(|i| ((i as f32 + seed) * 0.7).sin()).collect()
-    }
-
-    fn plain(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
-        let mut y = vec![0f64; m * n];
-        for i in 0..m {
-            for j in 0..n {
-                for l in 0..k {
-                    y[i * n + j] += f64::from(a[i * k + l]) * f64::from(b[l * n + j]);
-                }
-            }
-        }
-        y
-    }
-
-    fn transpose(a: &[f32], rows: usize, cols: usize) -> Vec<f32> {
-        (0..cols)
-            .flat_map(|c| (0..rows).map(move |r| a[r * cols + c]))
-            .collect()
-    }
-
-    #[test]
-    fn the_three_products_agree_with_the_plain_loop() {
-        for (m, n, k) in [
-            (1, 5, 7),
-            (6, 33, 64),
-            (7, 40, 33),
-            (50, 70, 90),
-            (80, 70, 90),
-        ] {
-            let (a, b) = (values(m * k, 0.1), values(k * n, 3.0));
-            let right = plain(&a, &b, (m, n, k));
-            let check = |y: &[f32]| {
-                for (y, r) in y.iter().zip(&right) {
-                    assert!((f64::from(*y) - 2.0 * r - 1.0).abs() < 1e-4, "{y} {r}");
-                }
-            };
-            let (at, bt) = (transpose(&a, m, k), transpose(&b, k, n));
-            for threads in [Threads(1), Threads(2)] {
-                let mut y = vec![1f32; m * n];
-                forward(
-                    &mut y,
-                    n,
-                    Mat::new(&a, m, k),
-                    Mat::new(&bt, n, k),
-                    true,
-                    2.0,
-                    threads,
-                );
-                check(&y);
-                y.fill(1.0);
-                product(
-                    &mut y,
-                    n,
-                    Mat::new(&a, m, k),
-                    Mat::new(&b, k, n),
-                    true,
-                    2.0,
-                    threads,
-                );
-                check(&y);
-                y.fill(1.0);
-                outer(
-                    &mut y,
-                    n,
-                    Mat::new(&at, k, m),
-                    Mat::new(&b, k, n),
-                    true,
-                    2.0,
-                    threads,
-                );
-                check(&y);
-            }
-        }
-    }
-
-    #[test]
-    fn a_row_gets_the_same_bits_whatever_is_beside_it() {
-        for (outputs, inner, stride) in [(1, 3, 5), (13, 40, 40), (40, 100, 104), (100, 16, 16)] {
-            let w = values(outputs * stride, 0.3);
-            let w = Mat::strided(&w, outputs, inner, stride);
-            let x = values(FEW * inner, 5.0);
-            let mut alone = vec![0f32; FEW * outputs];
-            for (x, y) in x.chunks(inner).zip(alone.chunks_mut(outputs)) {
-                let x = Mat::new(x, 1, inner);
-                forward(y, outputs, x, w, false, 0.5, Threads(1));
-            }
-            for rows in 1..=FEW {
-                // Results lie inside wider rows, of which nothing else may change.
-                let mut y = vec![7f32; rows * (outputs + 2)];
-                let x = Mat::new(&x[..rows * inner], rows, inner);
-                forward(&mut y, outputs + 2, x, w, false, 0.5, Threads(1 + rows % 3));
-                for (y, alone) in y.chunks(outputs + 2).zip(alone.chunks(outputs)) {
-                    assert_eq!(y[..outputs], *alone, "{rows} rows");
-                    assert_eq!(y[outputs..], [7.0; 2]);
-                }
-            }
-        }
-    }
-}
+#[path = "linear_tests.rs"]
+mod tests;

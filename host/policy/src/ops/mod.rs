@@ -14,6 +14,8 @@ pub(crate) mod bias;
 pub(crate) mod head;
 pub(crate) mod linear;
 pub(crate) mod norm;
+pub(crate) mod panels;
+mod prefetch;
 pub(crate) mod rope;
 mod rows;
 pub(crate) mod simd;

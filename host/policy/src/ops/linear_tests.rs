@@ -1,0 +1,142 @@
+//! Products against the plain loop, and the bits of a row beside others.
+
+use super::*;
+
+fn values(n: usize, seed: f32) -> Vec<f32> {
+    (0..n).map(|i| ((i as f32 + seed) * 0.7).sin()).collect()
+}
+
+fn plain(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
+    let mut y = vec![0f64; m * n];
+    for i in 0..m {
+        for j in 0..n {
+            for l in 0..k {
+                y[i * n + j] += f64::from(a[i * k + l]) * f64::from(b[l * n + j]);
+            }
+        }
+    }
+    y
+}
+
+fn transpose(a: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    (0..cols)
+        .flat_map(|c| (0..rows).map(move |r| a[r * cols + c]))
+        .collect()
+}
+
+#[test]
+fn the_three_products_agree_with_the_plain_loop() {
+    for (m, n, k) in [
+        (1, 5, 7),
+        (6, 33, 64),
+        (7, 40, 33),
+        (50, 70, 90),
+        (80, 70, 90),
+    ] {
+        let (a, b) = (values(m * k, 0.1), values(k * n, 3.0));
+        let right = plain(&a, &b, (m, n, k));
+        let check = |y: &[f32]| {
+            for (y, r) in y.iter().zip(&right) {
+                assert!((f64::from(*y) - 2.0 * r - 1.0).abs() < 1e-4, "{y} {r}");
+            }
+        };
+        let (at, bt) = (transpose(&a, m, k), transpose(&b, k, n));
+        for threads in [Threads(1), Threads(2)] {
+            let mut y = vec![1f32; m * n];
+            forward(
+                &mut y,
+                n,
+                Mat::new(&a, m, k),
+                Mat::new(&bt, n, k),
+                true,
+                2.0,
+                threads,
+            );
+            check(&y);
+            y.fill(1.0);
+            product(
+                &mut y,
+                n,
+                Mat::new(&a, m, k),
+                Mat::new(&b, k, n),
+                true,
+                2.0,
+                threads,
+            );
+            check(&y);
+            y.fill(1.0);
+            outer(
+                &mut y,
+                n,
+                Mat::new(&at, k, m),
+                Mat::new(&b, k, n),
+                true,
+                2.0,
+                threads,
+            );
+            check(&y);
+        }
+    }
+}
+
+/// A weight with more room than it needs, and the same in panels.
+fn weight(outputs: usize, inner: usize, stride: usize) -> (Vec<f32>, Panels) {
+    let w = values(outputs * stride, 0.3);
+    let dense: Vec<f32> = w
+        .chunks(stride)
+        .flat_map(|row| &row[..inner])
+        .copied()
+        .collect();
+    let panels = Panels::new(&dense, (outputs, inner));
+    (w, panels)
+}
+
+#[test]
+fn a_row_gets_the_same_bits_whatever_is_beside_it() {
+    for (outputs, inner, stride) in [(1, 3, 5), (13, 40, 40), (40, 100, 104), (100, 16, 16)] {
+        let (w, panels) = weight(outputs, inner, stride);
+        let w = Mat::strided(&w, outputs, inner, stride);
+        for (w, most) in [(w, FEW), (w.or_in(Some(&panels)), 2 * FEW)] {
+            let x = values(most * inner, 5.0);
+            let mut alone = vec![0f32; most * outputs];
+            for (x, y) in x.chunks(inner).zip(alone.chunks_mut(outputs)) {
+                let x = Mat::new(x, 1, inner);
+                forward(y, outputs, x, w, false, 0.5, Threads(1));
+            }
+            for rows in 1..=most {
+                // Results lie inside wider rows, of which nothing else may change.
+                let mut y = vec![7f32; rows * (outputs + 2)];
+                let x = Mat::new(&x[..rows * inner], rows, inner);
+                let threads = Threads(1 + rows % 3);
+                forward(&mut y, outputs + 2, x, w, false, 0.5, threads);
+                for (y, alone) in y.chunks(outputs + 2).zip(alone.chunks(outputs)) {
+                    assert_eq!(y[..outputs], *alone, "{rows} rows");
+                    assert_eq!(y[outputs..], [7.0; 2]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weight_in_panels_gives_the_products_of_the_plain_loop() {
+    for (rows, outputs, inner) in [
+        (1, 300, 50),
+        (2, 70, 9),
+        (3, 33, 64),
+        (21, 31, 7),
+        (5, 9, 0),
+    ] {
+        let (w, panels) = weight(outputs, inner, inner.max(1));
+        let x = values(rows * inner, 1.0);
+        let wt = transpose(&w[..outputs * inner], outputs, inner);
+        let right = plain(&x, &wt, (rows, outputs, inner));
+        let mut y = vec![1f32; rows * outputs];
+        let w = Mat::strided(&w, outputs, inner, inner.max(1)).or_in(Some(&panels));
+        let x = Mat::strided(&x, rows, inner, inner);
+        forward(&mut y, outputs, x, w, true, 2.0, Threads(2));
+        for (y, right) in y.iter().zip(&right) {
+            assert!((f64::from(*y) - 2.0 * right - 1.0).abs() < 1e-4);
+        }
+    }
+}
