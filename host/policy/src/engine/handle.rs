@@ -192,6 +192,7 @@ impl Engine {
         options: EngineOptions,
         forward: Forward,
     ) -> Self {
+        model.prepare();
         let intake = Arc::new(Intake::default());
         let batcher = Batcher::new(Arc::clone(&model), forward, options.clone());
         let stats = Arc::new(Mutex::new(batcher.stats.clone()));
@@ -358,6 +359,10 @@ impl Engine {
             Some(learned) => learned.digest(),
             None => self.inner.model.digest().to_owned(),
         };
+        // On this thread's time, so that no step of the engine waits for it.
+        let copy = learned.as_ref();
+        copy.map_or(&*self.inner.model, |copy| copy.model(&self.inner.model))
+            .prepare();
         Served {
             version,
             digest,

@@ -183,6 +183,11 @@ impl Model {
         self.panels.get_or_init(panels).as_ref()
     }
 
+    /// Does now what the first pass would have to do.
+    pub(crate) fn prepare(&self) {
+        let _laid_out = self.panels();
+    }
+
     /// What turns hidden states into logits, `[vocab, hidden]`.
     pub(crate) fn head(&self) -> Mat<'_> {
         let (vocab, hidden) = (self.config.vocab_size, self.config.hidden_size);
