@@ -9,8 +9,7 @@ mod prompts;
 pub use bandwidth::{BEYOND_CACHES, read_bandwidth};
 pub use prompts::{ReuseMeasure, TurnLoad, prefill, reuse};
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
@@ -108,9 +107,13 @@ pub enum MeasureError {
     Failed(String),
 }
 
-/// Tokens of one stream and when each came.
+/// A reply that is read: its tokens and when each came.
 struct Stream {
     begun: Instant,
+    generation: Generation,
+    ended: bool,
+    /// Tokens that it has yet to get.
+    left: usize,
     ids: Vec<u32>,
     times: Vec<Instant>,
 }
@@ -209,82 +212,70 @@ fn request(engine: &Engine, prompt: Vec<u32>, max_tokens: u32, seed: u64) -> Gen
 }
 
 /// Runs all requests at once, each with word whether it neither borrows nor lends attention memory, to their end or
-/// until each has got so many tokens since the last of them began. One thread reads all replies, as a server does, and takes
-/// little of what is measured.
+/// until each has got so many tokens since the last of them began. One thread reads all replies and takes little
+/// of what is measured.
 fn together(
     engine: &Engine,
     requests: Vec<(GenerateRequest, bool)>,
     enough: Option<usize>,
 ) -> Result<Vec<Stream>, MeasureError> {
-    let failed = |reason: &dyn std::fmt::Display| MeasureError::Failed(reason.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.map_err(|error| failed(&error))?;
-    runtime.block_on(async {
-        let mut readers = tokio::task::JoinSet::new();
-        let crowd = Arc::new(Crowd {
-            waiting: AtomicUsize::new(requests.len()),
-            wanting: AtomicUsize::new(requests.len()),
+    let runtime = runtime.map_err(|error| MeasureError::Failed(error.to_string()))?;
+    let mut streams = Vec::with_capacity(requests.len());
+    for (request, apart) in requests {
+        let begun = Instant::now();
+        let generation = if apart {
+            engine.generate_apart(request)?
+        } else {
+            engine.generate(request)?
+        };
+        streams.push(Stream {
+            begun,
+            generation,
+            ended: false,
+            left: enough.unwrap_or(usize::MAX),
+            ids: Vec::new(),
+            times: Vec::new(),
         });
-        for (request, apart) in requests {
-            let begun = Instant::now();
-            let generation = if apart {
-                engine.generate_apart(request)?
-            } else {
-                engine.generate(request)?
-            };
-            readers.spawn(follow(generation, begun, Arc::clone(&crowd), enough));
-        }
-        let mut streams = Vec::with_capacity(readers.len());
-        while let Some(stream) = readers.join_next().await {
-            streams.push(stream.map_err(|error| failed(&error))??);
-        }
-        Ok(streams)
-    })
+    }
+    runtime.block_on(std::future::poll_fn(|context| read(&mut streams, context)))?;
+    Ok(streams)
 }
 
-/// What streams know of each other.
-struct Crowd {
-    /// How many have yet to begin.
-    waiting: AtomicUsize,
-    /// How many have yet to get enough.
-    wanting: AtomicUsize,
-}
-
-/// Reads a reply to its end, or until all have got `enough` tokens since the last of them began.
-async fn follow(
-    mut generation: Generation,
-    begun: Instant,
-    crowd: Arc<Crowd>,
-    enough: Option<usize>,
-) -> Result<Stream, MeasureError> {
-    let mut stream = Stream {
-        begun,
-        ids: Vec::new(),
-        times: Vec::new(),
-    };
-    let mut left = enough.unwrap_or(usize::MAX);
-    loop {
-        match generation.next().await {
-            Some(Event::Token(token)) => {
-                if stream.ids.is_empty() {
-                    crowd.waiting.fetch_sub(1, Ordering::Relaxed);
+/// Takes what has come of all streams; ready when they have ended or all have got enough.
+fn read(streams: &mut [Stream], context: &mut Context<'_>) -> Poll<Result<(), MeasureError>> {
+    for at in 0..streams.len() {
+        let all_begun = streams.iter().all(|stream| !stream.ids.is_empty());
+        let Some(stream) = streams.get_mut(at) else {
+            break;
+        };
+        while !stream.ended
+            && let Poll::Ready(event) = stream.generation.poll_next(context)
+        {
+            match event {
+                Some(Event::Token(token)) => {
+                    stream.ids.push(token.id);
+                    stream.times.push(Instant::now());
+                    stream.left -= usize::from(all_begun).min(stream.left);
                 }
-                stream.ids.push(token.id);
-                stream.times.push(Instant::now());
-                if left > 0 && crowd.waiting.load(Ordering::Relaxed) == 0 {
-                    left -= 1;
-                    if left == 0 {
-                        crowd.wanting.fetch_sub(1, Ordering::Relaxed);
-                    }
+                Some(Event::Finished(_)) => stream.ended = true,
+                Some(Event::Failed(reason)) => {
+                    return Poll::Ready(Err(MeasureError::Failed(reason)));
                 }
-                if crowd.wanting.load(Ordering::Relaxed) == 0 {
-                    return Ok(stream);
+                None => {
+                    let reason = "the engine ended".to_owned();
+                    return Poll::Ready(Err(MeasureError::Failed(reason)));
                 }
             }
-            Some(Event::Finished(_)) => return Ok(stream),
-            Some(Event::Failed(reason)) => return Err(MeasureError::Failed(reason)),
-            None => return Err(MeasureError::Failed("the engine ended".to_owned())),
         }
+    }
+    if streams
+        .iter()
+        .all(|stream| stream.ended || stream.left == 0)
+    {
+        Poll::Ready(Ok(()))
+    } else {
+        Poll::Pending
     }
 }
 

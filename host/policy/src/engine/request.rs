@@ -1,5 +1,7 @@
 //! What is asked of the engine and what comes back.
 
+use std::task::{Context, Poll};
+
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::options::Priority;
@@ -101,6 +103,11 @@ impl Generation {
     /// The next event; none after [`Event::Finished`] or [`Event::Failed`].
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
+    }
+
+    /// [`Generation::next`] for whoever reads many at once.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_recv(context)
     }
 
     /// [`Generation::next`] for a thread outside any async runtime.

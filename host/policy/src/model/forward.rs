@@ -8,6 +8,8 @@
     reason = "offsets into packed buffers are computed here from the sizes that allocated them"
 )]
 
+use std::cell::Cell;
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Model;
@@ -17,6 +19,12 @@ use crate::error::ForwardError;
 use crate::lora::Adapter;
 use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::{attention, norm, team};
+
+thread_local! {
+    /// Buffers that each thread keeps from step to step: handed back, their memory would be cleared anew each time.
+    static ACTIVATIONS: Cell<Activations> = Cell::default();
+    static HIDDEN: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
 
 /// Rows of each thread from which on threads work on rows of their own.
 const APART: usize = 8;
@@ -100,7 +108,8 @@ impl Model {
             }
             spans.push(span);
         }
-        let mut x = Vec::with_capacity(total * c.hidden_size);
+        let mut x = HIDDEN.take();
+        x.clear();
         for row in rows.iter() {
             self.embed(&mut x, row.tokens);
         }
@@ -108,7 +117,7 @@ impl Model {
             .iter()
             .flat_map(|r| r.cache.len()..r.cache.len() + r.tokens.len());
         let angles = self.rope.angles(positions);
-        let mut act = Activations::default();
+        let mut act = ACTIVATIONS.take();
         // Only the last token of each row has a use for the end of the last layer.
         let ends: Vec<usize> = spans.iter().map(|span| span.end - 1).collect();
         team::rouse(threads, total * self.multiplications());
@@ -137,6 +146,8 @@ impl Model {
             1.0,
             threads,
         );
+        ACTIVATIONS.set(act);
+        HIDDEN.set(x);
     }
 
     /// Multiply-adds of a token in the products of all layers.
@@ -175,6 +186,8 @@ impl Model {
             .map(|row| self.attention_work(row))
             .sum::<usize>();
         let mut tasks: Vec<_> = rows.iter_mut().zip(spans).zip(outs).collect();
+        // What takes long must not be what is begun last.
+        tasks.sort_by_key(|((row, _), _)| Reverse(self.attention_work(row)));
         let weight = weight / self.config.num_hidden_layers.max(1);
         team::each_of(threads, &mut tasks, weight, |((row, span), out)| {
             let qkv = &qkv[span.start * stride..span.end * stride];

@@ -123,6 +123,10 @@ fn gemm(
 /// which pays for many.
 const FEW: usize = 64;
 
+/// Numbers of a weight up to which it is read where it lies however many rows there are: that of an adapter is so
+/// narrow that copying costs more than it saves.
+const NEAR: usize = 16 << 10;
+
 /// Rows up to which [`product`] goes row by row.
 const DOT_ROWS: usize = 6;
 
@@ -141,7 +145,7 @@ pub(crate) fn forward(
         in_panels(y, y_stride, x, panels, (keep, scale), threads);
         return;
     }
-    if x.rows <= FEW {
+    if x.rows <= FEW || w.rows * w.cols <= NEAR {
         SCRATCH.with_borrow_mut(|scratch| {
             few(y, y_stride, x, w, (keep, scale), threads, scratch);
         });
@@ -161,8 +165,7 @@ pub(crate) fn forward(
     );
 }
 
-/// [`forward`] with a weight in panels, in portions of panels: over the team for a few rows, over the pool
-/// for many.
+/// [`forward`] with a weight in panels, over the team in portions of panels.
 fn in_panels(
     y: &mut [f32],
     y_stride: usize,
@@ -171,7 +174,6 @@ fn in_panels(
     (keep, scale): (bool, f32),
     threads: Threads,
 ) {
-    use rayon::prelude::*;
     let (outputs, inner) = w.shape();
     if x.rows == 0 || outputs == 0 {
         return;
@@ -180,7 +182,7 @@ fn in_panels(
     let portion = w.count().div_ceil(threads.0.max(1) * PORTIONS);
     let parts = w.count().div_ceil(portion);
     let out = Out(y.as_mut_ptr());
-    let part = |part: usize| {
+    team::each(threads, parts, x.rows * outputs * inner, &|part| {
         let panels = part * portion..w.count().min((part + 1) * portion);
         w.multiply(
             (x.data, x.stride),
@@ -203,15 +205,7 @@ fn in_panels(
                 }
             },
         );
-    };
-    let weight = x.rows * outputs * inner;
-    if x.rows <= FEW {
-        team::each(threads, parts, weight, &part);
-    } else if threads.0 > 1 && weight >= PARALLEL_FROM {
-        (0..parts).into_par_iter().for_each(part);
-    } else {
-        (0..parts).for_each(part);
-    }
+    });
 }
 
 thread_local! {

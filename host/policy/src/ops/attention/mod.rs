@@ -13,6 +13,7 @@ use block::Block;
 pub(crate) use tile::{KeyValues, Tile};
 
 use super::linear::Threads;
+use super::team;
 
 /// Sizes that every call of a model shares.
 #[derive(Debug, Clone, Copy)]
@@ -52,9 +53,6 @@ const BLOCK: usize = block::QUERIES;
 /// Rows up to which each is attended to by itself: a block is cheaper from about five on.
 const FEW: usize = 4;
 
-/// Multiply-adds below which attention stays on one thread.
-const PARALLEL_FROM: usize = 2 << 20;
-
 /// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
 /// follow `past` older ones; `kv(g)` gives key head `g`. Blocks of queries are independent, so long
 /// prompts spread over the threads block by block, and one decoding row key head by key head.
@@ -67,22 +65,23 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
     kv: impl Fn(usize) -> K + Sync,
     threads: Threads,
 ) {
-    use rayon::prelude::*;
     let (dim, width) = (shape.dim, shape.heads * shape.dim);
-    let parallel = threads.0 > 1 && shape.work(tokens, past) >= PARALLEL_FROM;
+    let work = shape.work(tokens, past);
     // Query heads that share a key head lie side by side.
     let share = shape.heads / shape.kv_heads * dim;
     let alone = |row: usize, group: usize, out: &mut [f32]| {
         let q = &q[row * q_stride + group * share..][..share];
         few::attend(out, q, dim, kv(group), past + row + 1, shape.scale());
     };
-    if tokens == 1 && parallel {
-        let groups = out[..width].par_chunks_mut(share).enumerate();
-        groups.for_each(|(group, out)| alone(0, group, out));
+    if tokens == 1 {
+        let mut groups: Vec<_> = out[..width].chunks_mut(share).enumerate().collect();
+        team::each_of(threads, &mut groups, work, |(group, out)| {
+            alone(0, *group, out);
+        });
         return;
     }
-    let block = |(index, out): (usize, &mut [f32])| {
-        let (first, rows) = (index * BLOCK, out.len() / width);
+    let block = |(index, out): &mut (usize, &mut [f32])| {
+        let (first, rows) = (*index * BLOCK, out.len() / width);
         if rows <= FEW {
             for (row, out) in out.chunks_exact_mut(width).enumerate() {
                 for (group, out) in out.chunks_exact_mut(share).enumerate() {
@@ -106,11 +105,10 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
         }
     };
     let blocks = out[..tokens * width].chunks_mut(BLOCK * width);
-    if parallel && tokens > BLOCK {
-        blocks.enumerate().par_bridge().for_each(block);
-    } else {
-        blocks.enumerate().for_each(block);
-    }
+    // The last blocks see the most keys.
+    let mut blocks: Vec<_> = blocks.enumerate().collect();
+    blocks.reverse();
+    team::each_of(threads, &mut blocks, work, block);
 }
 
 #[cfg(test)]
