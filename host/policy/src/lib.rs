@@ -16,6 +16,7 @@ mod learned;
 mod lora;
 mod model;
 mod ops;
+mod remade;
 mod sampling;
 mod tensors;
 mod text;

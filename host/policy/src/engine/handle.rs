@@ -192,7 +192,7 @@ impl Engine {
         options: EngineOptions,
         forward: Forward,
     ) -> Self {
-        model.prepare();
+        model.prepare(None);
         let intake = Arc::new(Intake::default());
         let batcher = Batcher::new(Arc::clone(&model), forward, options.clone());
         let stats = Arc::new(Mutex::new(batcher.stats.clone()));
@@ -359,15 +359,15 @@ impl Engine {
             Some(learned) => learned.digest(),
             None => self.inner.model.digest().to_owned(),
         };
-        // On this thread's time, so that no step of the engine waits for it.
-        let copy = learned.as_ref();
-        copy.map_or(&*self.inner.model, |copy| copy.model(&self.inner.model))
-            .prepare();
-        Served {
+        let served = Served {
             version,
             digest,
             learned,
-        }
+        };
+        // On this thread's time, so that no step of the engine waits for it.
+        let model = served.model(&self.inner.model);
+        model.prepare(served.adapter().map(Arc::as_ref));
+        served
     }
 
     /// Queues a request. Its reply is cut where the context or the attention memory ends, whatever `max_tokens` says.

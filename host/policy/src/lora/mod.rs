@@ -15,6 +15,8 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use crate::config::ModelConfig;
+use crate::ops::panels::Panels;
+use crate::remade::Remade;
 use crate::weights::hex;
 
 /// `A [rank, in]` and `B [out, rank]` of one layer.
@@ -43,6 +45,23 @@ impl Pair {
     }
 }
 
+/// A pair as products read it.
+#[derive(Debug)]
+pub(crate) struct PairPanels {
+    pub(crate) a: Panels,
+    pub(crate) b: Panels,
+}
+
+impl PairPanels {
+    fn new(pair: &Pair) -> Self {
+        let (inputs, outputs) = (pair.a.len() / pair.rank, pair.b.len() / pair.rank);
+        Self {
+            a: Panels::new(&pair.a, (pair.rank, inputs)),
+            b: Panels::new(&pair.b, (outputs, pair.rank)),
+        }
+    }
+}
+
 /// One adapter: what training changes and publishing swaps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adapter {
@@ -51,6 +70,8 @@ pub struct Adapter {
     /// `layers * all targets`, in listing order; none where nothing is adapted. Rank and alpha are those of the spec but
     /// for adapters that others made with exceptions.
     pairs: Vec<Option<Pair>>,
+    /// Of the values as they are, in the order of `pairs`.
+    panels: Remade<Vec<Option<PairPanels>>>,
 }
 
 impl Adapter {
@@ -77,6 +98,7 @@ impl Adapter {
             spec,
             config: config.clone(),
             pairs,
+            panels: Remade::default(),
         }
     }
 
@@ -102,6 +124,18 @@ impl Adapter {
     /// The pair of a layer, if that target is adapted.
     pub(crate) fn pair(&self, layer: usize, target: Target) -> Option<&Pair> {
         self.pairs.get(Self::place(layer, target)?)?.as_ref()
+    }
+
+    /// The same in panels.
+    pub(crate) fn panels(&self, layer: usize, target: Target) -> Option<&PairPanels> {
+        self.prepare().get(Self::place(layer, target)?)?.as_ref()
+    }
+
+    /// Lays out all panels, if that is not done yet.
+    pub(crate) fn prepare(&self) -> &[Option<PairPanels>] {
+        let panels = |pair: &Option<Pair>| pair.as_ref().map(PairPanels::new);
+        self.panels
+            .get_or_make(|| self.pairs.iter().map(panels).collect())
     }
 
     /// Index of A in [`Adapter::tensors`]; B follows it.
@@ -146,6 +180,7 @@ impl Adapter {
 
     /// As [`Adapter::tensors`], to be changed by an optimizer.
     pub fn tensors_mut(&mut self) -> Vec<(String, &mut [f32])> {
+        self.panels.forget();
         let names = self.layout().into_iter().map(|(n, _)| n);
         let values = self
             .pairs

@@ -10,6 +10,7 @@ use super::spec::{mismatch, plain_alpha};
 use super::{Adapter, LoraSpec, Pair, Target, modules};
 use crate::config::ModelConfig;
 use crate::error::LoadError;
+use crate::remade::Remade;
 
 /// The keys that decide what is computed. Others, such as how training began or its dropout, do not matter for an adapter
 /// that is finished.
@@ -178,6 +179,7 @@ impl Found {
             spec,
             config: config.clone(),
             pairs,
+            panels: Remade::default(),
         })
     }
 

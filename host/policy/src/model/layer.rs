@@ -8,12 +8,14 @@
 use std::ops::Range;
 
 use super::Model;
-use crate::config::ModelConfig;
 use crate::lora::{Adapter, Target};
 use crate::ops::attention::{self, HeadKv};
 use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::rope::Angles;
-use crate::ops::{bias, norm, swiglu};
+use crate::ops::{bias, norm, swiglu, team};
+
+/// Rows that a thread takes through an adapter at once.
+const TOGETHER: usize = 16;
 
 /// Consecutive packed tokens under one adapter.
 pub(crate) type Group<'a> = (Range<usize>, Option<&'a Adapter>);
@@ -92,18 +94,18 @@ impl Model {
             threads,
         );
         bias::forward(&mut act.qkv, &w.qkv_bias);
-        for (target, at) in [(Target::Q, 0), (Target::K, q), (Target::V, q + k)] {
-            lora(
-                &mut act.qkv,
-                (stride, at),
-                &act.normed,
-                layer,
-                target,
-                groups,
-                &mut act.inner,
-                (c, threads),
-            );
-        }
+        let Activations {
+            qkv, normed, inner, ..
+        } = act;
+        let qkv_targets = [(Target::Q, 0), (Target::K, q), (Target::V, q + k)];
+        self.lora(
+            (qkv, stride),
+            normed,
+            layer,
+            &qkv_targets,
+            groups,
+            (inner, threads),
+        );
         if !w.q_norm.is_empty() {
             if keep {
                 act.raw.clone_from(&act.qkv);
@@ -142,15 +144,16 @@ impl Model {
             threads,
         );
         bias::forward(x, &w.o_bias);
-        lora(
-            x,
-            (h, 0),
-            &act.attended,
+        let Activations {
+            attended, inner, ..
+        } = act;
+        self.lora(
+            (x, h),
+            attended,
             layer,
-            Target::O,
+            &[(Target::O, 0)],
             groups,
-            &mut act.inner,
-            (c, threads),
+            (inner, threads),
         );
         act.normed_ff.resize(t * h, 0.0);
         norm::forward(&mut act.normed_ff, x, &w.post_norm, eps);
@@ -165,18 +168,21 @@ impl Model {
             threads,
         );
         bias::forward(&mut act.gate_up, &w.gate_up_bias);
-        for (target, at) in [(Target::Gate, 0), (Target::Up, f)] {
-            lora(
-                &mut act.gate_up,
-                (2 * f, at),
-                &act.normed_ff,
-                layer,
-                target,
-                groups,
-                &mut act.inner,
-                (c, threads),
-            );
-        }
+        let Activations {
+            gate_up,
+            normed_ff,
+            inner,
+            ..
+        } = act;
+        let gated = [(Target::Gate, 0), (Target::Up, f)];
+        self.lora(
+            (gate_up, 2 * f),
+            normed_ff,
+            layer,
+            &gated,
+            groups,
+            (inner, threads),
+        );
         act.activated.resize(t * f, 0.0);
         swiglu::forward(&mut act.activated, &act.gate_up, f);
         if keep {
@@ -192,16 +198,69 @@ impl Model {
             threads,
         );
         bias::forward(x, &w.down_bias);
-        lora(
-            x,
-            (h, 0),
-            &act.activated,
+        let Activations {
+            activated, inner, ..
+        } = act;
+        self.lora(
+            (x, h),
+            activated,
             layer,
-            Target::Down,
+            &[(Target::Down, 0)],
             groups,
-            &mut act.inner,
-            (c, threads),
+            (inner, threads),
         );
+    }
+
+    /// `y += scale * (x Aᵀ) Bᵀ` for each group of rows that has an adapter on one of these targets, all of which read
+    /// `x`; their columns begin where it says in rows of `y` of `stride`. A thread takes a few rows through everything.
+    fn lora(
+        &self,
+        (y, stride): (&mut [f32], usize),
+        x: &[f32],
+        layer: usize,
+        targets: &[(Target, usize)],
+        groups: &[Group<'_>],
+        (inner, threads): (&mut Vec<f32>, Threads),
+    ) {
+        for (range, adapter) in groups {
+            let Some(adapter) = adapter else { continue };
+            let pairs = || {
+                let pairs = targets.iter();
+                pairs.filter_map(|(target, at)| Some((*target, *at, adapter.pair(layer, *target)?)))
+            };
+            let Some(most) = pairs().map(|(_, _, pair)| pair.rank).max() else {
+                continue;
+            };
+            let small = self.panels().is_some();
+            let multiply = |y: &mut [f32], x: &[f32], inner: &mut [f32], t: usize| {
+                for (target, at, pair) in pairs() {
+                    let ((inputs, outputs), rank) = (target.widths(&self.config), pair.rank);
+                    let panels = small.then(|| adapter.panels(layer, target)).flatten();
+                    let a = Mat::new(&pair.a, rank, inputs).or_in(panels.map(|panels| &panels.a));
+                    let b = Mat::new(&pair.b, outputs, rank).or_in(panels.map(|panels| &panels.b));
+                    let inner = &mut inner[..t * rank];
+                    let x = Mat::new(x, t, inputs);
+                    linear::forward(inner, rank, x, a, false, 1.0, Threads(1));
+                    let x = Mat::new(inner, t, rank);
+                    linear::forward(&mut y[at..], stride, x, b, true, pair.scale(), Threads(1));
+                }
+            };
+            let inputs = targets
+                .first()
+                .map_or(1, |(target, _)| target.widths(&self.config).0);
+            inner.resize(range.len() * most, 0.0);
+            let y = &mut y[range.start * stride..range.end * stride];
+            let x = &x[range.start * inputs..range.end * inputs];
+            let parts = y
+                .chunks_mut(TOGETHER * stride)
+                .zip(x.chunks(TOGETHER * inputs));
+            let mut parts: Vec<_> = parts.zip(inner.chunks_mut(TOGETHER * most)).collect();
+            let weight = pairs().map(|(_, _, pair)| pair.a.len() + pair.b.len());
+            let weight = range.len() * weight.sum::<usize>();
+            team::each_of(threads, &mut parts, weight, |((y, x), inner)| {
+                multiply(y, x, inner, x.len() / inputs);
+            });
+        }
     }
 
     /// Causal attention of packed sequences that have no past.
@@ -248,48 +307,5 @@ fn narrow<'a>(groups: &[Group<'a>], rows: &[usize], narrowed: &mut Vec<Group<'a>
         let to = rows.partition_point(|row| *row < range.end);
         narrowed.push((from..to, *adapter));
         from = to;
-    }
-}
-
-/// `y += scale * (x Aᵀ) Bᵀ` for each group of rows that has an adapter on this target; `y` columns begin at
-/// `at` in rows of `stride`.
-#[allow(clippy::too_many_arguments, reason = "the operands of one fused step")]
-fn lora(
-    y: &mut [f32],
-    (stride, at): (usize, usize),
-    x: &[f32],
-    layer: usize,
-    target: Target,
-    groups: &[Group<'_>],
-    inner: &mut Vec<f32>,
-    (config, threads): (&ModelConfig, Threads),
-) {
-    let (inputs, outputs) = target.widths(config);
-    for (range, adapter) in groups {
-        let Some(adapter) = adapter else { continue };
-        let Some(pair) = adapter.pair(layer, target) else {
-            continue;
-        };
-        let (rank, t) = (pair.rank, range.len());
-        inner.resize(t * rank, 0.0);
-        let x = Mat::new(&x[range.start * inputs..range.end * inputs], t, inputs);
-        linear::forward(
-            inner,
-            rank,
-            x,
-            Mat::new(&pair.a, rank, inputs),
-            false,
-            1.0,
-            threads,
-        );
-        linear::forward(
-            &mut y[range.start * stride + at..],
-            stride,
-            Mat::new(inner, t, rank),
-            Mat::new(&pair.b, outputs, rank),
-            true,
-            pair.scale(),
-            threads,
-        );
     }
 }

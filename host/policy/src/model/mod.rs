@@ -20,10 +20,11 @@ use crate::cache::KvCache;
 use crate::config::{ModelConfig, frequencies};
 use crate::error::LoadError;
 use crate::files::ModelFiles;
-use crate::lora::{Target, write_safetensors};
+use crate::lora::{Adapter, Target, write_safetensors};
 use crate::ops::attention::Shape;
 use crate::ops::linear::{Mat, Threads};
 use crate::ops::rope::Rope;
+use crate::remade::Remade;
 use crate::weights::{Weights, entries};
 
 use panels::ModelPanels;
@@ -38,7 +39,7 @@ pub struct Model {
     pub(crate) threads: Threads,
     digest: OnceLock<String>,
     /// Of the weights as they are; none of a large model.
-    panels: OnceLock<Option<ModelPanels>>,
+    panels: Remade<Option<ModelPanels>>,
 }
 
 impl Model {
@@ -81,7 +82,7 @@ impl Model {
             rope,
             threads,
             digest: OnceLock::new(),
-            panels: OnceLock::new(),
+            panels: Remade::default(),
         }
     }
 
@@ -122,7 +123,7 @@ impl Model {
     /// As [`Model::parameters`], for full-parameter training.
     pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
         self.digest = OnceLock::new();
-        self.panels = OnceLock::new();
+        self.panels.forget();
         self.weights.tensors_mut(&self.config)
     }
 
@@ -180,12 +181,15 @@ impl Model {
     /// Its weights in panels, laid out when they are first asked for.
     pub(crate) fn panels(&self) -> Option<&ModelPanels> {
         let panels = || ModelPanels::new(&self.config, &self.weights);
-        self.panels.get_or_init(panels).as_ref()
+        self.panels.get_or_make(panels).as_ref()
     }
 
-    /// Does now what the first pass would have to do.
-    pub(crate) fn prepare(&self) {
-        let _laid_out = self.panels();
+    /// Does now what the first pass with this adapter would have to do.
+    pub(crate) fn prepare(&self, adapter: Option<&Adapter>) {
+        let small = self.panels().is_some();
+        if let Some(adapter) = adapter.filter(|_| small) {
+            adapter.prepare();
+        }
     }
 
     /// What turns hidden states into logits, `[vocab, hidden]`.

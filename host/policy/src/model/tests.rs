@@ -144,7 +144,7 @@ fn threads_that_decode_rows_of_their_own_change_no_bit() {
 fn a_model_without_panels_gives_the_same_logits() {
     let model = Model::random(tiny(), 3);
     let mut large = model.clone();
-    large.panels = OnceLock::from(None);
+    large.panels = Remade::of(None);
     let tokens: Vec<u32> = (0..90).map(|i| (i * 37 + 5) % 97).collect();
     for tokens in [&tokens[..], &tokens[..70], &tokens[..1]] {
         close(&run(&model, tokens, None), &run(&large, tokens, None), 1e-5);
