@@ -9,7 +9,7 @@ mod prompts;
 pub use bandwidth::{BEYOND_CACHES, read_bandwidth};
 pub use prompts::{ReuseMeasure, TurnLoad, prefill, reuse};
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
@@ -88,11 +88,12 @@ pub struct ServeMeasure {
     pub prompt_tokens: usize,
     /// Tokens sampled in all counted rounds.
     pub tokens: usize,
-    /// Tokens a second of all streams together, from the time when each has its first token on. One value a round.
+    /// Tokens a second of all streams together, from the time when each has its first token on, where nobody is woken
+    /// for each token. One value a round.
     pub decode_tokens_per_second: Spread,
-    /// Milliseconds from the request to its first token; one value a stream and round.
+    /// Milliseconds from the request to its first token, read as it comes; one value a stream and round.
     pub first_token_ms: Spread,
-    /// Longest gap between two tokens of a stream in milliseconds; one value a stream and round.
+    /// Longest gap between two tokens of a stream in milliseconds, read as they come; one value a stream and round.
     pub longest_gap_ms: Spread,
 }
 
@@ -142,21 +143,26 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
     let mut tokens = 0;
     let enough = Some(load.reply_tokens as usize);
     for round in 0..=load.rounds {
-        let requests = (0..load.streams).map(|stream| {
-            let seed = load.seed ^ (round * load.streams + stream) as u64;
-            let request = request(engine, random(load.prompt_tokens), u32::MAX, seed);
-            (request, true)
-        });
-        let streams = together(engine, requests.collect(), enough)?;
-        if round == 0 {
-            continue;
+        for reader in [Reader::Prompt, Reader::Patient] {
+            let requests = (0..load.streams).map(|stream| {
+                let seed = load.seed ^ (round * load.streams + stream) as u64;
+                let request = request(engine, random(load.prompt_tokens), u32::MAX, seed);
+                (request, true)
+            });
+            let streams = together(engine, requests.collect(), enough, reader)?;
+            if round == 0 {
+                continue;
+            }
+            tokens += streams.iter().map(|stream| stream.ids.len()).sum::<usize>();
+            let ms = |time: Duration| time.as_secs_f64() * 1e3;
+            if reader == Reader::Prompt {
+                firsts.extend(streams.iter().map(|stream| ms(stream.first())));
+                gaps.extend(streams.iter().map(|stream| ms(stream.gap())));
+            } else {
+                let (decoded, seconds) = at_once(&streams);
+                rates.push(decoded as f64 / seconds.max(1e-9));
+            }
         }
-        let (decoded, seconds) = at_once(&streams);
-        rates.push(decoded as f64 / seconds.max(1e-9));
-        tokens += streams.iter().map(|stream| stream.ids.len()).sum::<usize>();
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        firsts.extend(streams.iter().map(|stream| ms(stream.first())));
-        gaps.extend(streams.iter().map(|stream| ms(stream.gap())));
     }
     Ok(ServeMeasure {
         streams: load.streams,
@@ -211,13 +217,26 @@ fn request(engine: &Engine, prompt: Vec<u32>, max_tokens: u32, seed: u64) -> Gen
     }
 }
 
+/// When the tokens of replies are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// As they come: what somebody sees who reads along.
+    Prompt,
+    /// Every two milliseconds: what is generated where nobody has to be woken for each token, as by a program that
+    /// gives replies when they are whole.
+    Patient,
+}
+
+/// Time between two looks of [`Reader::Patient`].
+const LOOK: Duration = Duration::from_millis(2);
+
 /// Runs all requests at once, each with word whether it neither borrows nor lends attention memory, to their end or
-/// until each has got so many tokens since the last of them began. One thread reads all replies and takes little
-/// of what is measured.
+/// until each has got so many tokens since the last of them began.
 fn together(
     engine: &Engine,
     requests: Vec<(GenerateRequest, bool)>,
     enough: Option<usize>,
+    reader: Reader,
 ) -> Result<Vec<Stream>, MeasureError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| MeasureError::Failed(error.to_string()))?;
@@ -238,7 +257,19 @@ fn together(
             times: Vec::new(),
         });
     }
-    runtime.block_on(std::future::poll_fn(|context| read(&mut streams, context)))?;
+    match reader {
+        Reader::Prompt => {
+            runtime.block_on(std::future::poll_fn(|context| read(&mut streams, context)))?;
+        }
+        Reader::Patient => loop {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(read) = read(&mut streams, &mut context) {
+                read?;
+                break;
+            }
+            std::thread::sleep(LOOK);
+        },
+    }
     Ok(streams)
 }
 

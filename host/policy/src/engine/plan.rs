@@ -10,7 +10,7 @@ use super::sequence::Sequence;
 use super::shares::Shares;
 
 /// Prompt tokens in a step beside replies, however few they are: below it prompts get slow and replies hardly faster.
-const BESIDE: usize = 64;
+const BESIDE: usize = 32;
 
 /// Tokens of each request in the next step, 0 for those that sit it out. `sequences` are in order of
 /// precedence; `seated` are those that take part.

@@ -36,8 +36,8 @@ const CACHED: f64 = 1.5;
 #[command(
     after_help = "Examples:\n  clawhost bench serve --model ./Qwen3-0.6B --json\n  clawhost bench serve --random qwen3-0.6b --rounds 2\n  \
     clawhost bench serve --threads 2 --peer \"python3 benches/peers/transformers_serve.py\"\n\n\
-    Decoding counts the tokens after the first of each stream; every token is drawn, with its log-probs. The peer measures in\n\
-    turns with this program, on the same checkpoint and as many threads; pin both with `taskset` to the same processors. The\n\
+    Decoding counts the tokens that come while all streams decode, taken every two milliseconds; every token is drawn, with\n\
+    its log-probs. First tokens and gaps are those of somebody who is woken for each token. The peer measures in turns with this program, on the same checkpoint and as many threads; pin both with `taskset` to the same processors. The\n\
     roofline is the rate at which the same threads read as many bytes as the weights have, which every step reads once."
 )]
 pub(super) struct ServeArgs {

@@ -1,7 +1,7 @@
 //! What prompts cost: a long one by itself, and the next turn of a conversation with and without what the
 //! engine still holds of it.
 
-use super::{MeasureError, Spread, Stream, prompts, request, together};
+use super::{MeasureError, Reader, Spread, Stream, prompts, request, together};
 use crate::engine::handle::Engine;
 use crate::engine::request::GenerateRequest;
 
@@ -80,7 +80,7 @@ pub fn reuse(engine: &Engine, load: &TurnLoad) -> Result<ReuseMeasure, MeasureEr
 
 /// One request by itself.
 fn alone(engine: &Engine, request: GenerateRequest, apart: bool) -> Result<Stream, MeasureError> {
-    let streams = together(engine, vec![(request, apart)], None)?;
+    let streams = together(engine, vec![(request, apart)], None, Reader::Prompt)?;
     let stream = streams.into_iter().next();
     stream.ok_or_else(|| MeasureError::Failed("there is no reply".to_owned()))
 }
