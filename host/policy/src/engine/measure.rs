@@ -1,7 +1,7 @@
 //! How fast an engine serves: for `clawhost bench serve`, and for anyone who changes it.
 //!
 //! It measures the engine alone, not HTTP and not the tokenizer, with prompts of random tokens that
-//! neither borrow attention memory nor leave any behind.
+//! begin like none before.
 
 mod bandwidth;
 mod prompts;
@@ -143,26 +143,32 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
     let mut tokens = 0;
     let enough = Some(load.reply_tokens as usize);
     for round in 0..=load.rounds {
-        for reader in [Reader::Prompt, Reader::Patient] {
-            let requests = (0..load.streams).map(|stream| {
+        let mut requests = |reply_tokens: u32, apart: bool| -> Vec<(GenerateRequest, bool)> {
+            let each = (0..load.streams).map(|stream| {
                 let seed = load.seed ^ (round * load.streams + stream) as u64;
-                let request = request(engine, random(load.prompt_tokens), u32::MAX, seed);
-                (request, true)
+                let prompt = random(load.prompt_tokens);
+                (request(engine, prompt, reply_tokens, seed), apart)
             });
-            let streams = together(engine, requests.collect(), enough, reader)?;
-            if round == 0 {
-                continue;
-            }
-            tokens += streams.iter().map(|stream| stream.ids.len()).sum::<usize>();
-            let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            if reader == Reader::Prompt {
-                firsts.extend(streams.iter().map(|stream| ms(stream.first())));
-                gaps.extend(streams.iter().map(|stream| ms(stream.gap())));
-            } else {
-                let (decoded, seconds) = at_once(&streams);
-                rates.push(decoded as f64 / seconds.max(1e-9));
-            }
+            each.collect()
+        };
+        let alongside = together(engine, requests(u32::MAX, true), enough, Reader::Prompt)?;
+        // Prompts that are held already let all streams begin at once, as a batch of one length does.
+        let mut held = requests(1, false);
+        together(engine, held.clone(), None, Reader::Patient)?;
+        for (request, _) in &mut held {
+            request.sampling.max_tokens = u32::MAX;
         }
+        let decoded = together(engine, held, enough, Reader::Patient)?;
+        if round == 0 {
+            continue;
+        }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        firsts.extend(alongside.iter().map(|stream| ms(stream.first())));
+        gaps.extend(alongside.iter().map(|stream| ms(stream.gap())));
+        let (count, seconds) = at_once(&decoded);
+        rates.push(count as f64 / seconds.max(1e-9));
+        let streams = alongside.iter().chain(&decoded);
+        tokens += streams.map(|stream| stream.ids.len()).sum::<usize>();
     }
     Ok(ServeMeasure {
         streams: load.streams,
@@ -209,6 +215,7 @@ fn request(engine: &Engine, prompt: Vec<u32>, max_tokens: u32, seed: u64) -> Gen
         sampling: Sampling {
             seed: Some(seed),
             max_tokens,
+            ignore_eos: true,
             ..Sampling::default()
         },
         served: engine.active(),
@@ -229,6 +236,14 @@ enum Reader {
 
 /// Time between two looks of [`Reader::Patient`].
 const LOOK: Duration = Duration::from_millis(2);
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it stands for no condition: looking at intervals is what is measured"
+)]
+fn wait() {
+    std::thread::sleep(LOOK);
+}
 
 /// Runs all requests at once, each with word whether it neither borrows nor lends attention memory, to their end or
 /// until each has got so many tokens since the last of them began.
@@ -267,7 +282,7 @@ fn together(
                 read?;
                 break;
             }
-            std::thread::sleep(LOOK);
+            wait();
         },
     }
     Ok(streams)
