@@ -13,7 +13,7 @@
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,6 @@ const WAKE_FROM: usize = 1 << 20;
 
 /// How long a helper looks out for more work. Longer than what lies between two steps of a busy engine.
 const LOOKOUT: Duration = Duration::from_micros(200);
-
-/// How often a caller looks whether the helpers have left before it sleeps: as long as a part may take.
-const PATIENCE: usize = 8 << 10;
 
 /// Looks between two glances at the clock.
 const LOOKS: usize = 64;
@@ -146,9 +143,6 @@ struct Team {
     /// Number of the next part.
     next: AtomicUsize,
     panicked: AtomicBool,
-    /// Whether the caller sleeps until the last helper has left, and who that is.
-    awaited: AtomicBool,
-    caller: Mutex<Option<Thread>>,
     helpers: OnceLock<Vec<Helper>>,
 }
 
@@ -178,8 +172,6 @@ impl Team {
             job: UnsafeCell::new(None),
             next: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
-            awaited: AtomicBool::new(false),
-            caller: Mutex::new(None),
             helpers: OnceLock::new(),
         }));
         let started = (0..helpers).map_while(|index| {
@@ -295,12 +287,7 @@ impl Team {
             if worked.is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
             }
-            self.state.fetch_sub(1, Ordering::SeqCst);
-            // Whoever waits says so and looks at the state afterwards: either they see this, or this sees them.
-            if self.awaited.load(Ordering::SeqCst) {
-                let caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
-                caller.iter().for_each(Thread::unpark);
-            }
+            self.state.fetch_sub(1, Ordering::Release);
         }
     }
 
@@ -343,24 +330,18 @@ struct Closing<'a>(&'a Team);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        let team = self.0;
-        team.state.fetch_and(!State::OPEN, Ordering::AcqRel);
-        let left = || State(team.state.load(Ordering::SeqCst)).members() == 0;
-        for _ in 0..PATIENCE {
-            if left() {
-                return;
+        let state = &self.0.state;
+        state.fetch_and(!State::OPEN, Ordering::AcqRel);
+        let mut looks = 0usize;
+        while State(state.load(Ordering::Acquire)).members() > 0 {
+            looks += 1;
+            if looks.is_multiple_of(LOOKS * 16) {
+                // The member may have lost its processor to somebody else.
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
-        // The member has probably lost its processor to somebody else: this one is of more use to it.
-        let caller = || team.caller.lock().unwrap_or_else(PoisonError::into_inner);
-        *caller() = Some(std::thread::current());
-        team.awaited.store(true, Ordering::SeqCst);
-        while !left() {
-            std::thread::park();
-        }
-        team.awaited.store(false, Ordering::SeqCst);
-        *caller() = None;
     }
 }
 
