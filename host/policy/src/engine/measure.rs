@@ -108,13 +108,18 @@ pub enum MeasureError {
     Failed(String),
 }
 
-/// A reply that is read: its tokens and when each came.
-struct Stream {
-    begun: Instant,
+/// A reply that is being read. Without it the engine goes on to the next.
+struct Reading {
     generation: Generation,
     ended: bool,
     /// Tokens that it has yet to get.
     left: usize,
+    stream: Stream,
+}
+
+/// Tokens of one stream and when each came.
+struct Stream {
+    begun: Instant,
     ids: Vec<u32>,
     times: Vec<Instant>,
 }
@@ -255,7 +260,7 @@ fn together(
 ) -> Result<Vec<Stream>, MeasureError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| MeasureError::Failed(error.to_string()))?;
-    let mut streams = Vec::with_capacity(requests.len());
+    let mut readings = Vec::with_capacity(requests.len());
     for (request, apart) in requests {
         let begun = Instant::now();
         let generation = if apart {
@@ -263,48 +268,51 @@ fn together(
         } else {
             engine.generate(request)?
         };
-        streams.push(Stream {
-            begun,
+        readings.push(Reading {
             generation,
             ended: false,
             left: enough.unwrap_or(usize::MAX),
-            ids: Vec::new(),
-            times: Vec::new(),
+            stream: Stream {
+                begun,
+                ids: Vec::new(),
+                times: Vec::new(),
+            },
         });
     }
     match reader {
         Reader::Prompt => {
-            runtime.block_on(std::future::poll_fn(|context| read(&mut streams, context)))?;
+            runtime.block_on(std::future::poll_fn(|context| read(&mut readings, context)))?;
         }
         Reader::Patient => loop {
             let mut context = Context::from_waker(Waker::noop());
-            if let Poll::Ready(read) = read(&mut streams, &mut context) {
+            if let Poll::Ready(read) = read(&mut readings, &mut context) {
                 read?;
                 break;
             }
             wait();
         },
     }
-    Ok(streams)
+    let streams = readings.into_iter().map(|reading| reading.stream);
+    Ok(streams.collect())
 }
 
-/// Takes what has come of all streams; ready when they have ended or all have got enough.
-fn read(streams: &mut [Stream], context: &mut Context<'_>) -> Poll<Result<(), MeasureError>> {
-    for at in 0..streams.len() {
-        let all_begun = streams.iter().all(|stream| !stream.ids.is_empty());
-        let Some(stream) = streams.get_mut(at) else {
+/// Takes what has come of all replies; ready when they have ended or all have got enough.
+fn read(readings: &mut [Reading], context: &mut Context<'_>) -> Poll<Result<(), MeasureError>> {
+    for at in 0..readings.len() {
+        let all_begun = readings.iter().all(|one| !one.stream.ids.is_empty());
+        let Some(reading) = readings.get_mut(at) else {
             break;
         };
-        while !stream.ended
-            && let Poll::Ready(event) = stream.generation.poll_next(context)
+        while !reading.ended
+            && let Poll::Ready(event) = reading.generation.poll_next(context)
         {
             match event {
                 Some(Event::Token(token)) => {
-                    stream.ids.push(token.id);
-                    stream.times.push(Instant::now());
-                    stream.left -= usize::from(all_begun).min(stream.left);
+                    reading.stream.ids.push(token.id);
+                    reading.stream.times.push(Instant::now());
+                    reading.left -= usize::from(all_begun).min(reading.left);
                 }
-                Some(Event::Finished(_)) => stream.ended = true,
+                Some(Event::Finished(_)) => reading.ended = true,
                 Some(Event::Failed(reason)) => {
                     return Poll::Ready(Err(MeasureError::Failed(reason)));
                 }
@@ -315,10 +323,7 @@ fn read(streams: &mut [Stream], context: &mut Context<'_>) -> Poll<Result<(), Me
             }
         }
     }
-    if streams
-        .iter()
-        .all(|stream| stream.ended || stream.left == 0)
-    {
+    if readings.iter().all(|one| one.ended || one.left == 0) {
         Poll::Ready(Ok(()))
     } else {
         Poll::Pending
