@@ -100,21 +100,17 @@ fn look(dir: &TempDir, data: &Path) {
         plan["adapter_after"]["digest"]
     );
     assert_eq!(summary["digest"], plan["adapter_after"]["digest"]);
-    for field in ["sample", "turn", "reward", "advantage", "hint"] {
+    for field in [
+        "sample",
+        "turn",
+        "reward",
+        "advantage",
+        "hint",
+        "share",
+        "moved",
+    ] {
         let (made, planned) = (rows(&step, "samples", field), rows(plan, "samples", field));
         assert_eq!(made, planned, "{field}");
-    }
-    // Computed from numbers of the journal's text on one side: a last digit may differ.
-    let numbers = |step: &Value, field: &str| -> Vec<f64> {
-        let numbers = rows(step, "samples", field);
-        numbers.iter().map(|one| one.as_f64().unwrap()).collect()
-    };
-    for field in ["share", "moved"] {
-        let (made, planned) = (numbers(&step, field), numbers(plan, field));
-        assert_eq!(made.len(), planned.len());
-        for (made, planned) in made.iter().zip(&planned) {
-            assert!((made - planned).abs() < 1e-12, "{field}: {made} {planned}");
-        }
     }
     for field in ["sample", "reason"] {
         assert_eq!(rows(&step, "dropped", field), rows(plan, "dropped", field));
