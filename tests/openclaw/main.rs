@@ -32,7 +32,8 @@ use crate::checkpoint::completed;
 use crate::home::Home;
 use crate::recording::first_request;
 
-/// What is said, one agent run each, and what the user reads in the end. The last is said when the others have trained.
+/// What is said, one agent run each, and what the user reads in the end. The last is said when the others have trained,
+/// and asks for what was liked: training goes away from how the complaint's turn began, as it should.
 const SAID: [(&str, &str); 5] = [
     (
         "Please write the word lantern into note.txt.",
@@ -44,7 +45,10 @@ const SAID: [(&str, &str); 5] = [
         "Done. list.txt says harbor.",
     ),
     ("Thanks, that is right.", "You are welcome."),
-    ("Now read list.txt to me.", "It says harbor."),
+    (
+        "Now write pepper into plan.txt, please.",
+        "Done. plan.txt says pepper.",
+    ),
 ];
 
 /// One turn: what the model draws, token by token; who answers it, ending with what; the reward for that.
@@ -91,11 +95,11 @@ const TURNS: [Drawn; 9] = [
         Some(1.0),
     ),
     (
-        "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\":\"list.txt\"}}\n</tool_call><|im_end|>",
-        Some(("tool", "harbor")),
+        "<tool_call>\n{\"name\": \"write\", \"arguments\": {\"path\":\"plan.txt\",\"content\":\"pepper\"}}\n</tool_call><|im_end|>",
+        Some(("tool", "plan.txt")),
         Some(1.0),
     ),
-    ("It says harbor.<|im_end|>", None, None),
+    ("Done. plan.txt says pepper.<|im_end|>", None, None),
 ];
 
 /// Which message each turn belongs to.
@@ -132,7 +136,7 @@ fn assert_drawn(running: &Running, turn: &TurnRecord, drawn: &str) {
         "{bytes} bytes, {} tokens, answered after {} ms with a log-probability of {:.5}: {drawn}",
         turn.prompt_ids.len(),
         completion.ms - turn.received_ms,
-        completion.logprobs.iter().sum::<f32>()
+        completion.full_logprobs.iter().sum::<f32>()
     );
     assert!(bytes > 50_000);
     assert!(text(turn.messages.as_array().unwrap().last().unwrap()).starts_with(BLOCK));
@@ -212,6 +216,7 @@ async fn a_conversation_of_stock_openclaw_is_collected_judged_and_trained_withou
     let version = running.engine().active().version;
     assert!(version > 0);
     assert_eq!(home.say(SAID[4].0).await, SAID[4].1);
+    assert_eq!(home.file("plan.txt"), "pepper");
 
     let turns = turns(&running);
     assert_eq!(turns.len(), TURNS.len());
