@@ -1,9 +1,10 @@
 //! Which tokens go into the next step.
 //!
 //! Every request that only lacks its last token is in, so that replies flow; then come prompts, several in one step
-//! if they are short. What a step costs goes with its tokens: beside replies that are being written it takes no
-//! more tokens of prompts than it has replies, or [`BESIDE`] where they are few, so that no reply waits much
-//! longer than for a step without prompts.
+//! if they are short. What a step costs goes with its tokens, so beside replies that are being written it takes
+//! few of prompts: [`BESIDE`], and in a fuller batch [`EACH`] for every request in it. With fewer, most of a full batch
+//! would wait for its first token while the others write faster than anybody reads; with more, replies would wait
+//! for prompts.
 
 use super::places::own;
 use super::sequence::Sequence;
@@ -11,6 +12,9 @@ use super::shares::Shares;
 
 /// Prompt tokens in a step beside replies, however few they are: below it prompts get slow and replies hardly faster.
 const BESIDE: usize = 32;
+/// The same for each running request: 64 conversations of short replies then have 49 that write, 4 would have 56 and 1
+/// would have 18.
+const EACH: usize = 3;
 
 /// Tokens of each request in the next step, 0 for those that sit it out. `sequences` are in order of
 /// precedence; `seated` are those that take part.
@@ -42,7 +46,7 @@ pub(super) fn plan(
     let replies: usize = counts.iter().sum();
     let mut budget = match replies {
         0 => prefill_chunk,
-        replies => prefill_chunk.min(replies.max(BESIDE)),
+        _ => prefill_chunk.min((EACH * sequences.len()).max(BESIDE)),
     };
     let mut prompts: Vec<(usize, &Sequence)> = seated()
         .enumerate()

@@ -103,6 +103,27 @@ fn a_reply_never_waits_for_more_than_one_chunk() {
 }
 
 #[test]
+fn beside_replies_a_prompt_gets_more_of_a_step_the_fuller_the_batch_is() {
+    for (replies, expected) in [(1, 32), (9, 32), (20, 63), (31, 96)] {
+        let (mut bench, log) = logged(EngineOptions {
+            max_batch: 32,
+            ..EngineOptions::default()
+        });
+        let _talking: Vec<Generation> = (0..replies)
+            .map(|salt| bench.admit(request(prompt(4, salt), u64::from(salt), 60)))
+            .collect();
+        bench.step();
+        let _long = bench.admit(request(prompt(300, 99), 2, 5));
+        bench.step();
+        let rows = log.lock().unwrap().pop().unwrap();
+        let mut lengths = rows.clone();
+        lengths.sort_unstable();
+        assert_eq!(lengths.pop(), Some(expected), "{rows:?}");
+        assert_eq!(lengths, vec![1; replies as usize]);
+    }
+}
+
+#[test]
 fn people_pause_teachers_who_then_go_on_where_they_were() {
     let mut bench = Bench::new(EngineOptions {
         max_batch: 1,
