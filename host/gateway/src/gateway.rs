@@ -19,6 +19,9 @@ use crate::options::GatewayOptions;
 use crate::versions::Versions;
 use crate::{routes, serve};
 
+/// Replies that are begun at a time for each processor; one of them may wait for the disk.
+const BEGINNINGS: usize = 2;
+
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
 pub trait StatusSource: Send + Sync {
     /// An object that is merged into `/healthz`, for example
@@ -63,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) options: GatewayOptions,
     pub(crate) limits: RateLimits,
     pub(crate) slots: Arc<Semaphore>,
+    /// Turns to begin a reply.
+    beginnings: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
     pub(crate) versions: Versions,
     pub(crate) started_ms: i64,
@@ -91,6 +96,26 @@ impl Shared {
         })
     }
 
+    /// Begins a reply, off the threads that serve requests, and only so many at a time as get on with it: a burst of
+    /// requests must not take the processors from the replies under way. The work ends even when nobody waits for it.
+    pub(crate) async fn begin<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let turn = self.beginnings.clone().acquire_owned().await;
+        let begun = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        begun.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "beginning a reply broke off");
+            Err(ApiError::internal(
+                "reply_failed",
+                "the reply could not be begun; the operator finds the reason in the log",
+            ))
+        })
+    }
+
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -110,10 +135,12 @@ impl Gateway {
         status: Arc<dyn StatusSource>,
         options: GatewayOptions,
     ) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let rates = options.keys.iter().map(|key| key.rate().or(options.rate));
         let shared = Shared {
             limits: RateLimits::new(rates, Instant::now()),
             slots: Arc::new(Semaphore::new(options.max_concurrent.max(1))),
+            beginnings: Arc::new(Semaphore::new(BEGINNINGS * processors)),
             metrics: Metrics::default(),
             versions: Versions::new(options.held_versions),
             started_ms: now_ms(),

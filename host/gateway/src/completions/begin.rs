@@ -45,21 +45,19 @@ pub(super) async fn begin(
     slot: Slot,
 ) -> Result<Begun, ApiError> {
     let user = caller.name().map(|name| format!("key {name}"));
-    let read = {
-        let shared = shared.clone();
-        run(move || {
-            let fields = Fields::of(&body, "")?;
-            let asked = Asked::read(fields, &shared.engine, shared.options.max_choices)?;
-            let asked_model = asked.model.as_deref();
-            let (served, model) = shared.versions.resolve(
-                &shared.engine,
-                &shared.options,
-                asked_model,
-                caller.adapter,
-            )?;
-            Ok((asked, served, model))
-        })
-    };
+    let reading = shared.clone();
+    let read = shared.begin(move || {
+        let fields = Fields::of(&body, "")?;
+        let asked = Asked::read(fields, &reading.engine, reading.options.max_choices)?;
+        let asked_model = asked.model.as_deref();
+        let (served, model) = reading.versions.resolve(
+            &reading.engine,
+            &reading.options,
+            asked_model,
+            caller.adapter,
+        )?;
+        Ok((asked, served, model))
+    });
     let (asked, served, model) = read.await?;
     if shared.stopping() {
         return Err(reply::stopping());
@@ -68,7 +66,8 @@ pub(super) async fn begin(
         Some(top) => score::score(&shared.engine, &served, &asked.prompts, top).await?,
         None => Vec::new(),
     };
-    run(move || {
+    let writing = shared.clone();
+    let begun = move || {
         let choices = choices(&shared, &asked, &served, user.as_ref(), arrived)?;
         Ok(Begun {
             id: ids::response_id("cmpl-"),
@@ -82,21 +81,8 @@ pub(super) async fn begin(
             asked,
             shared,
         })
-    })
-    .await
-}
-
-async fn run<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| {
-        tracing::error!(%error, "beginning a completion broke off");
-        Err(ApiError::internal(
-            "reply_failed",
-            "the completion could not be begun; the operator finds the reason in the log",
-        ))
-    })
+    };
+    writing.begin(begun).await
 }
 
 /// All texts, or none: dropping a generation cancels it.

@@ -35,7 +35,8 @@ impl Asked {
     /// The work ends even when nobody waits for it any more. Then the reply is dropped as soon as it
     /// has begun, and its choices record that the client has gone.
     pub(super) async fn begin<D: Dialect>(self) -> Result<(Reply, D), ApiError> {
-        let work = tokio::task::spawn_blocking(move || {
+        let shared = self.shared.clone();
+        let work = move || {
             let (ask, dialect) = D::read(&Arriving {
                 shared: &self.shared,
                 caller: &self.caller,
@@ -43,14 +44,8 @@ impl Asked {
                 body: &self.body,
             })?;
             Ok((self.begin_now::<D>(ask)?, dialect))
-        });
-        work.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "beginning a reply broke off");
-            Err(ApiError::internal(
-                "reply_failed",
-                "the reply could not be begun; the operator finds the reason in the log",
-            ))
-        })
+        };
+        shared.begin(work).await
     }
 
     fn begin_now<D: Dialect>(self, mut ask: Ask) -> Result<Reply, ApiError> {
