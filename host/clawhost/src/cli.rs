@@ -14,7 +14,7 @@ use crate::commands::{
     adapter, bench, compile_component, config, demo, eval, explain, export, plugin, pretrain,
     replay, run, sft, status, train,
 };
-use crate::{compiling, usage};
+use crate::{allocator, compiling, usage};
 
 /// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
 #[derive(Debug, Parser)]
@@ -72,6 +72,7 @@ enum Command {
 /// Runs one command line as the program that is called `clawhost`: plugins are compiled by further processes
 /// of it, and their code is kept in the user's cache directory.
 pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    allocator::settle();
     compiling::is_the_program();
     main_with(args)
 }

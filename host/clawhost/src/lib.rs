@@ -8,6 +8,7 @@ pub mod capabilities;
 pub mod config;
 pub mod serve;
 
+mod allocator;
 mod arms;
 mod calendar;
 mod cli;
