@@ -48,6 +48,8 @@ pub struct Server {
     training: TrainingState,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    /// How long stopping waits: for replies, and then for what outlives its loop.
+    grace: Duration,
 }
 
 impl Server {
@@ -117,6 +119,7 @@ impl Server {
             releases: training.releases(),
         });
         let state = training.state();
+        let grace = Duration::from_secs_f64(config.server.shutdown_seconds);
         let gateway = Gateway::new(
             engine.clone(),
             sessions.clone(),
@@ -128,7 +131,7 @@ impl Server {
                 allowed_hosts: config.server.allowed_hosts.clone(),
                 max_body: config.server.max_body,
                 max_concurrent: config.server.max_concurrent,
-                shutdown_grace: Duration::from_secs_f64(config.server.shutdown_seconds),
+                shutdown_grace: grace,
                 ..GatewayOptions::new(name.clone())
             },
         );
@@ -155,6 +158,7 @@ impl Server {
             training: state,
             stop,
             tasks,
+            grace,
         })
     }
 
@@ -184,17 +188,34 @@ impl Server {
     }
 
     /// Stops: no new requests, replies in progress end within the configured time, loops end, the
-    /// journal is closed.
+    /// journal is closed. It stays open, with a warning, when the caller keeps a clone of it for longer than
+    /// `server.shutdown_seconds`.
     pub async fn stop(self) {
+        let Self {
+            engine,
+            journal,
+            stop,
+            tasks,
+            grace,
+            ..
+        } = self;
         // Every loop may have ended already.
-        let _ = self.stop.send(true);
-        for task in self.tasks {
+        let _ = stop.send(true);
+        for task in tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a loop broke off");
             }
         }
-        self.engine.shutdown();
-        self.engine.stopped().await;
+        engine.shutdown();
+        engine.stopped().await;
+        // A plugin's call that was broken off has the journal until its thread, which stands back, has let it go.
+        let path = journal.path().to_owned();
+        if tokio::time::timeout(grace, journal.released())
+            .await
+            .is_err()
+        {
+            tracing::warn!(path = %path.display(), "something still has the journal, which stays open and locked");
+        }
     }
 }
 

@@ -47,10 +47,11 @@ struct Store {
     writer: Arc<Mutex<Connection>>,
     /// None when questions have to use the writer: a database in memory has one connection.
     readers: Option<Mutex<Vec<Connection>>>,
-    changed: watch::Sender<u64>,
-    /// Last, so that the connections are closed before another server may come in.
+    /// Behind the connections, so that they are closed before another server may come in.
     #[allow(dead_code, reason = "held, not used")]
     lock: Option<Lock>,
+    /// Last, so that who waits for its end finds the folder free.
+    changed: watch::Sender<u64>,
 }
 
 impl Store {
@@ -61,8 +62,8 @@ impl Store {
             checkpoints: None,
             writer: Arc::new(Mutex::new(writer)),
             readers: None,
-            changed: watch::Sender::new(0),
             lock: None,
+            changed: watch::Sender::new(0),
         }
     }
 }
@@ -141,6 +142,14 @@ impl Journal {
     /// the journal itself.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.store.changed.subscribe()
+    }
+
+    /// Gives this clone back and waits for the last one: the file is closed then, and the folder may be opened again.
+    pub async fn released(self) {
+        let mut changes = self.watch();
+        drop(self);
+        // What others still record on their way out moves the counter.
+        while changes.changed().await.is_ok() {}
     }
 
     /// The database file; `:memory:` for a journal in memory.

@@ -21,6 +21,22 @@ fn two_servers_do_not_share_a_folder() {
     Journal::open(dir.path()).unwrap();
 }
 
+#[tokio::test]
+async fn a_folder_is_free_when_the_last_clone_is_gone() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let late = journal.clone();
+    let released = tokio::spawn(journal.released());
+    late.turn_in("s");
+    tokio::task::yield_now().await;
+    assert!(!released.is_finished(), "a clone is still there");
+    // On another thread, as what outlives its task is.
+    let other = std::thread::spawn(move || drop(late));
+    released.await.unwrap();
+    Journal::open(dir.path()).unwrap();
+    other.join().unwrap();
+}
+
 #[test]
 fn a_reader_beside_the_server_sees_and_does_not_touch() {
     let dir = tempdir().unwrap();

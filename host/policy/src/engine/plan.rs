@@ -44,9 +44,10 @@ pub(super) fn plan(
     let replies = |(one, seated): (&Sequence, bool)| usize::from(seated && one.unseen() == 1);
     let mut counts: Vec<usize> = seated().map(replies).collect();
     let replies: usize = counts.iter().sum();
-    let mut budget = match replies {
-        0 => prefill_chunk,
-        _ => prefill_chunk.min((EACH * sequences.len()).max(BESIDE)),
+    let mut budget = if replies == 0 {
+        prefill_chunk
+    } else {
+        prefill_chunk.min((EACH * sequences.len()).max(BESIDE))
     };
     let mut prompts: Vec<(usize, &Sequence)> = seated()
         .enumerate()
