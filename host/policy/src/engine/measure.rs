@@ -15,9 +15,13 @@ use std::time::{Duration, Instant};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use super::batcher::memory_tokens;
 use super::handle::Engine;
 use super::options::Priority;
+use super::plan::beside;
 use super::request::{Event, GenerateRequest, Generation, Refused};
+use crate::cache::{BLOCK_TOKENS, BlockShape};
+use crate::config::ModelConfig;
 use crate::sampling::Sampling;
 
 /// What to measure with.
@@ -45,6 +49,23 @@ impl Default for ServeLoad {
             rounds: 5,
             seed: 1,
         }
+    }
+}
+
+impl ServeLoad {
+    /// Bytes of attention memory with which all streams are decoded at once, for [`EngineOptions::cache_budget`]: for
+    /// prompts and replies, and for what the first streams get while the prompts of the last are run.
+    pub fn cache_budget(&self, config: &ModelConfig, prefill_chunk: usize) -> usize {
+        let blocks = self.memory_tokens(prefill_chunk) / BLOCK_TOKENS;
+        blocks * BlockShape::new(config).bytes()
+    }
+
+    fn memory_tokens(&self, prefill_chunk: usize) -> usize {
+        let prompts = self.streams * self.prompt_tokens;
+        let steps = prompts.div_ceil(beside(self.streams, prefill_chunk).max(1));
+        let each = self.prompt_tokens + self.reply_tokens as usize + steps;
+        // One block more, since a reply goes on until it is told to end.
+        self.streams * (each.div_ceil(BLOCK_TOKENS) + 1) * BLOCK_TOKENS
     }
 }
 
@@ -103,6 +124,18 @@ pub enum MeasureError {
     /// The engine did not take a request on.
     #[error("the engine refused the load: {0}")]
     Refused(#[from] Refused),
+    /// The streams would have to wait for one another.
+    #[error(
+        "{streams} streams at once need attention memory for {needed} tokens and the engine has it for {max}; raise its cache_budget, or take fewer"
+    )]
+    Memory {
+        /// Requests at once.
+        streams: usize,
+        /// Tokens that they need.
+        needed: usize,
+        /// Tokens that the attention memory holds.
+        max: usize,
+    },
     /// A reply failed.
     #[error("a reply failed: {0}")]
     Failed(String),
@@ -141,8 +174,18 @@ impl Stream {
 /// Serves the load and measures. Blocks; call it from a thread outside any async runtime.
 ///
 /// # Errors
-/// When the engine refuses a request or fails one.
+/// When the engine refuses a request or fails one, or cannot have all streams in memory at once.
 pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureError> {
+    let needed = load.memory_tokens(engine.options().prefill_chunk);
+    let max = memory_tokens(engine.model(), engine.options());
+    if needed > max {
+        let streams = load.streams;
+        return Err(MeasureError::Memory {
+            streams,
+            needed,
+            max,
+        });
+    }
     let mut random = prompts(engine, load.seed);
     let (mut rates, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     let mut tokens = 0;

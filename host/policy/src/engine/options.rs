@@ -11,8 +11,8 @@ pub struct EngineOptions {
     pub max_batch: usize,
     /// Most waiting requests of one priority; further ones are refused as busy. Default 256.
     pub max_waiting: usize,
-    /// Most prompt tokens in one step. Beside replies that are being written it takes no more of them than there
-    /// are replies, or 64 where they are fewer. Default 512.
+    /// Most prompt tokens in one step. Beside replies that are being written it takes no more of them than three for
+    /// each running request, or 32 where they are fewer. Default 512.
     pub prefill_chunk: usize,
     /// Most bytes of attention memory: of requests that run, and kept of finished ones. It is taken as it is needed
     /// and then used again, never given back. A prompt that does not fit is refused, a reply ends where it does.

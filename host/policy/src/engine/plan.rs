@@ -16,6 +16,11 @@ const BESIDE: usize = 32;
 /// would have 18.
 const EACH: usize = 3;
 
+/// Most prompt tokens in a step beside replies, with so many requests running.
+pub(super) fn beside(running: usize, prefill_chunk: usize) -> usize {
+    prefill_chunk.min((EACH * running).max(BESIDE))
+}
+
 /// Tokens of each request in the next step, 0 for those that sit it out. `sequences` are in order of
 /// precedence; `seated` are those that take part.
 pub(super) fn plan(
@@ -47,7 +52,7 @@ pub(super) fn plan(
     let mut budget = if replies == 0 {
         prefill_chunk
     } else {
-        prefill_chunk.min((EACH * sequences.len()).max(BESIDE))
+        beside(sequences.len(), prefill_chunk)
     };
     let mut prompts: Vec<(usize, &Sequence)> = seated()
         .enumerate()

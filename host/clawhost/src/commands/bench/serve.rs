@@ -12,11 +12,14 @@ use clap::Args;
 use clawhost_policy::measure::{
     BEYOND_CACHES, ServeLoad, Spread, TurnLoad, prefill, read_bandwidth, reuse, serve,
 };
-use clawhost_policy::{ChatTemplate, Engine, EngineOptions, Model, ModelFiles, Tokenizer};
+use clawhost_policy::{
+    ChatTemplate, Engine, EngineOptions, Model, ModelConfig, ModelFiles, Tokenizer,
+};
 
 use self::peer::{Ask, Peer};
 use self::shapes::Shape;
 use super::{Figure, Shared, counted, streaming};
+use crate::progress::Progress;
 
 /// Requests at once.
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
@@ -66,31 +69,69 @@ pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
         Some(command) => Some(Peer::start(command, &engine, threads)?),
         None => None,
     };
-    let mut figures = decoding(&engine, rounds, peer.as_mut())?;
+    let over = if args.random.is_some() {
+        0.0
+    } else {
+        HTTP_WORK
+    };
+    let decoded: f64 = STREAMS.into_iter().map(work).sum();
+    let mut progress = Progress::new(rounds as f64 * (decoded + PROMPT_WORK + TURN_WORK + over));
+    let mut figures = decoding(&engine, rounds, peer.as_mut(), &mut progress)?;
     let alone = figures.first().map_or(0.0, |figure| figure.spread.median);
+    progress.stage("long prompts");
     figures.extend(prompts(&engine, rounds, peer.as_mut())?);
+    progress.done(rounds as f64 * PROMPT_WORK);
     if let Some(peer) = peer {
         peer.stop()?;
     }
+    progress.stage("a second turn, and what memory allows");
     figures.extend(second_turn(&engine, rounds)?);
     figures.extend(roofline(&engine, threads, rounds, alone));
+    progress.done(rounds as f64 * TURN_WORK);
     engine.shutdown();
     // Its memory is wanted for the server's.
     drop(engine);
     if args.random.is_none() {
+        progress.stage("a whole server");
         figures.extend(over_http(args)?);
     }
+    progress.end();
     Ok(figures)
 }
 
+/// What a round of long prompts is in an estimate, in the unit of [`work`].
+const PROMPT_WORK: f64 = 10.0;
+/// The same of a second turn.
+const TURN_WORK: f64 = 3.0;
+/// The same of a whole server.
+const HTTP_WORK: f64 = 12.0;
+
+/// What a round of so many streams is in an estimate: a step costs as much for one stream as for some eight, and a
+/// prompt for each stream.
+fn work(streams: usize) -> f64 {
+    (streams + streams.max(8)) as f64
+}
+
 fn engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
-    let options = EngineOptions {
-        threads,
-        max_batch: STREAMS.iter().copied().max().unwrap_or(1),
-        ..EngineOptions::default()
+    let most = ServeLoad {
+        streams: STREAMS.into_iter().max().unwrap_or(1),
+        ..ServeLoad::default()
+    };
+    let options = |config: &ModelConfig| {
+        let usual = EngineOptions::default();
+        EngineOptions {
+            threads,
+            max_batch: most.streams,
+            cache_budget: most
+                .cache_budget(config, usual.prefill_chunk)
+                .max(usual.cache_budget),
+            ..usual
+        }
     };
     let Some(shape) = args.random else {
-        return Ok(Engine::load(&super::files(&args.shared)?, options)?);
+        let files = super::files(&args.shared)?;
+        let config = ModelConfig::parse(files.config())?;
+        return Ok(Engine::load(&files, options(&config))?);
     };
     // A tokenizer is needed, and any will do.
     let files = ModelFiles::embedded();
@@ -98,6 +139,7 @@ fn engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
     let template = std::str::from_utf8(files.template()?).context("the template is no text")?;
     let template = ChatTemplate::new(template, [])?;
     let model = Model::random(shape.config()?, 1).with_threads(threads);
+    let options = options(model.config());
     Ok(Engine::start(
         Arc::new(model),
         Arc::new(tokenizer),
@@ -111,7 +153,12 @@ fn named(peer: Option<&Peer>) -> String {
 }
 
 /// Decoding at each number of streams, ours and the peer's in turns.
-fn decoding(engine: &Engine, rounds: usize, mut peer: Option<&mut Peer>) -> Result<Vec<Figure>> {
+fn decoding(
+    engine: &Engine,
+    rounds: usize,
+    mut peer: Option<&mut Peer>,
+    progress: &mut Progress,
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let other = named(peer.as_deref());
     for streams in STREAMS {
@@ -123,6 +170,7 @@ fn decoding(engine: &Engine, rounds: usize, mut peer: Option<&mut Peer>) -> Resu
             ..ServeLoad::default()
         };
         for round in 0..rounds {
+            progress.stage(&format!("decoding, {}", counted(streams)));
             load.seed = round as u64;
             let own = serve(engine, &load)?;
             rates.push(own.decode_tokens_per_second.median);
@@ -138,6 +186,7 @@ fn decoding(engine: &Engine, rounds: usize, mut peer: Option<&mut Peer>) -> Resu
                 peers.push(answer.tokens_per_second);
                 peer_firsts.extend(answer.first_token_ms);
             }
+            progress.done(work(streams));
         }
         let label = |what: &str| format!("{what}, {}", counted(streams));
         let first = format!("first token after a prompt of {}", load.prompt_tokens);

@@ -348,3 +348,30 @@ fn measuring_goes_on_until_every_reply_is_long_enough() {
         Err(measure::MeasureError::Refused(_))
     ));
 }
+
+#[test]
+fn measuring_does_not_wait_for_streams_that_cannot_all_be_in_memory() {
+    let load = measure::ServeLoad {
+        streams: 12,
+        prompt_tokens: 40,
+        reply_tokens: 30,
+        rounds: 1,
+        seed: 1,
+    };
+    let options = EngineOptions::default();
+    let enough = load.cache_budget(model().config(), options.prefill_chunk);
+    let with = |cache_budget| {
+        let engine = start(EngineOptions {
+            cache_budget,
+            ..options.clone()
+        });
+        measure::serve(&engine, &load).map(|_measured| engine.stats().pauses)
+    };
+    // Nobody was put off for want of memory.
+    assert_eq!(with(enough).unwrap(), 0);
+    let error = with(enough - 1).unwrap_err();
+    assert!(
+        matches!(error, measure::MeasureError::Memory { streams: 12, .. }),
+        "{error}"
+    );
+}
