@@ -53,7 +53,7 @@ impl Default for ServeLoad {
 }
 
 impl ServeLoad {
-    /// Bytes of attention memory with which all streams are decoded at once, for [`EngineOptions::cache_budget`]: for
+    /// Bytes of attention memory with which all streams are decoded at once, for [`crate::EngineOptions::cache_budget`]: for
     /// prompts and replies, and for what the first streams get while the prompts of the last are run.
     pub fn cache_budget(&self, config: &ModelConfig, prefill_chunk: usize) -> usize {
         let blocks = self.memory_tokens(prefill_chunk) / BLOCK_TOKENS;
