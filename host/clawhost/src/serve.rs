@@ -208,7 +208,7 @@ impl Server {
         }
         engine.shutdown();
         engine.stopped().await;
-        // A plugin's call that was broken off has the journal until its thread, which stands back, has let it go.
+        // Work that was broken off with its loop has the journal until its own thread has let it go.
         let path = journal.path().to_owned();
         if tokio::time::timeout(grace, journal.released())
             .await

@@ -53,8 +53,9 @@ impl Default for ServeLoad {
 }
 
 impl ServeLoad {
-    /// Bytes of attention memory with which all streams are decoded at once, for [`crate::EngineOptions::cache_budget`]: for
-    /// prompts and replies, and for what the first streams get while the prompts of the last are run.
+    /// Bytes of attention memory with which all streams are decoded at once, for
+    /// [`crate::EngineOptions::cache_budget`]: for prompts and replies, and for what the first streams get while the
+    /// prompts of the last are run, `prefill_chunk` tokens at most in a step.
     pub fn cache_budget(&self, config: &ModelConfig, prefill_chunk: usize) -> usize {
         let blocks = self.memory_tokens(prefill_chunk) / BLOCK_TOKENS;
         blocks * BlockShape::new(config).bytes()
