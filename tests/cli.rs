@@ -11,13 +11,8 @@ use std::path::Path;
 
 use clawhost::config::Config;
 use clawhost_journal::Journal;
-use clawhost_tests::{Command, Ended, become_clawhost};
+use clawhost_tests::{Command, Ended};
 use tempfile::TempDir;
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 fn clawhost(arguments: &[&str]) -> Ended {
     Command::new(arguments).run()

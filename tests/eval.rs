@@ -6,14 +6,9 @@
     reason = "a test may fail by panicking"
 )]
 
-use clawhost_tests::{Command, Ended, become_clawhost, fits, schema};
+use clawhost_tests::{Command, Ended, fits, schema};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 fn personalize(dir: &TempDir, flags: &[&str]) -> Ended {
     let out = dir.path().join("report.html");

@@ -10,14 +10,9 @@
 use std::path::{Path, PathBuf};
 
 use clawhost_plugins::embedded;
-use clawhost_tests::{Command, Ended, Running, become_clawhost, fits};
+use clawhost_tests::{Command, Ended, Running, fits};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 fn clawhost(arguments: &[&str]) -> Ended {
     Command::new(arguments).run()

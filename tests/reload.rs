@@ -12,17 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clawhost_journal::{JudgingState, TurnId, VerdictOutcome};
-use clawhost_tests::{Command, Running, Script, become_clawhost};
+use clawhost_tests::{Command, Running, Script};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const OLD: &[u8] = include_bytes!("../plugins/artifacts/judge-minimal.wasm");
 const NEW: &[u8] = include_bytes!("../plugins/artifacts/judge-next-state.wasm");
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 /// Writes a build beside its place and moves it there, as build tools do.
 fn build(path: &Path, bytes: &[u8]) {

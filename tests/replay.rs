@@ -9,17 +9,12 @@
 use std::path::Path;
 
 use clawhost_journal::TurnId;
-use clawhost_tests::{Command, Running, become_clawhost};
+use clawhost_tests::{Command, Running};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const NEXT_STATE: &[u8] = include_bytes!("../plugins/artifacts/judge-next-state.wasm");
 const WORD_COUNT: &[u8] = include_bytes!("../plugins/artifacts/judge-minimal.wasm");
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 /// A server that has judged a conversation and does not train, and the turns that its judges were asked about.
 async fn recorded() -> (Running, Vec<TurnId>) {

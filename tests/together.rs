@@ -13,18 +13,13 @@
 use std::path::{Path, PathBuf};
 
 use clawhost_journal::{HintOutcome, JudgingState, SampleState, TurnId};
-use clawhost_tests::{Command, Running, Script, become_clawhost};
+use clawhost_tests::{Command, Running, Script};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const RANK: &[u8] = include_bytes!("../plugins/artifacts/group-judge-rank.wasm");
 const HINT: &[u8] = include_bytes!("../plugins/artifacts/hint-next-state.wasm");
 const RLOO: &[u8] = include_bytes!("../plugins/artifacts/advantage-rloo.wasm");
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 /// Plugins, a model and what they may ask, in a folder of their own.
 struct Bench {

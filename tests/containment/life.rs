@@ -100,7 +100,7 @@ async fn case_28_failures_by_the_thousand_leave_nothing_behind() {
     if std::env::var_os(ALONE).is_some() {
         return resident_memory_stays().await;
     }
-    let test = "life::case_28_failures_by_the_thousand_leave_nothing_behind";
+    let test = "containment::life::case_28_failures_by_the_thousand_leave_nothing_behind";
     let alone = std::process::Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
         .env(ALONE, "1")

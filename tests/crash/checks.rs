@@ -8,7 +8,7 @@ use clawhost_policy::{Adapter, ModelConfig};
 use clawhost_tests::Client;
 use clawhost_training::TrainingOptions;
 
-use crate::Ledger;
+use super::Ledger;
 
 /// Checks that everything that a client saw is recorded. Turns of earlier lives were looked at then, so
 /// only the last `recent` ones are.

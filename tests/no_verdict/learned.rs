@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::judge::Judge;
+use super::judge::Judge;
 
 /// Conversations.
 const TALKS: usize = 40;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::home::Home;
+use super::home::Home;
 
 /// The first request of an agent run in a home directory of its own, refused once it is written down.
 pub(crate) async fn first_request(openclaw: &Path, said: &str) -> Value {

@@ -8,7 +8,7 @@ use clawhost_tests::{Command, Ended};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::queue;
+use super::queue;
 
 fn clawhost(arguments: &[&str]) -> Ended {
     Command::new(arguments).run()

@@ -14,6 +14,7 @@
 //! | `scripted` | a checkpoint whose replies are known |
 //! | `guest` | components written by hand, from core WebAssembly as text |
 //! | `waiting` | waiting for a condition, never for a time |
+//! | `extent` | how long a repeated promise runs: shortened by default, whole when asked |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,6 +26,7 @@
 pub mod guest;
 
 mod client;
+mod extent;
 mod process;
 mod schema;
 mod scripted;
@@ -33,6 +35,7 @@ mod waiting;
 mod work;
 
 pub use client::{Answer, Chat, Client, Stream, Streamed, Talk, assistant, system, user};
+pub use extent::repeats;
 pub use process::{Command, Ended, Process, become_clawhost};
 pub use schema::{fits, schema};
 pub use scripted::Script;

@@ -1,8 +1,8 @@
 //! The `clawhost` command as a process of its own, which can be killed.
 //!
-//! A test of this package is not told where the binary is, and it might be an old one. So the test
-//! executable runs itself again: each file that needs a process holds a test which does nothing but call
-//! [`become_clawhost`], and the child is told to run exactly that test.
+//! A test of this package does not know where the binary is, and it might be an old one. So the test
+//! executable runs itself again: `main.rs` holds a test that only calls [`become_clawhost`], and the
+//! child runs exactly that test.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::waiting::PATIENCE;
 
-/// Name of the test that every file with processes has.
+/// Name of that test.
 const TEST: &str = "clawhost_process";
 /// Holds the arguments as a JSON list.
 const ARGUMENTS: &str = "CLAWHOST_TEST_ARGS";

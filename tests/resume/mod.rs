@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clawhost_tests::{Command, Over, Work, become_clawhost};
+use clawhost_tests::{Command, Over, Work};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -53,11 +53,6 @@ const PHASES: [(&str, &str); 7] = [
     ("step recorded", "publishing"),
     ("adapter published", "after publishing"),
 ];
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 /// A life that steps through the queue in `data`.
 fn life(data: &Path, file: &Path) -> Work {

@@ -7,10 +7,8 @@
     reason = "tests fail by panicking"
 )]
 
-mod common;
-
 use clawhost_plugins::{Grants, Kind, Profile, embedded};
-use common::host;
+use super::common::host;
 
 #[test]
 fn inspection_says_what_a_component_is() {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use clawhost_journal::{Journal, TurnId, TurnState};
 use clawhost_policy::{ModelConfig, ModelFiles};
-use clawhost_tests::{Client, Command, PATIENCE, Process, Talk, become_clawhost};
+use clawhost_tests::{Client, Command, PATIENCE, Process, Talk};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -34,11 +34,6 @@ const CLIENTS: u64 = 3;
 const ADAPTERS: u64 = 10;
 /// Longer than it takes on any machine.
 const LONGEST: Duration = Duration::from_secs(900);
-
-#[test]
-fn clawhost_process() {
-    become_clawhost();
-}
 
 /// What the clients saw, over all lives of the server.
 #[derive(Default)]

@@ -24,8 +24,3 @@ mod time;
 
 use clawhost_tests::guest;
 
-/// The body of the children that `life` starts.
-#[test]
-fn clawhost_process() {
-    clawhost_tests::become_clawhost();
-}

@@ -8,10 +8,8 @@
     reason = "tests fail by panicking"
 )]
 
-mod common;
-
 use clawhost_plugins::{Grants, Limits, Outcome, Profile, embedded};
-use common::{call, host, trajectory};
+use super::common::{call, host, trajectory};
 
 #[tokio::test]
 async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {

@@ -16,7 +16,3 @@ mod errand;
 mod places;
 mod site;
 
-#[test]
-fn clawhost_process() {
-    clawhost_tests::become_clawhost();
-}

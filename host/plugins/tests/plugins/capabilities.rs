@@ -8,8 +8,6 @@
     reason = "tests fail by panicking"
 )]
 
-mod common;
-
 use std::sync::Arc;
 
 use clawhost_plugins::{
@@ -17,9 +15,9 @@ use clawhost_plugins::{
     ModelError, ModelFinish, ModelRequest, ModelResponse, Plugin, PluginErrorKind, PluginHost,
     Profile, Role,
 };
-use common::{judge, options};
+use super::common::{judge, options};
 
-const JUDGE_MODEL: &[u8] = include_bytes!("../../../plugins/artifacts/judge-model.wasm");
+const JUDGE_MODEL: &[u8] = include_bytes!("../../../../plugins/artifacts/judge-model.wasm");
 
 /// Answers each request with these texts, or fails in its own way.
 enum Model {

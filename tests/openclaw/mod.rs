@@ -28,9 +28,9 @@ use clawhost_journal::{JudgingState, StepOutcome, TurnKind, TurnRecord, TurnStat
 use clawhost_tests::Running;
 use serde_json::{Value, json};
 
-use crate::checkpoint::completed;
-use crate::home::Home;
-use crate::recording::first_request;
+use self::checkpoint::completed;
+use self::home::Home;
+use self::recording::first_request;
 
 /// What is said, one agent run each, and what the user reads in the end. The last is said when the others have trained,
 /// and asks for what was liked: training goes away from how the complaint's turn began, as it should.

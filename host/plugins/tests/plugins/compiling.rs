@@ -11,8 +11,6 @@
     reason = "a test may fail by panicking"
 )]
 
-mod common;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -21,7 +19,7 @@ use clawhost_plugins::{
     CompileLimits, CompileResource, CompilerCommand, CompilerEnd, Grants, HostOptions, Limits,
     Plugin, PluginError, PluginHost, Profile, digest, embedded,
 };
-use common::{judge, options};
+use super::common::{judge, options};
 use tempfile::TempDir;
 
 fn component() -> &'static [u8] {
