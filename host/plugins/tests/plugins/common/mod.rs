@@ -1,10 +1,6 @@
 //! Hosts with few places, and what their judges are asked.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every test file uses another part of this module"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
 
@@ -13,11 +9,11 @@ use clawhost_plugins::{
 };
 
 /// A host with few places, so that many hosts fit into one test process.
-pub fn host() -> PluginHost {
+pub(super) fn host() -> PluginHost {
     PluginHost::new(options()).unwrap()
 }
 
-pub fn options() -> HostOptions {
+pub(super) fn options() -> HostOptions {
     HostOptions {
         threads: 2,
         instances: 8,
@@ -25,7 +21,7 @@ pub fn options() -> HostOptions {
     }
 }
 
-pub fn call(limits: Limits) -> CallContext {
+pub(super) fn call(limits: Limits) -> CallContext {
     CallContext {
         run_id: "run".into(),
         sample_id: "sample".into(),
@@ -36,7 +32,7 @@ pub fn call(limits: Limits) -> CallContext {
     }
 }
 
-pub fn trajectory(next: &str) -> Trajectory {
+pub(super) fn trajectory(next: &str) -> Trajectory {
     let mut trajectory = Trajectory::new("session", "group");
     trajectory.turns.push(Turn {
         index: 0,
