@@ -174,6 +174,7 @@ impl ModelClient for Counting {
     }
 
     fn score(&self, _: String, _: Vec<Message>, _: String) -> Answer<Result<Vec<f32>, ModelError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -222,5 +223,17 @@ async fn case_14_a_storm_of_requests_ends_at_its_budget() {
     let judged = judge(&asking, Limits::default()).await;
     assert_eq!((fault(&judged), judged.receipt.model_calls), ("budget", 8));
     assert_eq!(model.0.load(Ordering::SeqCst), 8);
+
+    // Scorings of 400 bytes, which nobody counts: a hundred tokens each, charged before the model is asked.
+    let score = "(call $score (i32.const 512) (i32.const 0) (i32.const 512) (i32.const 0)
+                   (i32.const 1024) (i32.const 400) (i32.const 2048))";
+    let scoring = granted(&host, "scorer", &storm(score, 5).with_scores(), &["model"]);
+    let limits = Limits {
+        model_tokens: 250,
+        ..Limits::default()
+    };
+    let judged = judge(&scoring, limits).await;
+    assert_eq!(judged.receipt.model_tokens, 200, "{judged:?}");
+    assert_eq!(model.0.load(Ordering::SeqCst), 8 + 2);
     still_serves(&host).await;
 }

@@ -9,7 +9,7 @@ use clawhost_plugins::{Account, GrantBook, Grants, HostOptions, Kind, Plugin, Pl
 use crate::compiling;
 use crate::config::Config;
 use crate::granting;
-use crate::serve::{plugin_name, read_plugin};
+use crate::serve::{plugin_name, read_plugin_of};
 
 /// The judge that is used when none is named.
 const JUDGE: &str = "judge-next-state";
@@ -22,7 +22,6 @@ pub(crate) struct Source {
     /// None for a component inside this program.
     pub(crate) file: Option<PathBuf>,
     pub(crate) granted: Grants,
-    pub(crate) bytes: Vec<u8>,
 }
 
 /// Components in the order in which they were named.
@@ -86,6 +85,24 @@ impl Loader {
         Ok(GrantBook::open(&self.grants_file())?.grants(digest))
     }
 
+    /// A component's bytes.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no regular file or is larger than this host takes.
+    pub(crate) fn read(&self, file: &Path) -> Result<Vec<u8>> {
+        read_plugin_of(file, self.config.plugin_host.max_component_bytes)
+    }
+
+    /// The plugin with other grants. Nothing is compiled.
+    ///
+    /// # Errors
+    /// Why it is refused now.
+    pub(crate) fn regrant(&self, plugin: &Plugin, granted: &Grants, file: &Path) -> Result<Plugin> {
+        granting::loaded(Some(file), &self.config, |manifest| {
+            self.host.regrant(plugin, granted, manifest)
+        })
+    }
+
     /// Loads a component with what its digest is granted now. Compiles: call it off the threads that serve.
     ///
     /// # Errors
@@ -108,7 +125,6 @@ impl Loader {
             plugin,
             file: file.map(Path::to_owned),
             granted,
-            bytes: bytes.to_vec(),
         })
     }
 
@@ -126,7 +142,7 @@ impl Loader {
                 "two plugins are called {name}; rename one of the files"
             );
             let source = self
-                .load(&name, &read_plugin(path)?, Some(path))
+                .load(&name, &self.read(path)?, Some(path))
                 .with_context(|| format!("--plugin {} cannot be used", path.display()))?;
             if source.plugin.kind() == Kind::Environment {
                 bail!(

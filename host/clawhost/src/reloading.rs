@@ -7,11 +7,15 @@
 //! Calls in progress end within their limits on what they began with. A loss or an advantage takes part in a step from
 //! its beginning to its end. Nothing is watched but the files that were named at the start and the file of the
 //! grants: what is run is never what happens to lie in a folder.
+//!
+//! A build can be long in the making, and its author decides how long. So each plugin's file is watched apart from the
+//! others and from the grants, no lock is held while a file is read or compiled, and taking a grant back compiles
+//! nothing.
 
 mod watched;
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
@@ -22,9 +26,9 @@ use clawhost_training::Components;
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::loading::{Loader, Source};
-use crate::serve::read_plugin;
 
 use watched::Watched;
 
@@ -42,9 +46,33 @@ pub(crate) struct Reloading {
     loader: Loader,
     places: Places,
     journal: Journal,
-    watched: Mutex<Vec<Watched>>,
-    /// What is told of the plugins. Apart, so that nobody who asks waits for a compiler.
+    slots: Vec<Slot>,
+    /// What is told of the plugins. Apart, so that nobody who asks waits for anything.
     told: Mutex<Vec<Value>>,
+}
+
+/// The place of one plugin. Its name, its kind and its path never change.
+struct Slot {
+    /// None for a component inside this program, which does not change.
+    path: Option<PathBuf>,
+    /// Held for moments: never while a file is read, a component compiled or a guest called.
+    watched: Mutex<Watched>,
+    /// Held by whoever reloads this plugin's file, which may take minutes. Nobody else waits for it.
+    reload: tokio::sync::Mutex<()>,
+}
+
+impl Slot {
+    fn new(source: Source) -> Self {
+        Self {
+            path: source.file.clone(),
+            watched: Mutex::new(Watched::new(source)),
+            reload: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where components are in use.
@@ -93,13 +121,13 @@ impl Reloading {
         places: Places,
         journal: Journal,
     ) -> Self {
-        let watched: Vec<Watched> = sources.into_iter().map(Watched::new).collect();
-        let told = watched.iter().map(Watched::told).collect();
+        let slots: Vec<Slot> = sources.into_iter().map(Slot::new).collect();
+        let told = slots.iter().map(|slot| slot.watched().told()).collect();
         let reloading = Self {
             loader,
             places,
             journal,
-            watched: Mutex::new(watched),
+            slots,
             told: Mutex::new(told),
         };
         reloading.write_down();
@@ -111,37 +139,38 @@ impl Reloading {
         self.loader.accounts()
     }
 
-    /// Looks at the files once a second until `stop` turns true or its sender is gone.
-    pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        loop {
-            tokio::select! {
-                () = stopped(&mut stop) => return,
-                () = tokio::time::sleep(PAUSE) => {}
-            }
+    /// Looks at the grants and at each plugin's file once a second until `stop` turns true or its sender is gone.
+    pub(crate) async fn run(self: Arc<Self>, stop: watch::Receiver<bool>) {
+        let mut watching = JoinSet::new();
+        watching.spawn(every_second(stop.clone(), {
             let here = self.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || here.look(false)).await {
+            move || here.clone().regrant_all(false)
+        }));
+        for at in self.files() {
+            let here = self.clone();
+            watching.spawn(every_second(stop.clone(), move || {
+                here.clone().reload(at, false)
+            }));
+        }
+        while let Some(ended) = watching.join_next().await {
+            if let Err(error) = ended {
                 tracing::error!(%error, "looking at the plugins' files broke off");
             }
         }
     }
 
-    /// Looks at every file that has changed, or at all of them, and answers what is told of the plugins then. Off the
+    /// Looks at all files whether they have changed or not, and answers what is told of the plugins then. Off the
     /// threads of a runtime, within its context.
-    pub(crate) fn look(&self, all: bool) -> Vec<Value> {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = false;
-        for one in watched.iter_mut() {
-            changed |= self.look_at(one, all);
-        }
-        let told: Vec<Value> = watched.iter().map(Watched::told).collect();
-        if changed {
-            self.told
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone_from(&told);
-            self.write_down();
-        }
-        told
+    pub(crate) fn look(self: &Arc<Self>) -> Vec<Value> {
+        Handle::current().block_on(async {
+            self.clone().regrant_all(true).await;
+            let mut reloads = JoinSet::new();
+            for at in self.files() {
+                reloads.spawn(self.clone().reload(at, true));
+            }
+            reloads.join_all().await;
+        });
+        self.told()
     }
 
     /// What is told of each plugin: name, kind, digest, imports, what it is granted, why it is not asked any more, and
@@ -153,103 +182,184 @@ impl Reloading {
             .clone()
     }
 
+    /// The places of plugins that were loaded from files.
+    fn files(&self) -> impl Iterator<Item = usize> + use<> {
+        let slots = self.slots.iter().enumerate();
+        let files: Vec<usize> = slots
+            .filter(|(_, slot)| slot.path.is_some())
+            .map(|(at, _)| at)
+            .collect();
+        files.into_iter()
+    }
+
+    /// Compares what the components in use are granted with what they were given.
+    async fn regrant_all(self: Arc<Self>, always: bool) {
+        let looked = tokio::task::spawn_blocking(move || {
+            let grants = Stamp::of(&self.loader.grants_file());
+            let mut changed = false;
+            for (at, slot) in self.slots.iter().enumerate() {
+                changed |= self.regrant(at, slot, grants, always);
+            }
+            if changed {
+                self.write_down();
+            }
+        });
+        if let Err(error) = looked.await {
+            tracing::error!(%error, "looking at the grants broke off");
+        }
+    }
+
     /// Tells whether anything is different from before.
-    fn look_at(&self, one: &mut Watched, always: bool) -> bool {
-        let Some(path) = one.path.clone() else {
+    fn regrant(&self, at: usize, slot: &Slot, grants: Option<Stamp>, always: bool) -> bool {
+        let Some(path) = &slot.path else {
             return false;
         };
-        let (file, grants) = (Stamp::of(&path), Stamp::of(&self.loader.grants_file()));
-        let granted = grants != one.grants;
-        let written = file != one.file;
-        (one.file, one.grants) = (file, grants);
-        let mut changed = false;
-        if granted || always {
-            match self.regrant(one, &path) {
-                Ok(regranted) => changed |= regranted,
-                // Who cannot read what is granted changes nothing, and says so.
-                Err(error) => return one.refuse(None, &error),
-            }
+        let mut one = slot.watched();
+        if (one.grants == Some(grants) && !always) || !one.has_to_be_granted() {
+            return false;
         }
-        // A build that was refused for want of a grant is looked at again once grants were written.
-        if written || always || (granted && one.refused.is_some()) {
-            changed |= self.reread(one, &path, granted || always);
+        one.grants = Some(grants);
+        let changed = match self.loader.granted(one.plugin.digest()) {
+            Ok(granted) if granted == one.granted => false,
+            Ok(granted) => {
+                let renewed = self
+                    .loader
+                    .regrant(&one.plugin, &granted, path)
+                    .and_then(|plugin| self.places.replace(plugin.clone()).map(|()| plugin));
+                one.granted = granted;
+                let (name, digest) = (one.plugin.name().to_owned(), one.plugin.digest().to_owned());
+                match renewed {
+                    Ok(plugin) => {
+                        tracing::info!(plugin = %name, %digest, "what it is granted has changed");
+                        one.plugin = plugin;
+                        one.revoked = None;
+                    }
+                    Err(error) => {
+                        let said = format!("{error:#}");
+                        tracing::warn!(plugin = %name, %digest, reason = %said, "it is not asked any more");
+                        self.places.seats.vacate(&name, REVOKED, &said);
+                        one.revoked = Some(said);
+                    }
+                }
+                true
+            }
+            // Who cannot read what is granted changes nothing, and says so.
+            Err(error) => one.refuse(None, &error),
+        };
+        if changed {
+            self.tell(at, &one);
         }
         changed
     }
 
-    /// Compares what the component in use is granted with what it was loaded with. Tells whether that has changed.
-    ///
-    /// # Errors
-    /// When the grants cannot be read.
-    fn regrant(&self, one: &mut Watched, path: &Path) -> Result<bool> {
-        let Some(bytes) = one.bytes.clone() else {
-            return Ok(false);
+    /// Looks at one plugin's file, and loads what is in it where that is another build than before.
+    async fn reload(self: Arc<Self>, at: usize, always: bool) {
+        let here = self.clone();
+        let Some(slot) = self.slots.get(at) else {
+            return;
         };
-        let granted = self.loader.granted(&one.digest)?;
-        if granted == one.granted {
-            return Ok(false);
-        }
-        let loaded = self
-            .loader
-            .load(&one.name, &bytes, Some(path))
-            .and_then(|source| {
-                self.places.replace(source.plugin)?;
-                Ok(source.granted)
-            });
-        match loaded {
-            Ok(granted) => {
-                tracing::info!(plugin = %one.name, digest = %one.digest, "what it is granted has changed");
-                one.granted = granted;
-                one.revoked = None;
+        let _turn = slot.reload.lock().await;
+        let looked = tokio::task::spawn_blocking(move || {
+            if let Some(slot) = here.slots.get(at)
+                && here.reread(at, slot, always)
+            {
+                here.write_down();
             }
-            Err(error) => {
-                let said = format!("{error:#}");
-                tracing::warn!(plugin = %one.name, digest = %one.digest, reason = %said, "it is not asked any more");
-                self.places.seats.vacate(&one.name, REVOKED, &said);
-                one.granted = granted;
-                one.revoked = Some(said);
-            }
+        });
+        if let Err(error) = looked.await {
+            tracing::error!(%error, "looking at a plugin's file broke off");
         }
-        Ok(true)
     }
 
-    /// Loads what is in the file now, if it is another build. `again` looks once more at one that was refused.
-    fn reread(&self, one: &mut Watched, path: &Path, again: bool) -> bool {
-        let bytes = match read_plugin(path) {
-            Ok(bytes) => bytes,
-            Err(error) => return one.refuse(None, &error),
-        };
-        let digest = clawhost_plugins::digest(&bytes);
-        if digest == one.digest {
-            return one.refused.take().is_some();
-        }
-        let known = one.refused.as_ref().and_then(|r| r.digest.as_ref()) == Some(&digest);
-        if known && !again {
+    /// Tells whether anything is different from before.
+    fn reread(&self, at: usize, slot: &Slot, always: bool) -> bool {
+        let Some(path) = &slot.path else {
             return false;
-        }
-        match self.take(one, path, &bytes) {
+        };
+        let (file, grants) = (Stamp::of(path), Stamp::of(&self.loader.grants_file()));
+        let again = {
+            let mut one = slot.watched();
+            let written = one.file != Some(file);
+            // A build that was refused for want of a grant is looked at again once grants were written.
+            let granted = one.file_grants != Some(grants);
+            (one.file, one.file_grants) = (Some(file), Some(grants));
+            if !(written || always || (granted && one.refused.is_some())) {
+                return false;
+            }
+            granted || always
+        };
+        let bytes = self.loader.read(path);
+        let digest = bytes.as_deref().map(clawhost_plugins::digest).ok();
+        let (name, kind) = {
+            let mut one = slot.watched();
+            if digest.as_deref() == Some(one.plugin.digest()) {
+                let forgotten = one.refused.take().is_some();
+                if forgotten {
+                    self.tell(at, &one);
+                }
+                return forgotten;
+            }
+            let known = one.refused.as_ref().map(|refused| &refused.digest);
+            if digest.is_some() && known == Some(&digest) && !again {
+                return false;
+            }
+            (one.plugin.name().to_owned(), one.plugin.kind())
+        };
+        let taken = bytes
+            .and_then(|bytes| self.loader.load(&name, &bytes, Some(path)))
+            .and_then(|source| {
+                let is = source.plugin.kind();
+                ensure!(
+                    is == kind,
+                    "{name} is no {kind} any more but of the kind {is}; start the server anew with it"
+                );
+                self.take(at, slot, path, source)
+                    .context("it cannot take the place of the build before")
+            });
+        match taken {
             Ok(()) => true,
-            Err(error) => one.refuse(Some(digest), &error),
+            Err(error) => {
+                let mut one = slot.watched();
+                let changed = one.refuse(digest, &error);
+                if changed {
+                    self.tell(at, &one);
+                }
+                changed
+            }
         }
     }
 
-    fn take(&self, one: &mut Watched, path: &Path, bytes: &[u8]) -> Result<()> {
-        let source = self.loader.load(&one.name, bytes, Some(path))?;
-        let kind = source.plugin.kind();
-        ensure!(
-            kind == one.kind,
-            "{} is no {} any more but of the kind {kind}; start the server anew with it",
-            one.name,
-            one.kind
-        );
-        self.places
-            .replace(source.plugin.clone())
-            .context("it cannot take the place of the build before")?;
-        tracing::info!(plugin = %one.name, from = %one.digest, to = %source.plugin.digest(), "a changed build takes its place");
+    /// Puts a build in the place of the one before.
+    fn take(&self, at: usize, slot: &Slot, path: &Path, mut source: Source) -> Result<()> {
+        let training = matches!(source.plugin.kind(), Kind::Loss | Kind::Advantage);
+        if training {
+            // It is asked what it needs, which takes as long as a call may. Nobody revokes anything of it meanwhile:
+            // these kinds import nothing that has to be granted.
+            self.places.replace(source.plugin.clone())?;
+        }
+        let mut one = slot.watched();
+        if !training {
+            // It may have been long in the making.
+            let granted = self.loader.granted(source.plugin.digest())?;
+            if granted != source.granted {
+                source.plugin = self.loader.regrant(&source.plugin, &granted, path)?;
+                source.granted = granted;
+            }
+            self.places.replace(source.plugin.clone())?;
+        }
+        tracing::info!(plugin = %one.plugin.name(), from = %one.plugin.digest(), to = %source.plugin.digest(), "a changed build takes its place");
         let mut new = Watched::new(source);
-        (new.file, new.grants) = (one.file, one.grants);
+        (new.file, new.file_grants) = (one.file, one.file_grants);
         *one = new;
+        self.tell(at, &one);
         Ok(())
+    }
+
+    fn tell(&self, at: usize, one: &Watched) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = told.get_mut(at) {
+            *told = one.told();
+        }
     }
 
     fn write_down(&self) {
@@ -261,8 +371,28 @@ impl Reloading {
     }
 }
 
+/// Looks once a second until `stop` turns true or its sender is gone. A look that is in progress then ends by itself.
+async fn every_second<L: Future<Output = ()>>(
+    mut stop: watch::Receiver<bool>,
+    look: impl Fn() -> L,
+) {
+    let looking = async {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            look().await;
+        }
+    };
+    tokio::select! {
+        () = stopped(&mut stop) => {}
+        () = looking => {}
+    }
+}
+
 /// Ends when `stop` turns true or its sender is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A closed channel ends the wait as well, which is what is wanted.
     let _ = stop.wait_for(|stop| *stop).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -295,7 +295,7 @@ pub(crate) fn begin_with(config: &Config, journal: &Journal, engine: &Engine) ->
     Ok(())
 }
 
-/// How training calls components: with the settings and limits that judges have.
+/// How training calls components: with the settings that judges have and limits of its own.
 pub(crate) fn component_calls(config: &Config) -> ComponentCalls {
     let texts = config.judging.settings.iter().map(|(name, settings)| {
         let texts = settings
@@ -305,7 +305,7 @@ pub(crate) fn component_calls(config: &Config) -> ComponentCalls {
     });
     ComponentCalls {
         settings: texts.collect(),
-        limits: config.judging.limits.clone(),
+        limits: config.training.limits.0.clone(),
         seed: config.training.seed,
         teacher: config.training.method.uses_hints(),
     }
@@ -330,9 +330,14 @@ pub(crate) fn plugin_name(path: &Path) -> String {
         .map_or_else(|| "plugin".to_owned(), |s| s.to_string_lossy().into_owned())
 }
 
-/// A component's bytes.
+/// A component's bytes, at most as many as a host takes by default.
 pub(crate) fn read_plugin(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| {
+    read_plugin_of(path, HostOptions::default().max_component_bytes)
+}
+
+/// A component's bytes, at most `limit` of them. Only regular files are read, and none is waited for.
+pub(crate) fn read_plugin_of(path: &Path, limit: usize) -> Result<Vec<u8>> {
+    clawhost_plugins::read_regular_file(path, limit as u64).with_context(|| {
         format!(
             "cannot read the plugin {}; give the path of a .wasm component",
             path.display()

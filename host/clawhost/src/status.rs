@@ -122,7 +122,7 @@ impl StatusSource for Loops {
     }
 
     fn reload(&self) -> Option<Value> {
-        Some(Value::Array(self.plugins.look(true)))
+        Some(Value::Array(self.plugins.look()))
     }
 
     fn release(&self, change: Change, by: Option<&str>) -> Option<Result<Standing, NotChanged>> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::health::{is_ill, is_passing, reason};
 use crate::judge::{Answer, Asked, seed};
-use crate::judgement::{Bench, Stopped};
+use crate::judgement::{Bench, Deferred, Stopped, Unjudged};
 use crate::options::FaultPolicy;
 use crate::seats::{Bank, Seat};
 use crate::votes::combine;
@@ -22,6 +22,8 @@ pub(crate) struct About {
     pub(crate) shown: String,
     /// Of which the seed is made.
     pub(crate) number: i64,
+    /// A condition of the host puts the judgement off.
+    pub(crate) may_defer: bool,
 }
 
 /// What all calls of one component about one thing gave.
@@ -52,7 +54,7 @@ impl Bench {
         seat: &Arc<Seat<A>>,
         about: &About,
         mut call: impl FnMut(CallContext) -> Answer<'a, Called<T>> + Send,
-    ) -> Result<Given<T>, Stopped> {
+    ) -> Result<Given<T>, Unjudged> {
         let options = &self.options;
         if let Some(vacant) = &seat.vacant {
             return Ok(Given::nobody(&vacant.reason, vacant.said.clone()));
@@ -101,6 +103,12 @@ impl Bench {
                 Ok(result) => {
                     seat.health.well();
                     given.results.push(Some(result));
+                }
+                Err(fault) if about.may_defer && fault.is_host_condition() => {
+                    return Err(Unjudged::Deferred(Deferred {
+                        reason: format!("{}: {fault}", seat.asked.name()),
+                        receipts: given.receipts,
+                    }));
                 }
                 Err(fault) => {
                     self.count(bank, seat, about, &fault)?;

@@ -32,10 +32,10 @@ impl Health {
     }
 }
 
-/// Whether a fault speaks against the judge; declining a turn, a passing error and the host's own
-/// trouble do not.
+/// Whether a fault speaks against the judge; declining a turn, a passing error and a condition of the host
+/// do not.
 pub(crate) fn is_ill(fault: &Fault) -> bool {
-    !(fault.is_no_answer() || is_passing(fault) || matches!(fault.kind, FaultKind::Host { .. }))
+    !(fault.is_no_answer() || is_passing(fault) || fault.is_host_condition())
 }
 
 /// Whether the same call is worth another try.

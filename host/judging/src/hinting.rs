@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::asking::{About, metrics_json, source};
 use crate::judge::Asked;
-use crate::judgement::{Bench, Stopped};
+use crate::judgement::{Bench, Unjudged};
 
 /// Why an extractor that was asked gave no hint, where it failed in nothing.
 const NOTHING: &str = "nothing to advise";
@@ -26,7 +26,7 @@ impl Bench {
         about: &About,
         trajectory: &Trajectory,
         turn: u32,
-    ) -> Result<(Vec<NewHint>, Vec<Value>), Stopped> {
+    ) -> Result<(Vec<NewHint>, Vec<Value>), Unjudged> {
         let bank = self.seats.hints();
         let (mut hints, mut receipts) = (Vec::new(), Vec::new());
         for seat in bank.now().iter() {
@@ -35,7 +35,8 @@ impl Bench {
                 .ask(bank, seat, about, |call| {
                     asked.extract(call, trajectory, turn)
                 })
-                .await?;
+                .await
+                .map_err(|unjudged| unjudged.after(receipts.clone()))?;
             receipts.extend(given.receipts);
             if given.results.is_empty() {
                 hints.push(none(asked, given.fault.clone()));

@@ -57,19 +57,63 @@ pub(crate) struct Stopped {
     pub(crate) fault: String,
 }
 
+/// A judgement that the host could not finish. It says nothing about turn or plugin, so nothing is recorded and the
+/// judgement is tried again later.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    pub(crate) reason: String,
+    /// Of the calls that were made; they are recorded with the judgement that replaces this one.
+    pub(crate) receipts: Vec<Value>,
+}
+
+/// Why there is no judgement.
+#[derive(Debug)]
+pub(crate) enum Unjudged {
+    Stopped(Stopped),
+    Deferred(Deferred),
+}
+
+impl Unjudged {
+    /// With the receipts of the calls before.
+    pub(crate) fn after(self, mut earlier: Vec<Value>) -> Self {
+        match self {
+            Self::Deferred(Deferred { reason, receipts }) => {
+                earlier.extend(receipts);
+                Self::Deferred(Deferred {
+                    reason,
+                    receipts: earlier,
+                })
+            }
+            stopped => stopped,
+        }
+    }
+}
+
+impl From<Stopped> for Unjudged {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}
+
 impl About {
-    pub(crate) fn turn(turn: TurnId) -> Self {
+    pub(crate) fn turn(turn: TurnId, may_defer: bool) -> Self {
         Self {
             sample_id: turn.to_string(),
             shown: format!("turn {turn}"),
             number: turn.0,
+            may_defer,
         }
     }
 }
 
 impl Bench {
-    /// Judges one turn.
-    pub(crate) async fn judge(&self, docket: &Docket) -> Result<Judgement, Stopped> {
+    /// Judges one turn. With `may_defer` a condition of the host ends the judgement, to be tried again; without, the
+    /// judge gives no verdict for that reason.
+    pub(crate) async fn judge(
+        &self,
+        docket: &Docket,
+        may_defer: bool,
+    ) -> Result<Judgement, Unjudged> {
         let turn = &docket.turn;
         let Some(completion) = &turn.completion else {
             return Ok(Judgement::skipped("no reply"));
@@ -95,7 +139,7 @@ impl Bench {
                     return Ok(Judgement::skipped("the conversation cannot be read"));
                 }
             };
-            let about = About::turn(turn.id);
+            let about = About::turn(turn.id, may_defer);
             if asks {
                 no_verdict = self
                     .ask_judges(&about, &trajectory, index, &mut judgement)
@@ -103,7 +147,10 @@ impl Bench {
                     .unwrap_or(no_verdict);
             }
             if tells {
-                let (hints, receipts) = self.hints(&about, &trajectory, index).await?;
+                let (hints, receipts) = self
+                    .hints(&about, &trajectory, index)
+                    .await
+                    .map_err(|unjudged| unjudged.after(judgement.receipts.clone()))?;
                 judgement.hints = hints;
                 judgement.receipts.extend(receipts);
             }
@@ -155,7 +202,7 @@ impl Bench {
         trajectory: &Trajectory,
         index: u32,
         judgement: &mut Judgement,
-    ) -> Result<Option<String>, Stopped> {
+    ) -> Result<Option<String>, Unjudged> {
         let bank = self.seats.judges();
         let mut opinions = Vec::new();
         // A judgement ends with the judges that it began with.
@@ -165,7 +212,8 @@ impl Bench {
                 .ask(bank, seat, about, |call| {
                     asked.score(call, trajectory, index)
                 })
-                .await?;
+                .await
+                .map_err(|unjudged| unjudged.after(judgement.receipts.clone()))?;
             let verdict = verdict(asked, &given.results, given.fault);
             opinions.push(verdict.outcome.clone());
             judgement.verdicts.push(verdict);

@@ -15,6 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::closing;
 use crate::judgement::Bench;
 use crate::options::JudgingOptions;
+use crate::postponed::{Done, Postponed};
 use crate::seats::{Seated, Seats};
 use crate::status::JudgingStatus;
 use crate::work::{Ended, Work};
@@ -66,8 +67,9 @@ impl Judging {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let Self { journal, bench } = self;
         let mut changes = journal.watch();
-        let mut running: JoinSet<(Vec<TurnId>, Ended)> = JoinSet::new();
+        let mut running: JoinSet<(Done, Ended)> = JoinSet::new();
         let mut busy: BTreeSet<TurnId> = BTreeSet::new();
+        let mut postponed = Postponed::default();
         let mut backlog = Backlog::default();
         let mut endings = Endings::default();
         let mut pause = PAUSE;
@@ -76,17 +78,33 @@ impl Judging {
                 return;
             }
             changes.mark_unchanged();
-            let mut failed = fill(&journal, &bench, &mut running, &mut busy, &mut backlog)
-                .and_then(|()| endings.close(&journal, &bench, running.is_empty()))
-                .err();
+            let mut failed = fill(
+                &journal,
+                &bench,
+                &mut running,
+                &mut busy,
+                &mut postponed,
+                &mut backlog,
+            )
+            .and_then(|()| endings.close(&journal, &bench, running.is_empty()))
+            .err();
             if failed.is_none() {
                 tokio::select! {
                     () = stopped(&mut stop) => return,
                     joined = running.join_next(), if !running.is_empty() => {
                         match finished(joined, &mut busy) {
-                            Some(Ended::Recorded) => pause = PAUSE,
-                            Some(Ended::NotRecorded(error)) => failed = Some(error),
-                            Some(Ended::Stopped(stopped)) => {
+                            Some((_, Ended::Recorded)) => pause = PAUSE,
+                            Some((_, Ended::NotRecorded(error))) => failed = Some(error),
+                            Some((done, Ended::Deferred(deferred))) => {
+                                tracing::warn!(
+                                    turns = ?done.turns,
+                                    reason = deferred.reason,
+                                    "a judgement is put off; it is tried again"
+                                );
+                                bench.status.change(|s| s.deferred += 1);
+                                postponed.put_off(done, deferred, &bench.options);
+                            }
+                            Some((_, Ended::Stopped(stopped))) => {
                                 tracing::error!(%stopped, "judging has stopped");
                                 bench.status.change(|s| s.stopped = Some(stopped.to_string()));
                                 return;
@@ -99,6 +117,7 @@ impl Judging {
                             return;
                         }
                     }
+                    () = postponed.next_due(), if running.len() < bench.options.concurrency => {}
                 }
             }
             if let Some(error) = failed {
@@ -126,14 +145,17 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 fn fill(
     journal: &Journal,
     bench: &Arc<Bench>,
-    running: &mut JoinSet<(Vec<TurnId>, Ended)>,
+    running: &mut JoinSet<(Done, Ended)>,
     busy: &mut BTreeSet<TurnId>,
+    postponed: &mut Postponed,
     backlog: &mut Backlog,
 ) -> Result<(), JournalError> {
     let most = bench.options.concurrency;
-    // What is in progress is still ready: ask for enough to see past it.
-    let limit = u32::try_from(most + busy.len()).unwrap_or(u32::MAX);
+    // What is in progress, or put off, is still ready: ask for enough to see past it.
+    let seen = most + busy.len() + postponed.works.len();
+    let limit = u32::try_from(seen).unwrap_or(u32::MAX);
     let (ready, all_seen) = Work::ready(journal, bench, limit)?;
+    postponed.forget_gone(&ready);
     let mut waiting = 0;
     for work in ready {
         let turns = work.turns();
@@ -144,9 +166,17 @@ fn fill(
             waiting += 1;
             continue;
         }
+        let Some(earlier) = postponed.take_due(&turns) else {
+            waiting += 1;
+            continue;
+        };
         busy.extend(turns.iter().copied());
         let (journal, bench) = (journal.clone(), bench.clone());
-        running.spawn(async move { (turns, work.done(&journal, &bench).await) });
+        running.spawn(async move {
+            let deferrals = earlier.deferrals;
+            let ended = work.done(&journal, &bench, earlier).await;
+            (Done { turns, deferrals }, ended)
+        });
     }
     if !all_seen {
         waiting = backlog.count(journal)?.saturating_sub(busy.len() as u64);
@@ -202,15 +232,15 @@ impl Endings {
 
 /// What a finished task says; none when it was lost.
 fn finished(
-    joined: Option<Result<(Vec<TurnId>, Ended), JoinError>>,
+    joined: Option<Result<(Done, Ended), JoinError>>,
     busy: &mut BTreeSet<TurnId>,
-) -> Option<Ended> {
+) -> Option<(Done, Ended)> {
     match joined? {
-        Ok((turns, ended)) => {
-            for turn in turns {
-                busy.remove(&turn);
+        Ok((done, ended)) => {
+            for turn in &done.turns {
+                busy.remove(turn);
             }
-            Some(ended)
+            Some((done, ended))
         }
         Err(error) => {
             // Its turns stay in `busy`, so that one that breaks the host is not tried for ever.

@@ -18,6 +18,7 @@ mod judge;
 mod judgement;
 mod judging;
 mod options;
+mod postponed;
 mod rejudging;
 mod samples;
 mod seats;

@@ -1,12 +1,16 @@
 //! The `[judging]` table of the configuration.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clawhost_plugins::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::votes::Combine;
+
+/// Longest wait before a judgement that was put off is tried again.
+const LONGEST_DEFERRAL: Duration = Duration::from_secs(600);
 
 /// A configuration value that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +70,13 @@ pub struct JudgingOptions {
     pub retries: u32,
     /// Wait before the first further try; doubles with each. Default 200.
     pub retry_wait_ms: u64,
+    /// Times that a judgement is put off because the host could not finish a call: the machine was too busy for the
+    /// wall limit of a deterministic call, or the plugin host failed. Then the turn is recorded without a verdict.
+    /// Default 5.
+    pub deferrals: u32,
+    /// Wait before a judgement that was put off is tried again, in milliseconds; doubles with each, up to ten
+    /// minutes. Default 10000.
+    pub defer_wait_ms: u64,
     /// Bytes of conversation before the reply that a judge sees: its head and its tail are kept.
     /// Default 65536.
     pub history_bytes: usize,
@@ -108,6 +119,8 @@ impl Default for JudgingOptions {
             concurrency: 8,
             retries: 2,
             retry_wait_ms: 200,
+            deferrals: 5,
+            defer_wait_ms: 10_000,
             history_bytes: 64 << 10,
             history_turns: 8,
             message_bytes: 16 << 10,
@@ -167,6 +180,20 @@ impl JudgingOptions {
             4096,
             "must be 1 to 4096",
         )?;
+        small(
+            "judging.deferrals",
+            self.deferrals,
+            0,
+            100,
+            "must be 0 to 100",
+        )?;
+        within(
+            "judging.defer_wait_ms",
+            usize::try_from(self.defer_wait_ms).unwrap_or(usize::MAX),
+            0,
+            600_000,
+            "must be at most 600000 (ten minutes)",
+        )?;
         within(
             "judging.retry_wait_ms",
             usize::try_from(self.retry_wait_ms).unwrap_or(usize::MAX),
@@ -181,6 +208,12 @@ impl JudgingOptions {
             within(key, value, 256, 64 << 20, "must be 256 to 67108864 bytes")?;
         }
         Ok(())
+    }
+
+    /// The wait before a judgement that was put off so many times is tried again.
+    pub(crate) fn defer_wait(&self, times: u32) -> Duration {
+        let doubled = 2_u64.saturating_pow(times.saturating_sub(1));
+        Duration::from_millis(self.defer_wait_ms.saturating_mul(doubled)).min(LONGEST_DEFERRAL)
     }
 
     /// The settings of one judge as JSON texts, `votes` among them unless they say otherwise.

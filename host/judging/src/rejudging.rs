@@ -13,7 +13,7 @@ use clawhost_plugins::Plugin;
 
 use crate::docket::{Docket, together};
 use crate::evidence::Evidence;
-use crate::judgement::{Bench, Judgement, Stopped, USER};
+use crate::judgement::{Bench, Judgement, USER, Unjudged};
 use crate::options::{FaultPolicy, JudgingOptions};
 use crate::seats::{Seated, Seats};
 use crate::status::JudgingStatus;
@@ -53,9 +53,12 @@ pub enum RejudgingError {
     Stopped(String),
 }
 
-impl From<Stopped> for RejudgingError {
-    fn from(stopped: Stopped) -> Self {
-        Self::Stopped(stopped.to_string())
+impl From<Unjudged> for RejudgingError {
+    fn from(unjudged: Unjudged) -> Self {
+        Self::Stopped(match unjudged {
+            Unjudged::Stopped(stopped) => stopped.to_string(),
+            Unjudged::Deferred(deferred) => deferred.reason,
+        })
     }
 }
 
@@ -78,6 +81,30 @@ impl Rejudging {
                 status,
             },
         }
+    }
+
+    /// Judges, and waits for a host that is too busy: what a judge thinks must not depend on it.
+    async fn judge(&self, docket: &Docket) -> Result<Judgement, Unjudged> {
+        let options = &self.bench.options;
+        for times in 1..=options.deferrals {
+            match self.bench.judge(docket, true).await {
+                Err(Unjudged::Deferred(_)) => tokio::time::sleep(options.defer_wait(times)).await,
+                judged => return judged,
+            }
+        }
+        self.bench.judge(docket, false).await
+    }
+
+    /// As [`Rejudging::judge`], for the choices of a request.
+    async fn judge_together(&self, dockets: &[Docket]) -> Result<Vec<Judgement>, Unjudged> {
+        let options = &self.bench.options;
+        for times in 1..=options.deferrals {
+            match self.bench.judge_together(dockets, true).await {
+                Err(Unjudged::Deferred(_)) => tokio::time::sleep(options.defer_wait(times)).await,
+                judged => return judged,
+            }
+        }
+        self.bench.judge_together(dockets, false).await
     }
 
     /// Whether requests of several whole choices are judged together: a group judge is among the plugins.
@@ -108,7 +135,7 @@ impl Rejudging {
         let mut told = Rejudged::nothing(turn);
         if let Some((seen, judgement)) = story.asked {
             let docket = Docket::of(journal, seen, history)?;
-            let judged = self.bench.judge(&docket).await?;
+            let judged = self.judge(&docket).await?;
             told.recorded_verdicts = of_judges(judgement);
             told.recorded = Some(opinion(self.bench.options.combine, &told.recorded_verdicts));
             told.take(judged);
@@ -117,7 +144,7 @@ impl Rejudging {
         // A judgement after that one asked nobody: the user's word is all there is in it.
         if let Some(seen) = story.last {
             let docket = Docket::of(journal, seen, history)?;
-            let judged = self.bench.judge(&docket).await?;
+            let judged = self.judge(&docket).await?;
             told.sample = sample(judged.sample, judged.skipped);
         }
         Ok(Some(told))
@@ -149,7 +176,7 @@ impl Rejudging {
             dockets.push(Docket::of(journal, seen, 0)?);
             records.push((choice, judgements));
         }
-        let judged = self.bench.judge_together(&dockets).await?;
+        let judged = self.judge_together(&dockets).await?;
         let history = self.bench.options.history_turns;
         let mut all = Vec::new();
         for ((docket, (choice, judgements)), judged) in dockets.into_iter().zip(records).zip(judged)
@@ -169,7 +196,7 @@ impl Rejudging {
             if let Some(seen) = story.last.or(story.asked.map(|(seen, _)| seen)) {
                 let mut docket = Docket::of(journal, seen, history)?;
                 docket.together = Some(outcomes);
-                let judged = self.bench.judge(&docket).await?;
+                let judged = self.judge(&docket).await?;
                 told.sample = sample(judged.sample, judged.skipped);
             }
             all.push(told);

@@ -37,6 +37,8 @@ pub struct JudgingSnapshot {
     pub skipped: BTreeMap<String, u64>,
     /// Tries after a transient error.
     pub retries: u64,
+    /// Judgements that were put off because the host could not finish a call; each is tried again.
+    pub deferred: u64,
     /// Plugins that are no longer called.
     pub quarantined: Vec<String>,
     /// Why judging stopped; none while it runs.

@@ -7,21 +7,23 @@
 //! the others are compared with it. Where a group judge gave nothing, no choice has a verdict from it, with the reason.
 
 use clawhost_plugins::{Trajectory, Verdict};
+use serde_json::Value;
 
 use crate::asking::{About, verdict};
 use crate::docket::Docket;
 use crate::evidence::Evidence;
 use crate::history::trajectory;
-use crate::judgement::{Bench, Judgement, Stopped, last_reason};
+use crate::judgement::{Bench, Judgement, Unjudged, last_reason};
 use crate::samples::{Given, reward, sample};
 
 impl About {
-    fn choices(dockets: &[Docket]) -> Self {
+    fn choices(dockets: &[Docket], may_defer: bool) -> Self {
         let ids: Vec<String> = dockets.iter().map(|d| d.turn.id.to_string()).collect();
         Self {
             sample_id: ids.join("+"),
             shown: format!("turns {} together", ids.join(", ")),
             number: dockets.first().map_or(0, |docket| docket.turn.id.0),
+            may_defer,
         }
     }
 }
@@ -57,11 +59,12 @@ impl<'a> Choice<'a> {
 }
 
 impl Bench {
-    /// Judges the whole choices of one request; one judgement for each, in order.
+    /// Judges the whole choices of one request; one judgement for each, in order. `may_defer` as in [`Bench::judge`].
     pub(crate) async fn judge_together(
         &self,
         dockets: &[Docket],
-    ) -> Result<Vec<Judgement>, Stopped> {
+        may_defer: bool,
+    ) -> Result<Vec<Judgement>, Unjudged> {
         let choices: Result<Vec<Choice<'_>>, &str> =
             dockets.iter().map(|d| Choice::of(self, d)).collect();
         let choices = match choices {
@@ -74,13 +77,14 @@ impl Bench {
             .collect();
         let mut outcomes = vec![Vec::new(); choices.len()];
         let group: Vec<Trajectory> = choices.iter().map(|c| c.trajectory.clone()).collect();
-        let about = About::choices(dockets);
+        let about = About::choices(dockets, may_defer);
         let bank = self.seats.groups();
         for seat in bank.now().iter() {
             let asked = &*seat.asked;
             let given = self
                 .ask(bank, seat, &about, |call| asked.score_group(call, &group))
-                .await?;
+                .await
+                .map_err(|unjudged| unjudged.after(receipts_of(&judgements)))?;
             // A call about all of them is accounted for once.
             if let Some(first) = judgements.first_mut() {
                 first.receipts.extend(given.receipts);
@@ -101,6 +105,7 @@ impl Bench {
                 break;
             }
         }
+        let mut spent = receipts_of(&judgements);
         for (((docket, choice), judgement), outcomes) in dockets
             .iter()
             .zip(&choices)
@@ -110,8 +115,12 @@ impl Bench {
             let opinion = self.options.combine.opinion(outcomes);
             judgement.opinion = Some(opinion);
             if choice.evidence.is_told() && self.takes_hints() {
-                let about = About::turn(docket.turn.id);
-                let told = self.hints(&about, &choice.trajectory, choice.index).await?;
+                let about = About::turn(docket.turn.id, may_defer);
+                let told = self
+                    .hints(&about, &choice.trajectory, choice.index)
+                    .await
+                    .map_err(|unjudged| unjudged.after(spent.clone()))?;
+                spent.extend(told.1.iter().cloned());
                 judgement.hints = told.0;
                 judgement.receipts.extend(told.1);
             }
@@ -143,4 +152,9 @@ impl Bench {
         }
         Ok(judgements)
     }
+}
+
+fn receipts_of(judgements: &[Judgement]) -> Vec<Value> {
+    let receipts = judgements.iter().flat_map(|one| &one.receipts);
+    receipts.cloned().collect()
 }

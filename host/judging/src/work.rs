@@ -4,8 +4,10 @@ use clawhost_journal::{
     HintOutcome, Journal, JournalError, NewJudgement, TurnId, TurnRecord, VerdictOutcome,
 };
 
+use serde_json::Value;
+
 use crate::docket::Docket;
-use crate::judgement::{Bench, Judgement, Stopped};
+use crate::judgement::{Bench, Deferred, Judgement, Stopped, Unjudged};
 
 /// What is judged at once and recorded in one transaction.
 pub(crate) enum Work {
@@ -19,7 +21,18 @@ pub(crate) enum Ended {
     Recorded,
     /// The journal could not record it; it is still ready.
     NotRecorded(JournalError),
+    /// The host could not finish it; it is still ready.
+    Deferred(Deferred),
     Stopped(Stopped),
+}
+
+/// What earlier tries of a piece of work left, which the host could not finish.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// How many there were.
+    pub(crate) deferrals: u32,
+    /// Of their calls.
+    pub(crate) receipts: Vec<Value>,
 }
 
 impl Work {
@@ -52,15 +65,16 @@ impl Work {
     }
 
     /// Judges and records it.
-    pub(crate) async fn done(self, journal: &Journal, bench: &Bench) -> Ended {
+    pub(crate) async fn done(self, journal: &Journal, bench: &Bench, earlier: Earlier) -> Ended {
         let ids = self.turns();
         let recorded = match self {
-            Self::Turn(turn) => one(journal, bench, *turn).await,
-            Self::Choices(turns) => together(journal, bench, turns).await,
+            Self::Turn(turn) => one(journal, bench, *turn, earlier).await,
+            Self::Choices(turns) => together(journal, bench, turns, earlier).await,
         };
         match recorded {
             Ok(()) => Ended::Recorded,
-            Err(Undone::Stopped(stopped)) => Ended::Stopped(stopped),
+            Err(Undone::Unjudged(Unjudged::Stopped(stopped))) => Ended::Stopped(stopped),
+            Err(Undone::Unjudged(Unjudged::Deferred(deferred))) => Ended::Deferred(deferred),
             // Forgotten, or judged elsewhere, while it was being judged: there is nothing to record.
             Err(Undone::Journal(
                 error @ (JournalError::AlreadyJudged { .. }
@@ -77,13 +91,13 @@ impl Work {
 
 /// Why a piece of work is not recorded.
 enum Undone {
-    Stopped(Stopped),
+    Unjudged(Unjudged),
     Journal(JournalError),
 }
 
-impl From<Stopped> for Undone {
-    fn from(stopped: Stopped) -> Self {
-        Self::Stopped(stopped)
+impl From<Unjudged> for Undone {
+    fn from(unjudged: Unjudged) -> Self {
+        Self::Unjudged(unjudged)
     }
 }
 
@@ -93,21 +107,43 @@ impl From<JournalError> for Undone {
     }
 }
 
-async fn one(journal: &Journal, bench: &Bench, turn: TurnRecord) -> Result<(), Undone> {
+async fn one(
+    journal: &Journal,
+    bench: &Bench,
+    turn: TurnRecord,
+    earlier: Earlier,
+) -> Result<(), Undone> {
     let docket = Docket::of(journal, turn, bench.options.history_turns)?;
-    let judgement = bench.judge(&docket).await?;
+    let may_defer = earlier.deferrals < bench.options.deferrals;
+    let mut judgement = bench
+        .judge(&docket, may_defer)
+        .await
+        .map_err(|unjudged| unjudged.after(earlier.receipts.clone()))?;
+    judgement.receipts.splice(..0, earlier.receipts);
     journal.commit(&judgement.record(&docket.turn))?;
     tell(bench, std::slice::from_ref(&judgement));
     Ok(())
 }
 
-async fn together(journal: &Journal, bench: &Bench, turns: Vec<TurnRecord>) -> Result<(), Undone> {
+async fn together(
+    journal: &Journal,
+    bench: &Bench,
+    turns: Vec<TurnRecord>,
+    earlier: Earlier,
+) -> Result<(), Undone> {
     // What came before stands in their prompt.
     let dockets: Vec<Docket> = turns
         .into_iter()
         .map(|turn| Docket::of(journal, turn, 0))
         .collect::<Result<_, _>>()?;
-    let judgements = bench.judge_together(&dockets).await?;
+    let may_defer = earlier.deferrals < bench.options.deferrals;
+    let mut judgements = bench
+        .judge_together(&dockets, may_defer)
+        .await
+        .map_err(|unjudged| unjudged.after(earlier.receipts.clone()))?;
+    if let Some(first) = judgements.first_mut() {
+        first.receipts.splice(..0, earlier.receipts);
+    }
     let records: Vec<NewJudgement<'_>> = judgements
         .iter()
         .zip(&dockets)

@@ -19,6 +19,8 @@ pub struct Account {
     pub refused: BTreeMap<String, u64>,
     /// Calls that ended with a fault, by its kind.
     pub faults: BTreeMap<String, u64>,
+    /// Calls of the deterministic profile that the host ended at their wall limit: no fault of the plugin.
+    pub deadline_exceeded: u64,
     /// From start to end of each call.
     pub wall: Times,
     /// Waiting for a free instance.
@@ -73,6 +75,7 @@ enum Ended {
     Ok,
     Refused(String),
     Fault(String),
+    DeadlineExceeded,
 }
 
 impl Account {
@@ -87,6 +90,7 @@ impl Account {
             Outcome::Ok => self.ok += 1,
             Outcome::Refused(kind) => *self.refused.entry(kind.to_string()).or_default() += 1,
             Outcome::Fault(kind) => *self.faults.entry(kind.to_owned()).or_default() += 1,
+            Outcome::DeadlineExceeded => self.deadline_exceeded += 1,
         }
         self.count(Numbers {
             ticks: receipt.ticks,
@@ -111,6 +115,7 @@ impl Account {
             Ended::Ok => self.ok += 1,
             Ended::Refused(kind) => *self.refused.entry(kind).or_default() += 1,
             Ended::Fault(kind) => *self.faults.entry(kind).or_default() += 1,
+            Ended::DeadlineExceeded => self.deadline_exceeded += 1,
         }
         self.count(recorded.numbers);
         true
@@ -125,6 +130,7 @@ impl Account {
         for (kind, count) in &other.faults {
             *self.faults.entry(kind.clone()).or_default() += count;
         }
+        self.deadline_exceeded += other.deadline_exceeded;
         self.wall.merge(&other.wall);
         self.queued.merge(&other.queued);
         self.cpu_us += other.cpu_us;
@@ -272,6 +278,7 @@ mod tests {
             receipt(Outcome::Refused(PluginErrorKind::InvalidInput), 80),
             receipt(Outcome::Fault("cpu"), 10),
             receipt(Outcome::Ok, 20),
+            receipt(Outcome::DeadlineExceeded, 0),
         ];
         let (mut live, mut recorded) = (Account::default(), Account::default());
         for receipt in &receipts {
@@ -279,10 +286,11 @@ mod tests {
             assert!(recorded.add_recorded(&json!(receipt)));
         }
         assert_eq!(live, recorded);
-        assert_eq!((live.calls(), live.ok, live.cpu_us), (4, 2, 120_000));
+        assert_eq!((live.calls(), live.ok, live.cpu_us), (5, 2, 150_000));
         assert_eq!(live.refused, [("invalid-input".to_owned(), 1)].into());
         assert_eq!(live.faults, [("cpu".to_owned(), 1)].into());
-        assert_eq!((live.peak_memory_bytes, live.model_tokens), (80, 400));
+        assert_eq!(live.deadline_exceeded, 1);
+        assert_eq!((live.peak_memory_bytes, live.model_tokens), (80, 500));
         assert_eq!(
             (live.wall.total_us(), live.wall.quantile_us(0.5)),
             (180, 20)
@@ -291,9 +299,9 @@ mod tests {
         both.merge(&live);
         assert_eq!(both, live);
         both.merge(&live);
-        assert_eq!((both.calls(), both.fuel), (8, 240_000_000));
+        assert_eq!((both.calls(), both.fuel), (10, 300_000_000));
         assert!(!both.add_recorded(&json!({"cpu_ms": 3})));
-        assert_eq!(both.calls(), 8);
+        assert_eq!(both.calls(), 10);
     }
 
     proptest! {

@@ -32,6 +32,10 @@ const MEMORY_KEPT_BY_SCAN: usize = 2 << 20;
 const MEMORY_KEPT: usize = 128 << 10;
 const TABLE_KEPT: usize = 64 << 10;
 
+/// Bytes of a memory's initial image that are stored whole even where most of them are zero. A larger one is stored
+/// whole only when it is mostly data: two bytes far apart must not become megabytes of image.
+const SPARSE_IMAGE: u64 = 1 << 20;
+
 /// One compiled-code world: an engine, its ticker and its places.
 pub(crate) struct Machine {
     pub(crate) engine: Engine,
@@ -104,6 +108,7 @@ pub(crate) fn config(profile: Profile) -> Config {
         .wasm_function_references(false)
         .wasm_exceptions(false)
         .memory_init_cow(true)
+        .memory_guaranteed_dense_image_size(SPARSE_IMAGE)
         .parallel_compilation(true);
     if profile == Profile::Deterministic {
         config

@@ -36,9 +36,18 @@ pub enum FaultKind {
         /// The limit's name in the configuration.
         setting: &'static str,
     },
-    /// The wall time is over.
+    /// The wall time of a call in the fast profile is over.
     #[error("no answer within {limit_ms} ms; limits.wall_ms raises it")]
     Wall {
+        /// Allowed milliseconds.
+        limit_ms: u64,
+    },
+    /// The wall time of a call in the deterministic profile is over: a condition of the host, no fault of the
+    /// component. The same call gives its result when the machine has time for it.
+    #[error(
+        "not finished within {limit_ms} ms on this machine, which is no fault of the plugin; the call is worth retrying, limits.wall_ms gives it more time"
+    )]
+    DeadlineExceeded {
         /// Allowed milliseconds.
         limit_ms: u64,
     },
@@ -160,6 +169,7 @@ impl FaultKind {
         match self {
             FaultKind::Cpu { .. } => "cpu",
             FaultKind::Wall { .. } => "wall",
+            FaultKind::DeadlineExceeded { .. } => "deadline-exceeded",
             FaultKind::Memory { .. } => "memory",
             FaultKind::Table { .. } => "table",
             FaultKind::Stack => "stack",
@@ -203,11 +213,21 @@ impl Fault {
         matches!(
             self.kind,
             FaultKind::Wall { .. }
+                | FaultKind::DeadlineExceeded { .. }
                 | FaultKind::Host { .. }
                 | FaultKind::PluginError {
                     kind: PluginErrorKind::Transient,
                     ..
                 }
+        )
+    }
+
+    /// The host ended the call, or could not run it. Says nothing about the plugin or its input: the same call
+    /// belongs to be made again when the host is well.
+    pub fn is_host_condition(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::DeadlineExceeded { .. } | FaultKind::Host { .. }
         )
     }
 }

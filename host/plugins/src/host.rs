@@ -108,13 +108,68 @@ impl PluginHost {
         admission::permit(options, name, &inspection, grants, manifest)?;
         admission::feed(options, &inspection)?;
         let export = link(&machine, &component, &inspection)?;
-        let granted = |capability| inspection.capabilities.contains(&capability);
         let share = loaded::share_of(options.instances);
-        let loaded = Loaded {
+        let linked = Linked {
+            name,
+            profile,
+            machine,
+            inspection,
+            share: Arc::new(Semaphore::new(share as usize)),
+            places: Machine::places_of(&component).min(share),
+        };
+        Ok(Plugin {
+            loaded: Arc::new(self.equip(linked, grants, manifest)),
+            export,
+            cached,
+        })
+    }
+
+    /// A plugin that was loaded before, with other grants. Nothing is compiled, so this takes microseconds. Calls in
+    /// progress end with what they began with.
+    ///
+    /// # Errors
+    /// [`PluginError::NotGranted`] when it lacks what it imports now.
+    pub fn regrant(
+        &self,
+        plugin: &Plugin,
+        grants: &Grants,
+        manifest: &Manifest,
+    ) -> Result<Plugin, PluginError> {
+        let grants = &manifest.narrow(grants);
+        let before = &plugin.loaded;
+        let options = &self.inner.options;
+        admission::permit(options, &before.name, &before.inspection, grants, manifest)?;
+        let linked = Linked {
+            name: &before.name,
+            profile: before.profile,
+            machine: Arc::clone(&before.machine),
+            inspection: before.inspection.clone(),
+            share: Arc::clone(&before.share),
+            places: before.places,
+        };
+        Ok(Plugin {
+            loaded: Arc::new(self.equip(linked, grants, manifest)),
+            export: plugin.export.clone(),
+            cached: plugin.cached,
+        })
+    }
+
+    /// Gives a component what it was granted, of what this host offers.
+    fn equip(&self, linked: Linked<'_>, grants: &Grants, manifest: &Manifest) -> Loaded {
+        let options = &self.inner.options;
+        let Linked {
+            name,
+            profile,
+            machine,
+            inspection,
+            share,
+            places,
+        } = linked;
+        let granted = |capability| inspection.capabilities.contains(&capability);
+        Loaded {
             name: name.to_owned(),
-            digest,
+            digest: inspection.digest.clone(),
             kind: inspection.kind,
-            imports: inspection.imports.clone(),
             profile,
             machine,
             threads: Arc::clone(&self.inner.threads),
@@ -142,15 +197,11 @@ impl PluginHost {
             budgets: manifest.budgets(),
             log_rate: LogRate::of_lines(),
             fault_rate: LogRate::of_faults(),
-            share: Arc::new(Semaphore::new(share as usize)),
-            places: Machine::places_of(&component).min(share),
+            share,
+            places,
             account: self.account(name, &inspection.digest),
-        };
-        Ok(Plugin {
-            loaded: Arc::new(loaded),
-            export,
-            cached,
-        })
+            inspection,
+        }
     }
 
     /// What the calls of every component came to since this host was started, by name and digest.
@@ -216,6 +267,16 @@ impl PluginHost {
     }
 }
 
+/// A component that is compiled, linked and admitted.
+struct Linked<'a> {
+    name: &'a str,
+    profile: Profile,
+    machine: Arc<Machine>,
+    inspection: Inspection,
+    share: Arc<Semaphore>,
+    places: u32,
+}
+
 /// Links what the component imports and checks once that its exports have the types of the
 /// contract.
 fn link(
@@ -268,7 +329,7 @@ impl Plugin {
 
     /// Its imports, as written in the component.
     pub fn imports(&self) -> &[String] {
-        &self.loaded.imports
+        &self.loaded.inspection.imports
     }
 
     /// How it runs.

@@ -161,14 +161,17 @@ pub(crate) async fn supervise<T, F>(
 where
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T>,
 {
-    let limit_ms = store.data().meter.limits().wall_ms;
+    let limit = Duration::from_millis(store.data().meter.limits().wall_ms);
     let started = Instant::now();
-    let result = tokio::time::timeout(Duration::from_millis(limit_ms), work(store)).await;
+    let result = tokio::time::timeout(limit, work(store)).await;
+    // A guest that is told in its last moment that a model or an exchange has run out of time may still answer
+    // something. What it answers depends on the clock, so a deterministic call has no result any more.
+    let late = store.data().is_deterministic() && store.data().started.elapsed() >= limit;
     let result = match result {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(stop)) => Err(tell(stop, store)),
-        Err(_) => Err(Fault {
-            kind: FaultKind::Wall { limit_ms },
+        Ok(Ok(value)) if !late => Ok(value),
+        Ok(Err(stop)) if !late => Err(tell(stop, store)),
+        _ => Err(Fault {
+            kind: store.data().out_of_time(),
             frames: Vec::new(),
             stderr: store.data().stderr.tail(),
         }),

@@ -36,6 +36,7 @@ mod options;
 mod printable;
 mod profile;
 mod receipt;
+mod regular_file;
 mod store;
 mod threads;
 mod verdict;
@@ -44,7 +45,7 @@ mod wasi;
 mod worlds;
 
 pub use account::{Account, Times};
-pub use call::{CallContext, Limits, TICK};
+pub use call::{CallContext, Limits, TICK, TensorLimits};
 pub use capability::Answer;
 pub use capability::http::{InboundResponse, Network, NetworkError, OutboundRequest};
 pub use capability::model::{
@@ -68,6 +69,7 @@ pub use kind::Kind;
 pub use openai::BadMessage;
 pub use profile::Profile;
 pub use receipt::{Outcome, Receipt};
+pub use regular_file::{FileError, read_regular_file};
 pub use verdict::{Metric, Verdict, VerdictRules, Vote};
 pub use worlds::advantage::{Advantages, Estimate, RewardedSequence};
 pub use worlds::environment::{

@@ -11,6 +11,7 @@ use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
 use crate::engine::Machine;
 use crate::grants::Budgets;
+use crate::inspect::Inspection;
 use crate::kind::Kind;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
@@ -24,7 +25,8 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
     pub(crate) digest: String,
     pub(crate) kind: Kind,
-    pub(crate) imports: Vec<String>,
+    /// What it asks for, so that it can be granted something else without being compiled again.
+    pub(crate) inspection: Inspection,
     pub(crate) profile: Profile,
     pub(crate) machine: Arc<Machine>,
     pub(crate) threads: Arc<PluginThreads>,

@@ -8,9 +8,11 @@ use wasmtime::ResourceLimiter;
 
 use crate::call::Limits;
 use crate::fault::FaultKind;
+use crate::profile::Profile;
 
 pub(crate) struct Meter {
     limits: Limits,
+    profile: Profile,
     memory: usize,
     last_memory_growth: usize,
     tables: usize,
@@ -30,9 +32,10 @@ pub(crate) struct Meter {
 struct LimitExceeded;
 
 impl Meter {
-    pub(crate) fn new(limits: Limits) -> Meter {
+    pub(crate) fn new(limits: Limits, profile: Profile) -> Meter {
         Meter {
             limits,
+            profile,
             memory: 0,
             last_memory_growth: 0,
             tables: 0,
@@ -66,10 +69,11 @@ impl Meter {
         self.cause.take()
     }
 
-    /// A tick ended while the guest ran. True while there is budget left.
+    /// A tick ended while the guest ran. True while there is budget left. In the deterministic profile ticks are
+    /// counted and limit nothing: how many of them a call takes depends on the load of the machine.
     pub(crate) fn tick(&mut self) -> bool {
         self.ticks += 1;
-        if self.ticks < self.limits.cpu_ticks {
+        if self.profile == Profile::Deterministic || self.ticks < self.limits.cpu_ticks {
             return true;
         }
         self.stop(FaultKind::Cpu {
@@ -175,10 +179,11 @@ mod tests {
 
     #[test]
     fn memory_is_a_sum_and_a_failed_growth_is_given_back() {
-        let mut meter = Meter::new(Limits {
+        let limits = Limits {
             memory_bytes: 100,
             ..Limits::default()
-        });
+        };
+        let mut meter = Meter::new(limits, Profile::Deterministic);
         assert!(meter.memory_growing(0, 60, None).unwrap());
         meter
             .memory_grow_failed(wasmtime::Error::msg("no"))
@@ -197,11 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_of_ticks_is_exact() {
-        let mut meter = Meter::new(Limits {
+    fn the_budget_of_ticks_is_exact_and_that_of_the_fast_profile_alone() {
+        let limits = Limits {
             cpu_ticks: 3,
             ..Limits::default()
-        });
+        };
+        let mut meter = Meter::new(limits.clone(), Profile::Deterministic);
+        assert!((0..10).all(|_| meter.tick()));
+        assert_eq!(meter.ticks, 10);
+        let mut meter = Meter::new(limits, Profile::Fast);
         assert_eq!(
             [meter.tick(), meter.tick(), meter.tick()],
             [true, true, false]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Fuel is the limit, NaNs are canonical, clocks stand still, random numbers are seeded: the
-    /// same input gives the same result, bit for bit. The default.
+    /// same input gives the same result, bit for bit, on a busy machine as on an idle one. Wall time only ends a
+    /// call without a result, to be retried. The default.
     #[default]
     Deterministic,
     /// Ticks are the limit and clocks run. Faster for heavy guests.

@@ -52,6 +52,8 @@ pub enum Outcome {
     Refused(PluginErrorKind),
     /// With a fault; the short name of its kind.
     Fault(&'static str),
+    /// Ended by the host at the wall limit of a deterministic call, without a result. No fault of the plugin.
+    DeadlineExceeded,
 }
 
 impl Outcome {
@@ -59,6 +61,7 @@ impl Outcome {
     pub fn of(fault: &Fault) -> Outcome {
         match &fault.kind {
             FaultKind::PluginError { kind, .. } => Outcome::Refused(*kind),
+            FaultKind::DeadlineExceeded { .. } => Outcome::DeadlineExceeded,
             other => Outcome::Fault(other.name()),
         }
     }

@@ -13,6 +13,7 @@ use crate::capability::http::HttpGrant;
 use crate::capability::log::LogLines;
 use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
+use crate::fault::FaultKind;
 use crate::loaded::Loaded;
 use crate::meter::Meter;
 use crate::profile::Profile;
@@ -55,7 +56,7 @@ impl CallState {
     pub(crate) fn new(loaded: Arc<Loaded>, call: CallContext) -> CallState {
         let seed = derive_seed(&loaded.digest, &call);
         CallState {
-            meter: Meter::new(call.limits),
+            meter: Meter::new(call.limits, loaded.profile),
             identity: Identity {
                 run_id: call.run_id,
                 sample_id: call.sample_id,
@@ -95,6 +96,16 @@ impl CallState {
     pub(crate) fn wall_left_ms(&self) -> u64 {
         let spent = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.meter.limits().wall_ms.saturating_sub(spent)
+    }
+
+    /// The fault of a call whose wall time is over. In the deterministic profile fuel bounds the guest, so a
+    /// call that takes too long shows how busy the machine is and nothing about the plugin.
+    pub(crate) fn out_of_time(&self) -> FaultKind {
+        let limit_ms = self.meter.limits().wall_ms;
+        match self.loaded.profile {
+            Profile::Deterministic => FaultKind::DeadlineExceeded { limit_ms },
+            Profile::Fast => FaultKind::Wall { limit_ms },
+        }
     }
 }
 

@@ -55,6 +55,9 @@ pub struct VerdictRules {
     pub text_bytes: usize,
     /// Most bytes in the name of a metric. Default 128.
     pub name_bytes: usize,
+    /// Most bytes of one result: its texts, votes and metrics together, each number with its size. All of it is
+    /// recorded for every turn. Default 128 KiB.
+    pub total_bytes: usize,
 }
 
 impl Default for VerdictRules {
@@ -66,6 +69,7 @@ impl Default for VerdictRules {
             metrics: 256,
             text_bytes: 16 << 10,
             name_bytes: 128,
+            total_bytes: 128 << 10,
         }
     }
 }
@@ -89,7 +93,29 @@ impl VerdictRules {
             self.check_reward(&format!("vote {i}"), vote.score)?;
             self.check_text(&format!("rationale of vote {i}"), &vote.rationale)?;
         }
-        self.check_metrics(&verdict.metrics)
+        self.check_metrics(&verdict.metrics)?;
+        let votes: usize = verdict
+            .votes
+            .iter()
+            .map(|vote| size_of::<f32>() + vote.rationale.len())
+            .sum();
+        self.check_total(verdict.rationale.len() + votes, &verdict.metrics)
+    }
+
+    /// A whole result: `bytes` of texts and numbers, and its metrics.
+    pub(crate) fn check_total(&self, bytes: usize, metrics: &[Metric]) -> Result<(), String> {
+        let metrics: usize = metrics
+            .iter()
+            .map(|metric| size_of::<f64>() + metric.name.len())
+            .sum();
+        let total = bytes + metrics;
+        if total > self.total_bytes {
+            return Err(format!(
+                "the result has {total} bytes in all, at most {} are taken; limits.verdict.total_bytes raises it",
+                self.total_bytes
+            ));
+        }
+        Ok(())
     }
 
     /// Metrics of any result: bounded, named, finite.
@@ -206,6 +232,19 @@ mod tests {
             value: f64::NAN,
         });
         assert!(rules.check(&nan).is_err());
+        // Each of them within its own bound.
+        let mut amplified = verdict(0.0);
+        amplified.votes = vec![
+            Vote {
+                score: 0.0,
+                rationale: "x".repeat(4 << 10),
+            };
+            1_000
+        ];
+        let error = rules.check(&amplified).unwrap_err();
+        assert!(error.contains("4100000 bytes in all"), "{error}");
+        amplified.votes.truncate(31);
+        assert_eq!(rules.check(&amplified), Ok(()));
         let mut vote = verdict(0.0);
         vote.votes.push(Vote {
             score: 2.0,

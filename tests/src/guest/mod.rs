@@ -244,6 +244,12 @@ impl Guest {
         self.calling(MODEL, "complete", "$complete (param i32 i32)")
     }
 
+    /// May call `$score` with the name of a model, messages, a completion and where the answer goes.
+    pub fn with_scores(self) -> Guest {
+        let call = "$score (param i32 i32 i32 i32 i32 i32 i32)";
+        self.calling(MODEL, "score", call)
+    }
+
     /// May call `$get` and `$put`.
     pub fn with_state(self) -> Guest {
         self.calling(STATE, "get", "$get (param i32 i32 i32)")

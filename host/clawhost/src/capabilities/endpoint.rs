@@ -40,6 +40,17 @@ pub(crate) struct Endpoint {
     timeout: Duration,
 }
 
+/// Closes the connections of a question when it is dropped.
+pub(crate) struct Abort(Option<Agent>);
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        if let Some(agent) = self.0.take() {
+            agent.shutdown();
+        }
+    }
+}
+
 impl Endpoint {
     /// `url` is the base with `/v1`, `key` the value of the bearer key.
     pub(crate) fn new(url: &str, key: Option<String>, timeout: Duration) -> Self {
@@ -49,6 +60,19 @@ impl Endpoint {
             agent: outward(timeout).build().into(),
             timeout,
         }
+    }
+
+    /// The same endpoint for one question, over a connection of its own, and what ends the question when it is dropped:
+    /// the connection is closed, so that the endpoint stops generating.
+    pub(crate) fn for_one_question(&self) -> (Self, Abort) {
+        let agent: Agent = outward(self.timeout).build().into();
+        let one = Self {
+            url: self.url.clone(),
+            key: self.key.clone(),
+            agent: agent.clone(),
+            timeout: self.timeout,
+        };
+        (one, Abort(Some(agent)))
     }
 
     /// Its base address.

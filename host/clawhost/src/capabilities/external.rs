@@ -34,23 +34,30 @@ impl External {
         }
     }
 
+    /// Asks. Dropping the future closes the connection.
     pub(crate) async fn complete(
         self: Arc<Self>,
         request: ModelRequest,
     ) -> Result<ModelResponse, ModelError> {
-        tokio::task::spawn_blocking(move || self.ask(&request))
+        let (endpoint, _abort) = self.endpoint.for_one_question();
+        tokio::task::spawn_blocking(move || self.ask(&endpoint, &request))
             .await
             .unwrap_or_else(|error| Err(ModelError::Unavailable(error.to_string())))
     }
 
-    fn ask(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+    fn ask(
+        &self,
+        endpoint: &Endpoint,
+        request: &ModelRequest,
+    ) -> Result<ModelResponse, ModelError> {
         let mut body = body(&self.model, request);
         if self.logprobs
             && let Some(fields) = body.as_object_mut()
         {
             fields.insert("logprobs".to_owned(), true.into());
         }
-        let asked = self.endpoint.ask("chat/completions", &body.to_string());
+        let body = body.to_string();
+        let asked = endpoint.ask("chat/completions", &body);
         let bytes = asked.map_err(|failure| match failure {
             NoAnswer::Timeout => ModelError::Timeout,
             NoAnswer::Status { status, .. } if (400..500).contains(&status) && status != 429 => {
@@ -61,7 +68,7 @@ impl External {
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
             ModelError::Unavailable(format!("the endpoint sent no JSON: {error}"))
         })?;
-        read(&value).ok_or_else(|| {
+        read(&value, body.len()).ok_or_else(|| {
             ModelError::Unavailable("the endpoint's answer is no chat completion".to_owned())
         })
     }
@@ -101,13 +108,22 @@ fn body(model: &str, request: &ModelRequest) -> Value {
     Value::Object(fields)
 }
 
-fn read(value: &Value) -> Option<ModelResponse> {
+/// Bytes of a token, where the endpoint does not say how many there were.
+const TOKEN_BYTES: usize = 4;
+
+/// Reads the answer to a request of so many bytes. What an endpoint does not count is estimated: it is never free.
+fn read(value: &Value, asked_bytes: usize) -> Option<ModelResponse> {
     let choices = value.get("choices")?.as_array()?;
-    let count = |key: &str| {
-        value
-            .pointer(&format!("/usage/{key}"))
-            .and_then(Value::as_u64)
+    let count = |key: &str, bytes: usize| {
+        let counted = value.pointer(&format!("/usage/{key}"));
+        let estimated = || bytes.div_ceil(TOKEN_BYTES) as u64;
+        counted.and_then(Value::as_u64).unwrap_or_else(estimated)
     };
+    let said_bytes = choices
+        .iter()
+        .filter_map(|choice| choice.get("message"))
+        .map(|message| message.to_string().len())
+        .sum();
     Some(ModelResponse {
         choices: choices
             .iter()
@@ -124,8 +140,8 @@ fn read(value: &Value) -> Option<ModelResponse> {
                 })
             })
             .collect::<Option<_>>()?,
-        prompt_tokens: count("prompt_tokens").unwrap_or(0),
-        completion_tokens: count("completion_tokens").unwrap_or(0),
+        prompt_tokens: count("prompt_tokens", asked_bytes),
+        completion_tokens: count("completion_tokens", said_bytes),
     })
 }
 
@@ -168,13 +184,55 @@ mod tests {
                 {"message": {"role": "assistant", "content": "x"}, "finish_reason": "length"},
             ],
             "usage": {"prompt_tokens": 5, "completion_tokens": 2},
-        }))
+        }), 100)
         .unwrap();
         assert_eq!(answer.choices.len(), 2);
         assert_eq!(answer.choices[1].finish, ModelFinish::Length);
         let logprobs: Vec<_> = answer.choices.iter().map(|c| c.logprob).collect();
         assert_eq!(logprobs, [Some(-0.75), None]);
         assert_eq!((answer.prompt_tokens, answer.completion_tokens), (5, 2));
-        assert_eq!(read(&json!({"error": {}})), None);
+        assert_eq!(read(&json!({"error": {}}), 100), None);
+        // An endpoint that does not count gives nothing away.
+        let message = json!({"role": "assistant", "content": "1"});
+        let bytes = message.to_string().len() as u64;
+        let uncounted = read(&json!({"choices": [{"message": message}]}), 100).unwrap();
+        assert_eq!(uncounted.prompt_tokens, 25);
+        assert_eq!(uncounted.completion_tokens, bytes.div_ceil(4));
+    }
+
+    /// A plugin's wall limit, or its end, drops the request.
+    #[tokio::test]
+    async fn a_request_that_nobody_waits_for_is_closed() {
+        use std::io::Read;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let peer = tokio::task::spawn_blocking(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 4096];
+            assert!(stream.read(&mut bytes).unwrap() > 0);
+            tell.send(()).unwrap();
+            // It never answers. The rest of the request may come first.
+            while stream.read(&mut bytes).is_ok_and(|read| read > 0) {}
+        });
+        let timeout = Duration::from_secs(3_600);
+        let external = Arc::new(External::new(&url, "m", None, timeout, false));
+        let request = ModelRequest {
+            model: "judge".into(),
+            messages: vec![Message::text(Role::User, "hi")],
+            tools: Vec::new(),
+            n: 1,
+            temperature: 0.0,
+            top_p: 1.0,
+            max_tokens: 9,
+            stop: Vec::new(),
+            seed: None,
+            schema: None,
+        };
+        let waiting = tokio::spawn(external.complete(request));
+        told.await.unwrap();
+        waiting.abort();
+        let closed = tokio::time::timeout(Duration::from_secs(60), peer).await;
+        closed.expect("the connection is still open").unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -148,8 +149,10 @@ impl ModelClient for Models {
                     "{model} is an endpoint elsewhere, which cannot score; name a served model"
                 ))),
                 Backend::Served(which) => {
+                    let wanted = Wanted::default();
+                    let still_wanted = wanted.0.clone();
                     let scored = tokio::task::spawn_blocking(move || {
-                        score(&engine, which, &messages, &completion)
+                        score(&engine, which, &messages, &completion, &still_wanted)
                     });
                     scored
                         .await
@@ -158,6 +161,53 @@ impl ModelClient for Models {
             }
         })
     }
+
+    fn count(
+        &self,
+        model: String,
+        messages: Vec<Message>,
+        tools: Vec<ToolSpec>,
+        completion: String,
+    ) -> Answer<Result<Option<u64>, ModelError>> {
+        let backend = self.backend(&model);
+        let engine = self.engine.clone();
+        Box::pin(async move {
+            match backend? {
+                Backend::External(_) => Ok(None),
+                Backend::Served(_) => {
+                    let counted = tokio::task::spawn_blocking(move || {
+                        let (_, prompt) = render(&engine, &messages, &tools)?;
+                        let reply = encode(&engine, &completion)?;
+                        Ok(Some((prompt.len() + reply.len()) as u64))
+                    });
+                    counted
+                        .await
+                        .map_err(|error| ModelError::Unavailable(error.to_string()))?
+                }
+            }
+        })
+    }
+}
+
+/// Says to work on another thread, when it is dropped, that nobody waits for it any more.
+struct Wanted(Arc<AtomicBool>);
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The tokens of a text.
+fn encode(engine: &Engine, text: &str) -> Result<Vec<u32>, ModelError> {
+    let encoded = engine.tokenizer().encode(text);
+    encoded.map_err(|error| ModelError::Rejected(error.to_string()))
 }
 
 /// The weights that an alias means at this moment.
@@ -186,10 +236,7 @@ fn render(
             extra: None,
         })
         .map_err(|error| rejected(error.to_string()))?;
-    let ids = engine
-        .tokenizer()
-        .encode(&text)
-        .map_err(|error| rejected(error.to_string()))?;
+    let ids = encode(engine, &text)?;
     Ok((text, ids))
 }
 
@@ -345,14 +392,12 @@ fn score(
     which: Which,
     messages: &[Message],
     completion: &str,
+    wanted: &AtomicBool,
 ) -> Result<Vec<f32>, ModelError> {
     let (_, mut tokens) = render(engine, messages, &[])?;
     let rejected = |error: String| ModelError::Rejected(error);
     let start = tokens.len();
-    let reply = engine
-        .tokenizer()
-        .encode(completion)
-        .map_err(|error| rejected(error.to_string()))?;
+    let reply = encode(engine, completion)?;
     if reply.is_empty() || start == 0 {
         return Err(rejected("there is nothing to score".to_owned()));
     }
@@ -363,6 +408,9 @@ fn score(
             tokens.len(),
             engine.context()
         )));
+    }
+    if !wanted.load(Ordering::Relaxed) {
+        return Err(ModelError::Timeout);
     }
     let served = weights(engine, which);
     let sequence = Sequence {
@@ -428,6 +476,15 @@ mod tests {
             .unwrap();
         let mean = |all: &[f32]| all.iter().sum::<f32>() / all.len() as f32;
         assert!(mean(&good) > mean(&bad), "{good:?} {bad:?}");
+        // What is charged before is what is read.
+        let count = async |completion: &str| {
+            let messages = ask("judge").messages;
+            let counted = models.count("judge".into(), messages, Vec::new(), completion.into());
+            counted.await.unwrap().unwrap()
+        };
+        let prompt = count("").await;
+        assert_eq!(prompt, first.prompt_tokens);
+        assert_eq!(count("3 + 4 = 7").await, prompt + good.len() as u64);
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -1,34 +1,28 @@
 //! One plugin that is in use, its file, and what has become of the builds after it.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use clawhost_plugins::{Grants, Kind};
+use clawhost_plugins::{Grants, Plugin};
 use serde_json::{Value, json};
 
 use super::Stamp;
 use crate::loading::Source;
 
-/// One plugin and its file.
+/// One plugin in use.
 pub(super) struct Watched {
-    pub(super) name: String,
-    /// None for a component inside this program, which does not change.
-    pub(super) path: Option<PathBuf>,
-    pub(super) kind: Kind,
-    /// The component in use.
-    pub(super) digest: String,
-    imports: Vec<String>,
-    /// What it was granted when it was loaded.
+    /// The component, with what it was granted last.
+    pub(super) plugin: Plugin,
     pub(super) granted: Grants,
-    /// The component, where it may have to be loaded again because it imports what has to be granted.
-    pub(super) bytes: Option<Arc<[u8]>>,
     /// Why it is not asked any more.
     pub(super) revoked: Option<String>,
-    /// The files as they were looked at last.
-    pub(super) file: Option<Stamp>,
-    pub(super) grants: Option<Stamp>,
+    /// The file of the grants when what this component is granted was looked at last.
+    pub(super) grants: Seen,
+    /// The plugin's file, and that of the grants, when the file was read last.
+    pub(super) file: Seen,
+    pub(super) file_grants: Seen,
     pub(super) refused: Option<Refused>,
 }
+
+/// A file as it was looked at last; the inner one is none where there was no file.
+pub(super) type Seen = Option<Option<Stamp>>;
 
 /// A build that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,24 +33,23 @@ pub(super) struct Refused {
 }
 
 impl Watched {
-    /// One that has just been loaded.
+    /// One that has just been loaded. Its files are not known yet: the first look reads them.
     pub(super) fn new(source: Source) -> Self {
-        let imports = source.plugin.imports().to_vec();
-        let is_kept = imports.iter().any(|import| has_to_be_granted(import));
         Self {
-            name: source.plugin.name().to_owned(),
-            path: source.file,
-            kind: source.plugin.kind(),
-            digest: source.plugin.digest().to_owned(),
-            imports,
+            plugin: source.plugin,
             granted: source.granted,
-            bytes: is_kept.then(|| Arc::from(source.bytes)),
             revoked: None,
-            // Not known: the first look reads the files.
-            file: None,
             grants: None,
+            file: None,
+            file_grants: None,
             refused: None,
         }
+    }
+
+    /// Whether anything that it imports has to be granted.
+    pub(super) fn has_to_be_granted(&self) -> bool {
+        let mut imports = self.plugin.imports().iter();
+        imports.any(|import| has_to_be_granted(import))
     }
 
     /// Keeps the one in use, and says why. Tells whether that is new.
@@ -69,9 +62,9 @@ impl Watched {
             return false;
         }
         tracing::warn!(
-            plugin = %self.name,
+            plugin = %self.plugin.name(),
             reason = %refused.reason,
-            in_use = %self.digest,
+            in_use = %self.plugin.digest(),
             "what has changed is refused; the build before stays in use"
         );
         self.refused = Some(refused);
@@ -80,10 +73,10 @@ impl Watched {
 
     pub(super) fn told(&self) -> Value {
         let mut told = json!({
-            "name": self.name,
-            "kind": self.kind.to_string(),
-            "digest": self.digest,
-            "imports": self.imports,
+            "name": self.plugin.name(),
+            "kind": self.plugin.kind().to_string(),
+            "digest": self.plugin.digest(),
+            "imports": self.plugin.imports(),
             "granted": self.granted.beyond(&Grants::default()),
         });
         let Some(fields) = told.as_object_mut() else {

@@ -98,6 +98,7 @@ impl Page<'_> {
             for (kind, count) in &account.faults {
                 sample("fault", kind, *count);
             }
+            sample("deadline-exceeded", "", account.deadline_exceeded);
         }
     }
 

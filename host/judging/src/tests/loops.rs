@@ -348,3 +348,68 @@ async fn a_backlog_is_worked_off_a_few_at_a_time() {
     assert_eq!(state.judged, 40);
     assert!(turns.iter().all(|turn| samples(&desk, *turn).len() == 1));
 }
+
+/// The host could not end the call in time: a fact about the machine.
+fn too_busy() -> FaultKind {
+    FaultKind::DeadlineExceeded { limit_ms: 5 }
+}
+
+fn soon() -> JudgingOptions {
+    JudgingOptions {
+        defer_wait_ms: 0,
+        ..JudgingOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_a_busy_machine_did_not_finish_is_judged_later_and_never_held_against_the_judge()
+ {
+    let desk = Desk::new();
+    let turn = desk.turn("thanks");
+    let tries = std::sync::atomic::AtomicUsize::new(0);
+    let judge =
+        StandIn::new(
+            move |_, _| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                0..3 => Err(clawhost_plugins::Fault::new(too_busy())),
+                _ => Ok(verdict(1.0)),
+            },
+        );
+    let options = JudgingOptions {
+        on_fault: FaultPolicy::Stop,
+        ..soon()
+    };
+    let state = settle(&desk, judge.clone(), options).await;
+    assert_eq!((state.judged, state.deferred), (1, 3), "{state:?}");
+    assert!(state.no_verdict.is_empty() && state.stopped.is_none());
+    assert_eq!(samples(&desk, turn)[0].reward, Some(1.0));
+    assert_eq!(desk.journal.judgements(turn).unwrap().len(), 1);
+    // The same question each time, and every call is accounted for.
+    let calls = judge.calls.lock().unwrap().clone();
+    assert_eq!(calls.len(), 4);
+    assert!(calls.iter().all(|call| *call == calls[0]), "{calls:?}");
+    assert_eq!(desk.journal.receipts(turn).unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_call_that_the_machine_never_finishes_is_recorded_without_a_verdict_after_its_deferrals()
+{
+    let desk = Desk::new();
+    let (first, second) = (desk.turn("thanks"), desk.turn("no"));
+    let judge = StandIn::faulty(too_busy());
+    let options = JudgingOptions {
+        deferrals: 2,
+        on_fault: FaultPolicy::Quarantine,
+        quarantine_after: 1,
+        ..soon()
+    };
+    let state = settle(&desk, judge.clone(), options).await;
+    assert_eq!((state.judged, state.deferred), (2, 4), "{state:?}");
+    assert_eq!(judge.called(), 6);
+    assert!(state.quarantined.is_empty());
+    let said = "no verdict: deadline-exceeded".to_owned();
+    for turn in [first, second] {
+        let expected = (JudgingState::Skipped, Some(said.clone()));
+        assert_eq!(reason(&desk, turn), expected);
+        assert_eq!(desk.journal.receipts(turn).unwrap().len(), 3);
+    }
+}

@@ -1,7 +1,8 @@
 //! `model`: completions and scores from models that the binary offers.
 //!
-//! This crate links no engine: the binary hands in a [`ModelClient`]. The budgets are kept here,
-//! before a request leaves and after its answer is counted.
+//! This crate links no engine: the binary hands in a [`ModelClient`]. The budgets are kept here: the most that a
+//! request can cost is charged before it leaves, and what it did cost when its answer is counted. A request that
+//! nobody waits for any more is dropped, which ends it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::store::CallState;
 /// Models that components may ask. Handed in by the binary; without one, a component that imports
 /// `model` is refused at load.
 pub trait ModelClient: Send + Sync {
-    /// Draws completions. `request.n` choices come back at most.
+    /// Draws completions. `request.n` choices come back at most. Dropping the answer ends the request.
     fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>>;
 
     /// Log-probabilities of the completion's tokens after the messages.
@@ -27,6 +28,29 @@ pub trait ModelClient: Send + Sync {
         messages: Vec<Message>,
         completion: String,
     ) -> Answer<Result<Vec<f32>, ModelError>>;
+
+    /// Tokens of a prompt with `completion` behind it, as this model reads them, without running the model. None where
+    /// that cannot be known, as of a model elsewhere; then a token is taken to have four bytes. Default none.
+    fn count(
+        &self,
+        _model: String,
+        _messages: Vec<Message>,
+        _tools: Vec<ToolSpec>,
+        _completion: String,
+    ) -> Answer<Result<Option<u64>, ModelError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// Bytes of a token where nobody can count them.
+const TOKEN_BYTES: usize = 4;
+
+/// Tokens of a prompt that nobody can count.
+fn estimated_tokens(messages: &[Message], tools: &[ToolSpec], completion: &str) -> u64 {
+    let messages = messages.iter().map(|message| message.to_openai());
+    let tools = tools.iter().map(ToolSpec::to_openai);
+    let bytes: usize = messages.chain(tools).map(|one| one.to_string().len()).sum();
+    (bytes + completion.len()).div_ceil(TOKEN_BYTES) as u64
 }
 
 /// A tool that the model may call.
@@ -125,6 +149,18 @@ pub(crate) struct ModelGrant {
     pub(crate) models: BTreeSet<String>,
 }
 
+/// What was charged before a request.
+#[must_use]
+struct Reserved(u64);
+
+/// What a request without an answer has cost, of what it gave the model to read: nothing where the model never saw it.
+fn cost_of_failure(error: &model::Error, read: u64) -> u64 {
+    match error {
+        model::Error::Denied(_) | model::Error::Rejected(_) | model::Error::BudgetExhausted => 0,
+        model::Error::Timeout | model::Error::Unavailable(_) => read,
+    }
+}
+
 impl CallState {
     /// Counts a request. The guest gets the error; a guest that keeps asking is stopped by the
     /// limit on host calls.
@@ -167,9 +203,43 @@ impl CallState {
         }
     }
 
-    fn spend_tokens(&mut self, tokens: u64) -> wasmtime::Result<()> {
-        self.meter.model_tokens = self.meter.model_tokens.saturating_add(tokens);
+    /// Tokens of what a model is to read.
+    async fn count_tokens(
+        &mut self,
+        grant: &ModelGrant,
+        model: &str,
+        messages: &[Message],
+        tools: &[ToolSpec],
+        completion: &str,
+    ) -> Result<u64, model::Error> {
+        let counting = grant.client.count(
+            model.to_owned(),
+            messages.to_vec(),
+            tools.to_vec(),
+            completion.to_owned(),
+        );
+        let counted = self.ask(counting).await?;
+        Ok(counted.unwrap_or_else(|| estimated_tokens(messages, tools, completion)))
+    }
+
+    /// Tokens that are left of the budget.
+    fn tokens_left(&self) -> u64 {
         let limit = self.meter.limits().model_tokens;
+        limit.saturating_sub(self.meter.model_tokens)
+    }
+
+    /// Charges the most that a request can cost. A call that is cut short keeps the charge.
+    fn reserve_tokens(&mut self, tokens: u64) -> Reserved {
+        self.meter.model_tokens = self.meter.model_tokens.saturating_add(tokens);
+        Reserved(tokens)
+    }
+
+    /// Replaces what was charged before a request by what it did cost.
+    fn settle_tokens(&mut self, reserved: Reserved, tokens: u64) -> wasmtime::Result<()> {
+        let before = self.meter.model_tokens.saturating_sub(reserved.0);
+        self.meter.model_tokens = before.saturating_add(tokens);
+        let limit = self.meter.limits().model_tokens;
+        // What a model elsewhere read was an estimate. One that spends twice the budget keeps to nothing.
         if self.meter.model_tokens > limit.saturating_mul(2) {
             let used = self.meter.model_tokens;
             return Err(self.meter.stop(FaultKind::Budget {
@@ -192,19 +262,42 @@ impl model::Host for CallState {
             Ok(grant) => grant,
             Err(error) => return Ok(Err(error)),
         };
-        let request = match request_from_guest(request) {
+        let mut request = match request_from_guest(request) {
             Ok(request) => request,
             Err(reason) => return Ok(Err(model::Error::Rejected(reason))),
         };
-        let response = match self.ask(grant.client.complete(request)).await {
-            Ok(response) => response,
+        let ModelRequest {
+            model,
+            messages,
+            tools,
+            ..
+        } = &request;
+        let counted = self.count_tokens(&grant, model, messages, tools, "").await;
+        let prompt = match counted {
+            Ok(prompt) => prompt,
             Err(error) => return Ok(Err(error)),
         };
-        self.spend_tokens(
-            response
-                .prompt_tokens
-                .saturating_add(response.completion_tokens),
-        )?;
+        let n = u64::from(request.n);
+        let wanted = request.max_tokens;
+        let left = self.tokens_left();
+        let each = left.saturating_sub(prompt) / n;
+        if prompt > left || (each == 0 && wanted > 0) {
+            return Ok(Err(model::Error::BudgetExhausted));
+        }
+        request.max_tokens = wanted.min(u32::try_from(each).unwrap_or(u32::MAX));
+        let reserved = self.reserve_tokens(prompt + n * u64::from(request.max_tokens));
+        let response = match self.ask(grant.client.complete(request)).await {
+            Ok(response) => response,
+            Err(error) => {
+                let cost = cost_of_failure(&error, prompt);
+                self.settle_tokens(reserved, cost)?;
+                return Ok(Err(error));
+            }
+        };
+        let cost = response
+            .prompt_tokens
+            .saturating_add(response.completion_tokens);
+        self.settle_tokens(reserved, cost)?;
         Ok(Ok(response_to_guest(response)))
     }
 
@@ -219,14 +312,26 @@ impl model::Host for CallState {
             Ok(grant) => grant,
             Err(error) => return Ok(Err(error)),
         };
-        let messages = messages.into_iter().map(message_from_guest).collect();
-        let work = grant.client.score(model, messages, completion);
-        let scores = match self.ask(work).await {
-            Ok(scores) => scores,
+        let messages: Vec<Message> = messages.into_iter().map(message_from_guest).collect();
+        let counted = self
+            .count_tokens(&grant, &model, &messages, &[], &completion)
+            .await;
+        let tokens = match counted {
+            Ok(tokens) => tokens,
             Err(error) => return Ok(Err(error)),
         };
-        self.spend_tokens(scores.len() as u64)?;
-        Ok(Ok(scores))
+        if tokens > self.tokens_left() {
+            return Ok(Err(model::Error::BudgetExhausted));
+        }
+        let reserved = self.reserve_tokens(tokens);
+        let work = grant.client.score(model, messages, completion);
+        let scores = self.ask(work).await;
+        let cost = match &scores {
+            Ok(_) => tokens,
+            Err(error) => cost_of_failure(error, tokens),
+        };
+        self.settle_tokens(reserved, cost)?;
+        Ok(scores)
     }
 }
 

@@ -33,7 +33,8 @@ impl Cache {
     }
 }
 
-/// Nothing is kept under it.
+/// Nothing is kept under it. All are equal, so that one thing is compiled at a time.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Key;
 
 impl Key {

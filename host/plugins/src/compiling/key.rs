@@ -8,7 +8,7 @@ use wasmtime::Engine;
 use crate::profile::Profile;
 
 /// Changes when what is kept, or how, changes.
-const FORMAT: &[u8] = b"clawhost compiled component 1";
+const FORMAT: &[u8] = b"clawhost compiled component 2";
 
 /// Component, profile and engine: its version, its settings and the processor that it makes code for.
 #[derive(Debug, Clone, PartialEq, Eq)]

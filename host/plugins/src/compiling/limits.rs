@@ -15,9 +15,15 @@ pub struct CompileLimits {
     pub wall_ms: u64,
     /// Address space, in bytes; some of it is reserved and never used. Default 2 GiB.
     pub memory_bytes: u64,
-    /// Compiled code, in bytes. Default 256 MiB.
+    /// Compiled code, in bytes, with the images of memories that it starts with. Default 256 MiB.
     pub code_bytes: u64,
+    /// The same, in multiples of the component's own size; at least 8 MiB are allowed. A small component that fills
+    /// the cache and the memory of the server is no plugin. Default 16.
+    pub code_ratio: u64,
 }
+
+/// Compiled code that every component may become, in bytes, whatever its size.
+const CODE_FLOOR: u64 = 8 << 20;
 
 impl Default for CompileLimits {
     fn default() -> Self {
@@ -26,18 +32,32 @@ impl Default for CompileLimits {
             wall_ms: 240_000,
             memory_bytes: 2 << 30,
             code_bytes: 256 << 20,
+            code_ratio: 16,
         }
     }
 }
 
 impl CompileLimits {
-    /// The limit on this, in the unit of [`CompileResource`].
-    pub(super) fn on(&self, resource: CompileResource) -> u64 {
+    /// The limit on this for a component of so many bytes, in the unit of [`CompileResource`].
+    pub(super) fn on(&self, resource: CompileResource, component: usize) -> u64 {
         match resource {
             CompileResource::CpuSeconds => self.cpu_seconds,
             CompileResource::WallMs => self.wall_ms,
             CompileResource::MemoryBytes => self.memory_bytes,
             CompileResource::CodeBytes => self.code_bytes,
+            CompileResource::CodeRatio => self
+                .code_ratio
+                .saturating_mul(component as u64)
+                .max(CODE_FLOOR),
+        }
+    }
+
+    /// The lower of the two limits on compiled code, and which one it is.
+    pub(super) fn on_code(&self, component: usize) -> (CompileResource, u64) {
+        let by_size = self.on(CompileResource::CodeRatio, component);
+        match by_size < self.code_bytes {
+            true => (CompileResource::CodeRatio, by_size),
+            false => (CompileResource::CodeBytes, self.code_bytes),
         }
     }
 }
@@ -63,6 +83,8 @@ pub enum CompileResource {
     MemoryBytes,
     /// Compiled code, in bytes.
     CodeBytes,
+    /// Compiled code, in bytes, measured by the size of the component.
+    CodeRatio,
 }
 
 impl CompileResource {
@@ -73,6 +95,7 @@ impl CompileResource {
             CompileResource::WallMs => "wall_ms",
             CompileResource::MemoryBytes => "memory_bytes",
             CompileResource::CodeBytes => "code_bytes",
+            CompileResource::CodeRatio => "code_ratio",
         }
     }
 }
@@ -84,6 +107,7 @@ impl std::fmt::Display for CompileResource {
             CompileResource::WallMs => "milliseconds",
             CompileResource::MemoryBytes => "bytes of memory",
             CompileResource::CodeBytes => "bytes of compiled code",
+            CompileResource::CodeRatio => "bytes of compiled code, for a component of its size",
         })
     }
 }

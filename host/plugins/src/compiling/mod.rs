@@ -9,6 +9,7 @@ mod command;
 mod limits;
 mod order;
 mod trusted;
+mod turns;
 
 #[cfg(unix)]
 mod cache;
@@ -30,7 +31,6 @@ use elsewhere as key;
 #[cfg(not(unix))]
 use elsewhere as process;
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use wasmtime::component::Component;
@@ -45,6 +45,7 @@ use cache::Cache;
 use key::Key;
 use order::Order;
 use trusted::CompiledCode;
+use turns::Turns;
 
 pub use child::compile_component;
 pub use command::CompilerCommand;
@@ -63,8 +64,7 @@ pub(crate) struct Compiling {
     command: Option<CompilerCommand>,
     limits: CompileLimits,
     cache: Option<Cache>,
-    /// Held while something is compiled: the limits are those of one compiler, not of any number.
-    turn: Mutex<()>,
+    turns: Turns,
 }
 
 /// A component that can be run.
@@ -101,7 +101,7 @@ impl Compiling {
             command,
             limits: options.compiling,
             cache,
-            turn: Mutex::new(()),
+            turns: Turns::default(),
         }
     }
 
@@ -130,15 +130,7 @@ impl Compiling {
         if let Some(cached) = cached() {
             return Ok(cached);
         }
-        let fresh = |component| Compiled {
-            component,
-            cached: false,
-        };
-        if self.command.is_none() && self.cache.is_none() {
-            let component = Component::from_binary(engine, bytes).map_err(invalid)?;
-            return Ok(fresh(component));
-        }
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turns.take(&key);
         // It may have been compiled while this call waited for its turn.
         if let Some(cached) = cached() {
             return Ok(cached);
@@ -152,11 +144,15 @@ impl Compiling {
                 };
                 process::compile(command, &order, bytes)?
             }
-            None => engine
-                .precompile_component(bytes)
-                .map(CompiledCode::from_compiler)
-                .map_err(invalid)?
-                .ok_or_else(|| PluginError::Compiler("what it made is no code".to_owned()))?,
+            None => {
+                let code = engine.precompile_component(bytes).map_err(invalid)?;
+                let (resource, limit) = self.limits.on_code(bytes.len());
+                if code.len() as u64 > limit {
+                    return Err(PluginError::CompilerLimit { resource, limit });
+                }
+                CompiledCode::from_compiler(code)
+                    .ok_or_else(|| PluginError::Compiler("what it made is no code".to_owned()))?
+            }
         };
         tracing::debug!(
             "compiled {digest} for the {profile} engine in {} ms",
@@ -166,6 +162,9 @@ impl Compiling {
         if let Some(cache) = &self.cache {
             cache.store(&key, &code);
         }
-        Ok(fresh(component))
+        Ok(Compiled {
+            component,
+            cached: false,
+        })
     }
 }

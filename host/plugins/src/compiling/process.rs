@@ -40,7 +40,7 @@ pub(super) fn compile(
     let mut running = Running::start(command).map_err(broken)?;
     let heard = running.hear(order, component).map_err(broken)?;
     let status = running.end().map_err(broken)?;
-    conclude(heard, status, order)
+    conclude(heard, status, order, component.len())
 }
 
 /// What came out, and why it was stopped if it was.
@@ -75,7 +75,7 @@ impl Running {
     /// Shows it the order and the component, and listens until it has ended or has to.
     fn hear(&mut self, order: &Order, component: &[u8]) -> io::Result<Heard> {
         let line = order.line()?;
-        let most = order.limits.code_bytes;
+        let (on_code, most) = order.limits.on_code(component.len());
         let gone = || io::Error::other("its pipes are gone");
         let child = self.0.as_mut().ok_or_else(gone)?;
         let mut stdin = child.stdin.take().ok_or_else(gone)?;
@@ -105,7 +105,7 @@ impl Running {
             let stopped = match &listening {
                 Ok(_) => match told.recv_timeout(Duration::from_millis(order.limits.wall_ms)) {
                     Ok(Event::Ended) => None,
-                    Ok(Event::TooMuchCode) => Some(CompileResource::CodeBytes),
+                    Ok(Event::TooMuchCode) => Some(on_code),
                     Err(_) => Some(CompileResource::WallMs),
                 },
                 Err(_) => None,
@@ -118,7 +118,7 @@ impl Running {
             Ok(Heard {
                 code,
                 said: joined(said)?,
-                stopped: stopped.or(too_much.then_some(CompileResource::CodeBytes)),
+                stopped: stopped.or(too_much.then_some(on_code)),
             })
         })
     }
@@ -189,7 +189,12 @@ fn words(mut from: impl Read) -> io::Result<Vec<u8>> {
     Ok(kept)
 }
 
-fn conclude(heard: Heard, status: ExitStatus, order: &Order) -> Result<CompiledCode, PluginError> {
+fn conclude(
+    heard: Heard,
+    status: ExitStatus,
+    order: &Order,
+    component: usize,
+) -> Result<CompiledCode, PluginError> {
     let Heard {
         code,
         said,
@@ -198,7 +203,7 @@ fn conclude(heard: Heard, status: ExitStatus, order: &Order) -> Result<CompiledC
     let said = one_line(String::from_utf8_lossy(&said).trim(), WORDS as usize);
     let exhausted = |resource| PluginError::CompilerLimit {
         resource,
-        limit: order.limits.on(resource),
+        limit: order.limits.on(resource, component),
     };
     if let Some(resource) = stopped {
         return Err(exhausted(resource));

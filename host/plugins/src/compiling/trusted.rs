@@ -9,6 +9,7 @@
     reason = "loading compiled code is unsafe; each call says why these bytes can be trusted"
 )]
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use wasmtime::component::Component;
@@ -40,14 +41,18 @@ impl CompiledCode {
     }
 }
 
-/// A file in a directory that nobody else can write to, whose length and checksum are those that were
-/// written down beside it when its code was new.
-pub(super) struct CheckedFile(PathBuf);
+/// A file that belongs to this user and is closed to all others, in a directory that is so too, whose length and
+/// checksum are those that were written down beside it when its code was new.
+pub(super) struct CheckedFile {
+    /// Held open while its name is used.
+    _file: File,
+    name: PathBuf,
+}
 
 impl CheckedFile {
-    /// Only the cache calls this, after it has checked the file.
-    pub(super) fn new(path: PathBuf) -> CheckedFile {
-        CheckedFile(path)
+    /// Only the cache calls this, after it has checked the open file. `name` leads to that very file.
+    pub(super) fn new(file: File, name: PathBuf) -> CheckedFile {
+        CheckedFile { _file: file, name }
     }
 
     /// Maps the file; pages are read when they are first run.
@@ -56,13 +61,15 @@ impl CheckedFile {
         // Who wrote it: the cache only opens a directory that belongs to this user and that its mode
         // closes to everybody else, and holds on to that very directory, so that another put in its
         // place is not looked at. In it, a name ending in `.cwasm` is only ever given, by renaming, to
-        // a whole file that was written from a `CompiledCode`. Somebody who can write there all the
+        // a whole file that was written from a `CompiledCode`. A file that came there otherwise, while the directory
+        // was open to others or by a copy that kept owners, belongs to somebody else or is open to others, and was
+        // refused: owner and mode of the open file were checked. Somebody who can write there all the
         // same has this user's rights, or root's, and needs no plugin to run code with them.
         // That it stays so: no file of the cache is opened for writing again or made shorter; they
         // are replaced and removed by name, which leaves a mapped one whole.
         // That it is not damaged: its length and checksum were compared a moment ago. The checksum is
         // a CRC-32 and not a digest because it is against broken disks and cut-off files; against
         // somebody who forges, who could as well write the digest beside it, it would say no more.
-        unsafe { Component::deserialize_file(engine, &self.0) }
+        unsafe { Component::deserialize_file(engine, &self.name) }
     }
 }

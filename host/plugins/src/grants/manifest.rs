@@ -4,6 +4,7 @@
 //! digest was granted. That is why it may be written by whoever wrote the plugin.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
@@ -11,9 +12,13 @@ use serde::Deserialize;
 
 use crate::call::Limits;
 use crate::grants::{Capability, Grants, Origin};
+use crate::regular_file::{FileError, read_regular_file};
 
 /// The name of the file.
 const FILE: &str = "plugin.toml";
+
+/// Most bytes of the file.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Folders above a component's own in which its manifest is looked for: builds leave components some levels below
 /// the plugin's folder.
@@ -90,9 +95,10 @@ impl Manifest {
                 path: path.clone(),
                 message,
             };
-            let text = match std::fs::read_to_string(&path) {
-                Ok(text) => text,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            let text = match read_regular_file(&path, MAX_BYTES) {
+                Ok(bytes) => String::from_utf8(bytes)
+                    .map_err(|error| failed(format!("cannot be read: {error}")))?,
+                Err(FileError::Io(error)) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(failed(format!("cannot be read: {error}"))),
             };
             let meant = match claimed(&text).map_err(failed)? {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::sample::Sample;
 use super::spread::{Ended, Spread, measure};
-use crate::call::CallContext;
+use crate::call::{CallContext, Limits};
 use crate::host::{Called, Plugin};
 use crate::kind::Kind;
 use crate::worlds::environment::EpisodeTask;
@@ -24,6 +24,7 @@ pub async fn calls(plugin: &Plugin, sample: &Arc<Sample>, at_once: usize, calls:
 async fn call(plugin: &Plugin, sample: &Sample) -> Ended {
     let call = CallContext {
         run_id: "measure".to_owned(),
+        limits: Limits::of(plugin.kind()),
         ..CallContext::default()
     };
     match plugin.kind() {
@@ -74,6 +75,38 @@ mod tests {
     use crate::host::{HostOptions, PluginHost};
     use crate::measure::Peer;
     use crate::profile::Profile;
+
+    #[tokio::test]
+    async fn every_loss_of_ours_is_within_its_own_limits() {
+        let host = PluginHost::new(HostOptions {
+            threads: 1,
+            instances: 2,
+            ..HostOptions::default()
+        })
+        .unwrap();
+        let losses: [(&str, &[u8]); 3] = [
+            (
+                "loss-distill-topk",
+                include_bytes!("../../../../plugins/artifacts/loss-distill-topk.wasm"),
+            ),
+            (
+                "loss-cispo",
+                include_bytes!("../../../../plugins/artifacts/loss-cispo.wasm"),
+            ),
+            (
+                "loss-ppo-clip",
+                include_bytes!("../../../../plugins/artifacts/loss-ppo-clip.wasm"),
+            ),
+        ];
+        for (name, component) in losses {
+            let grants = Grants::default();
+            let loaded = host.load(name, component, &grants, Profile::Deterministic);
+            let plugin = loaded.unwrap();
+            let sample = Arc::new(Sample::of(&plugin).await.unwrap());
+            let spread = calls(&plugin, &sample, 1, 1).await;
+            assert_eq!((spread.calls, spread.failed), (1, 0), "{name}: {spread:?}");
+        }
+    }
 
     #[tokio::test]
     async fn every_measurement_makes_its_calls_and_none_fails() {

@@ -96,6 +96,7 @@ fn check(extraction: &Extraction, rules: &VerdictRules) -> Result<(), String> {
     if hint.text.trim().is_empty() {
         return Err("the hint is empty; answer none where there is nothing to advise".to_owned());
     }
+    rules.check_total(hint.text.len(), &extraction.metrics)?;
     if !(0.0..=1.0).contains(&hint.confidence) {
         return Err(format!(
             "the hint's confidence is {}, allowed is 0 to 1",

@@ -10,12 +10,12 @@
 
 use std::sync::Arc;
 
+use super::common::{judge, options};
 use clawhost_plugins::{
     Answer, Capability, FaultKind, Grants, HostOptions, Limits, Message, ModelChoice, ModelClient,
-    ModelError, ModelFinish, ModelRequest, ModelResponse, Plugin, PluginErrorKind, PluginHost,
-    Profile, Role,
+    ModelError, ModelFinish, ModelRequest, ModelResponse, Outcome, Plugin, PluginErrorKind,
+    PluginHost, Profile, Role, ToolSpec,
 };
-use super::common::{judge, options};
 
 const JUDGE_MODEL: &[u8] = include_bytes!("../../../../plugins/artifacts/judge-model.wasm");
 
@@ -24,7 +24,20 @@ enum Model {
     Says(Vec<&'static str>),
     Fails(ModelError),
     Panics,
-    Hangs,
+    /// So many tokens, whatever it was allowed.
+    Spends(u64),
+    /// Never answers; says when nobody waits any more.
+    Hangs(Dropped),
+}
+
+/// Says that it was dropped.
+#[derive(Clone, Default)]
+struct Dropped(Arc<std::sync::atomic::AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
 }
 
 impl ModelClient for Model {
@@ -46,7 +59,18 @@ impl ModelClient for Model {
             }),
             Model::Fails(error) => Err(error.clone()),
             Model::Panics => return Box::pin(async { panic!("the client broke") }),
-            Model::Hangs => return Box::pin(std::future::pending()),
+            Model::Spends(tokens) => Ok(ModelResponse {
+                choices: Vec::new(),
+                prompt_tokens: 0,
+                completion_tokens: *tokens,
+            }),
+            Model::Hangs(request) => {
+                let request = request.clone();
+                return Box::pin(async move {
+                    let _request = request;
+                    std::future::pending().await
+                });
+            }
         };
         Box::pin(async move { answer })
     }
@@ -126,12 +150,90 @@ async fn what_the_model_cannot_do_reaches_the_judge_as_an_error() {
             "{said}: {fault}"
         );
     }
+    // Ten times what it was to cost at most.
     let limits = Limits {
-        model_tokens: 20,
+        model_tokens: 1_000,
         ..Limits::default()
     };
-    let judged = judge(&with_model(Model::Says(vec!["1"]), &[]), limits).await;
+    let judged = judge(&with_model(Model::Spends(10_000), &[]), limits).await;
     assert_eq!(judged.outcome.unwrap_err().kind.name(), "budget");
+    assert_eq!(judged.receipt.model_tokens, 10_000);
+}
+
+#[tokio::test]
+async fn a_request_costs_no_more_than_is_left_and_one_that_does_not_fit_never_leaves() {
+    const PROMPT: u64 = 100;
+    let asked = |model_tokens| async move {
+        let counting = Arc::new(Counting::default());
+        let host = PluginHost::new(HostOptions {
+            model: Some(Arc::clone(&counting) as _),
+            ..options()
+        })
+        .unwrap();
+        let grants = Grants {
+            allow: [Capability::Model].into(),
+            ..Grants::default()
+        };
+        let loaded = host.load("judge-model", JUDGE_MODEL, &grants, Profile::default());
+        let limits = Limits {
+            model_tokens,
+            ..Limits::default()
+        };
+        let judged = judge(&loaded.unwrap(), limits).await;
+        let seen = counting.0.lock().unwrap().clone();
+        (judged, seen)
+    };
+    let (judged, seen) = asked(200_000).await;
+    let wanted = seen[0];
+    assert!(wanted > 3 && judged.outcome.is_ok(), "{judged:?}");
+    // Three choices of two tokens are all that is left.
+    let (judged, seen) = asked(PROMPT + 8).await;
+    assert_eq!(seen, [2]);
+    assert_eq!(judged.receipt.model_tokens, PROMPT + 6, "{judged:?}");
+    // No token for each choice, or not even the prompt.
+    for left in [PROMPT + 2, PROMPT, PROMPT - 1, 1] {
+        let (judged, seen) = asked(left).await;
+        let said = judged.outcome.unwrap_err().to_string();
+        assert!(said.contains("BudgetExhausted"), "{left}: {said}");
+        assert_eq!((seen.len(), judged.receipt.model_tokens), (0, 0), "{left}");
+    }
+}
+
+/// A model that counts a hundred tokens in every prompt, writes as much as it may and remembers how much that was.
+#[derive(Default)]
+struct Counting(std::sync::Mutex<Vec<u32>>);
+
+impl ModelClient for Counting {
+    fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
+        self.0.lock().unwrap().push(request.max_tokens);
+        let choice = ModelChoice {
+            message: Message::text(Role::Assistant, "1"),
+            finish: ModelFinish::Length,
+            logprob: None,
+        };
+        Box::pin(async move {
+            Ok(ModelResponse {
+                choices: vec![choice; request.n as usize],
+                prompt_tokens: 100,
+                completion_tokens: u64::from(request.n * request.max_tokens),
+            })
+        })
+    }
+
+    fn score(&self, _: String, _: Vec<Message>, _: String) -> Answer<Result<Vec<f32>, ModelError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn count(
+        &self,
+        _: String,
+        messages: Vec<Message>,
+        _: Vec<ToolSpec>,
+        completion: String,
+    ) -> Answer<Result<Option<u64>, ModelError>> {
+        assert!(!messages.is_empty() && completion.is_empty());
+        Box::pin(async { Ok(Some(100)) })
+    }
 }
 
 #[tokio::test]
@@ -140,7 +242,16 @@ async fn a_model_that_never_answers_ends_with_the_wall_time() {
         wall_ms: 30,
         ..Limits::default()
     };
-    let judged = judge(&with_model(Model::Hangs, &[]), limits).await;
+    let request = Dropped::default();
+    let seen = Arc::clone(&request.0);
+    let plugin = with_model(Model::Hangs(request), &[]);
+    let judged = judge(&plugin, limits).await;
     let fault = judged.outcome.unwrap_err();
-    assert!(fault.is_transient(), "{fault}");
+    assert!(fault.is_transient() && fault.is_host_condition(), "{fault}");
+    assert_eq!(judged.receipt.outcome, Outcome::DeadlineExceeded);
+    // What the request could have cost stays charged, and nobody goes on with it.
+    assert!(judged.receipt.model_tokens > 0);
+    while !seen.load(std::sync::atomic::Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
 }

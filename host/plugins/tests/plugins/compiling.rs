@@ -15,11 +15,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use super::common::{judge, options};
 use clawhost_plugins::{
     CompileLimits, CompileResource, CompilerCommand, CompilerEnd, Grants, HostOptions, Limits,
     Plugin, PluginError, PluginHost, Profile, digest, embedded,
 };
-use super::common::{judge, options};
 use tempfile::TempDir;
 
 fn component() -> &'static [u8] {
@@ -60,6 +60,7 @@ fn only(dir: &Path, ending: &str) -> PathBuf {
 fn replace(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o400)).unwrap();
 }
 
 #[tokio::test]
@@ -180,6 +181,124 @@ fn a_directory_that_others_can_reach_is_not_used() {
     if std::os::unix::fs::chown(&good, Some(4711), None).is_ok() {
         refused(&good);
     }
+}
+
+#[test]
+fn code_that_others_own_or_can_write_to_is_never_loaded() {
+    let root = TempDir::new().unwrap();
+    let dir = root.path().join("compiled");
+    let host = keeping(&dir);
+    load(&host, component());
+    assert!(load(&host, component()).was_cached());
+    let (code, sum) = (only(&dir, "cwasm"), only(&dir, "sum"));
+    let whole = fs::read(&code).unwrap();
+    let refused = |what: &str| {
+        for _ in 0..2 {
+            assert!(!load(&host, component()).was_cached(), "{what}");
+        }
+        // It is left for whoever has to look at it.
+        assert!(code.exists() && sum.exists(), "{what}");
+    };
+    for file in [&code, &sum] {
+        for mode in [0o644, 0o460, 0o606] {
+            fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+            refused(&format!("{} with {mode:o}", file.display()));
+        }
+        fs::set_permissions(file, Permissions::from_mode(0o400)).unwrap();
+        if std::os::unix::fs::chown(file, Some(4711), None).is_ok() {
+            refused(&format!("{} of somebody else", file.display()));
+            std::os::unix::fs::chown(file, Some(0), None).unwrap();
+        }
+        assert!(load(&host, component()).was_cached());
+    }
+    // What the refusal says to do: after it the code is made and kept again.
+    fs::set_permissions(&code, Permissions::from_mode(0o666)).unwrap();
+    refused("open to all");
+    fs::remove_file(&code).unwrap();
+    assert!(!load(&host, component()).was_cached());
+    assert!(load(&host, component()).was_cached());
+    assert_eq!(fs::read(&code).unwrap(), whole);
+    // The directory was closed when the host opened it.
+    fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
+    refused("a directory that was opened to others");
+}
+
+#[test]
+fn code_and_images_are_bounded_by_the_size_of_the_component() {
+    // Sixteen modules, each with two bytes that are 16 MiB apart.
+    let modules = "(core module (memory 256)
+        (data (i32.const 0) \"a\") (data (i32.const 16777215) \"z\"))"
+        .repeat(16);
+    let sparse = wat::parse_str(format!("(component {modules})")).unwrap();
+    assert!(sparse.len() < 2 << 10, "{}", sparse.len());
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path().join("compiled");
+    // It is no plugin of any kind, which is found out after it was compiled.
+    let error = refused_by(&keeping(&dir), &sparse);
+    assert!(matches!(error, PluginError::NoKind { .. }), "{error}");
+    let kept = fs::metadata(only(&dir, "cwasm")).unwrap().len();
+    assert!(kept < 1 << 20, "{kept} bytes of code");
+    fs::remove_dir_all(&dir).unwrap();
+
+    // Images below what is stored whole, in a number: a limit by the size of the component.
+    let modules = "(core module (memory 256)
+        (data (i32.const 0) \"a\") (data (i32.const 983040) \"z\"))"
+        .repeat(16);
+    let many = wat::parse_str(format!("(component {modules})")).unwrap();
+    let limit = CompileLimits::default().code_ratio * many.len() as u64;
+    assert!(limit < 8 << 20);
+    let too_large = PluginError::CompilerLimit {
+        resource: CompileResource::CodeRatio,
+        limit: 8 << 20,
+    };
+    assert_eq!(refused_by(&keeping(&dir), &many), too_large);
+    assert!(files(&dir, "cwasm").is_empty());
+    let said = too_large.to_string();
+    assert!(said.contains("plugin_host.compiling.code_ratio"), "{said}");
+    // The compiler in its own process is stopped there, too.
+    let flood = scripted("exec cat /dev/zero", limits());
+    assert_eq!(refused_by(&flood, &many), too_large);
+    // What there is stays far below it.
+    for (name, bytes) in clawhost_plugins::EMBEDDED {
+        let dir = TempDir::new().unwrap();
+        let dir = dir.path().join("compiled");
+        load(&keeping(&dir), bytes);
+        let code = fs::metadata(only(&dir, "cwasm")).unwrap().len();
+        let most = (8 << 20).max(16 * bytes.len() as u64);
+        assert!(code * 2 < most, "{name}: {code} bytes of {most}");
+    }
+}
+
+fn refused_by(host: &PluginHost, bytes: &[u8]) -> PluginError {
+    host.load("it", bytes, &Grants::default(), Profile::default())
+        .unwrap_err()
+}
+
+#[test]
+fn a_component_that_is_long_in_the_making_holds_up_no_other() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    // The first component that is compiled waits for a file; another is refused at once.
+    let script = format!(
+        "if mkdir {first} 2>/dev/null; then while [ ! -e {go} ]; do sleep 0.01; done; fi; exit 3",
+        first = at("first"),
+        go = at("go"),
+    );
+    let host = scripted(&script, limits());
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| refused_by(&host, component()));
+        while !dir.path().join("first").exists() {
+            std::thread::yield_now();
+        }
+        let other = refused_by(&host, embedded("judge-next-state").unwrap());
+        assert!(matches!(other, PluginError::CompilerDied { .. }), "{other}");
+        assert!(!slow.is_finished());
+        fs::write(at("go"), "").unwrap();
+        assert!(matches!(
+            slow.join().unwrap(),
+            PluginError::CompilerDied { .. }
+        ));
+    });
 }
 
 #[test]
@@ -395,7 +514,7 @@ fn a_compiler_is_shown_the_order_and_the_component_and_nothing_of_this_process()
     let seen = fs::read(seen).unwrap();
     let expected = [
         b"/\n{\"profile\":\"deterministic\",\"limits\":{\"cpu_seconds\":120,\"wall_ms\":240000,\
-          \"memory_bytes\":2147483648,\"code_bytes\":268435456}}\n",
+          \"memory_bytes\":2147483648,\"code_bytes\":268435456,\"code_ratio\":16}}\n",
         component(),
     ]
     .concat();

@@ -8,8 +8,13 @@
     reason = "tests fail by panicking"
 )]
 
-use clawhost_plugins::{Grants, Limits, Outcome, Profile, embedded};
-use super::common::{call, host, trajectory};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clawhost_plugins::{FaultKind, Grants, Limits, Outcome, Plugin, PluginHost, Profile, embedded};
+use tokio::task::JoinSet;
+
+use super::common::{call, host, judge, trajectory};
 
 #[tokio::test]
 async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
@@ -75,4 +80,127 @@ async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
     silent.turns[0].next_state.clear();
     let silent = plugin.score_turn(call(Limits::default()), &silent, 0).await;
     assert!(silent.outcome.unwrap_err().is_no_answer());
+}
+
+fn load(host: &PluginHost, name: &str, profile: Profile) -> Plugin {
+    let bytes = embedded(name).unwrap();
+    host.load(name, bytes, &Grants::default(), profile).unwrap()
+}
+
+/// Threads that keep every core busy until this is dropped.
+struct Load {
+    over: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn on_every_core() -> Load {
+        let over = Arc::new(AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let threads = (0..cores)
+            .map(|_| {
+                let over = Arc::clone(&over);
+                std::thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                })
+            })
+            .collect();
+        Load { over, threads }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_machine_changes_no_verdict_and_no_fault() {
+    let host = host();
+    let plugin = load(&host, "judge-next-state", Profile::Deterministic);
+    // Long enough for many ticks; the budget of the fast profile would be one of them.
+    let seen = trajectory(&"Thanks, but could you write that again without bold? ".repeat(2_000));
+    let limits = Limits {
+        cpu_ticks: 1,
+        ..Limits::default()
+    };
+    let idle = plugin.score_turn(call(Limits::default()), &seen, 0).await;
+    assert!(idle.outcome.is_ok(), "{idle:?}");
+
+    // Guests that never end on the same threads, and every core taken by somebody with a higher priority.
+    let endless = load(&host, "judge-endless", Profile::Fast);
+    let mut loops = JoinSet::new();
+    for _ in 0..4 {
+        let endless = endless.clone();
+        let for_ever = Limits {
+            cpu_ticks: u64::MAX,
+            wall_ms: 3_600_000,
+            ..Limits::default()
+        };
+        loops.spawn(async move { judge(&endless, for_ever).await });
+    }
+    let busy = Load::on_every_core();
+    for _ in 0..3 {
+        let judged = plugin.score_turn(call(limits.clone()), &seen, 0).await;
+        assert_eq!(judged.outcome, idle.outcome);
+        assert_eq!(judged.receipt.fuel, idle.receipt.fuel);
+        assert!(judged.receipt.ticks > 1, "{:?}", judged.receipt);
+    }
+    // What stops on fuel stops at the same instruction.
+    let fuel = Limits {
+        fuel: 1_000_000,
+        ..limits
+    };
+    let spent = plugin.score_turn(call(fuel), &seen, 0).await;
+    let fault = spent.outcome.unwrap_err();
+    assert!(
+        matches!(
+            fault.kind,
+            FaultKind::Cpu {
+                setting: "fuel",
+                ..
+            }
+        ),
+        "{fault}"
+    );
+    drop(busy);
+    assert!(
+        loops.try_join_next().is_none(),
+        "the loops were there all the while"
+    );
+}
+
+#[tokio::test]
+async fn wall_time_ends_a_deterministic_call_without_a_fault_of_the_plugin() {
+    let host = host();
+    let limits = Limits {
+        fuel: u64::MAX >> 1,
+        wall_ms: 30,
+        cpu_ticks: 1,
+        ..Limits::default()
+    };
+    let endless = load(&host, "judge-endless", Profile::Deterministic);
+    let judged = judge(&endless, limits.clone()).await;
+    let fault = judged.outcome.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::DeadlineExceeded { limit_ms: 30 });
+    assert!(fault.is_host_condition() && fault.is_transient());
+    assert_eq!(judged.receipt.outcome, Outcome::DeadlineExceeded);
+    let (_, _, account) = host.accounts().pop().unwrap();
+    assert_eq!((account.deadline_exceeded, account.faults.len()), (1, 0));
+
+    // In the fast profile time is the budget.
+    let roomy = Limits {
+        cpu_ticks: u64::MAX,
+        ..limits
+    };
+    let judged = judge(&load(&host, "judge-endless", Profile::Fast), roomy).await;
+    let fault = judged.outcome.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Wall { limit_ms: 30 });
+    assert!(!fault.is_host_condition());
 }

@@ -13,6 +13,7 @@ mod teacher;
 
 use std::time::Duration;
 
+use clawhost_plugins::TensorLimits;
 use clawhost_policy::LoraSpec;
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,9 @@ pub struct TrainingOptions {
     /// Beyond the newest so many versions the adapter goes as well, and only where it came from stays; 0 = all adapters
     /// stay. With `parameters = "full"` each is as large as the model. Default 0.
     pub keep_adapters: usize,
+    /// What one call of a loss or an advantage component may spend. They read and answer tensors, so the defaults are
+    /// above those of judges: fuel 20000000000, memory_bytes 268435456, host_call_bytes 67108864, cpu_ticks 2000.
+    pub limits: TensorLimits,
 }
 
 /// `[training.proof]`.
@@ -137,6 +141,7 @@ impl Default for TrainingOptions {
             keep_checkpoints: 8,
             keep_every: 0,
             keep_adapters: 0,
+            limits: TensorLimits::default(),
         }
     }
 }

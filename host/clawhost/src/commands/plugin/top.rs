@@ -142,6 +142,7 @@ impl Reading {
                     "ok": account.ok,
                     "refused": account.refused,
                     "faults": account.faults,
+                    "deadline_exceeded": account.deadline_exceeded,
                     "wall_p50_us": account.wall.quantile_us(0.5),
                     "wall_p99_us": account.wall.quantile_us(0.99),
                     "wall_total_us": account.wall.total_us(),
@@ -209,6 +210,7 @@ fn text(shown: &Value) -> String {
             }
         }
         for (key, said) in [
+            ("deadline_exceeded", "deadline exceeded"),
             ("host_calls", "host calls"),
             ("model_calls", "model calls"),
             ("model_tokens", "tokens"),

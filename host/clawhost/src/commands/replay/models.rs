@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use clawhost_journal::Journal;
-use clawhost_plugins::{Answer, Message, ModelClient, ModelError, ModelRequest, ModelResponse};
+use clawhost_plugins::{
+    Answer, Message, ModelClient, ModelError, ModelRequest, ModelResponse, ToolSpec,
+};
 use clawhost_policy::Learned;
 
 use crate::capabilities::Models;
@@ -63,6 +65,19 @@ impl ModelClient for Lazily {
     ) -> Answer<Result<Vec<f32>, ModelError>> {
         match self.models() {
             Ok(models) => models.score(model, messages, completion),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn count(
+        &self,
+        model: String,
+        messages: Vec<Message>,
+        tools: Vec<ToolSpec>,
+        completion: String,
+    ) -> Answer<Result<Option<u64>, ModelError>> {
+        match self.models() {
+            Ok(models) => models.count(model, messages, tools, completion),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
