@@ -253,7 +253,6 @@ impl SessionsConfig {
         SessionOptions {
             idle: minutes(self.idle_minutes),
             retry_window: minutes(self.retry_minutes),
-            ..SessionOptions::default()
         }
     }
 }

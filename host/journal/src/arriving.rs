@@ -43,10 +43,15 @@ pub(crate) fn record_next_state(tx: &Transaction<'_>, next: &NextState) -> Resul
     require_turn(tx, next.turn)?;
     let new = tx
         .prepare_cached(
-            "INSERT INTO next_states (turn, ms, messages) VALUES (?1, ?2, ?3)
+            "INSERT INTO next_states (turn, ms, messages, source) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (turn) DO NOTHING",
         )?
-        .execute((next.turn.0, next.ms, encode_json(&next.messages)?))?;
+        .execute((
+            next.turn.0,
+            next.ms,
+            encode_json(&next.messages)?,
+            next.source.map(|source| source.0),
+        ))?;
     if new == 0 {
         let Json(kept) = tx
             .prepare_cached("SELECT messages FROM next_states WHERE turn = ?1")?
@@ -61,6 +66,17 @@ pub(crate) fn record_next_state(tx: &Transaction<'_>, next: &NextState) -> Resul
         .execute([next.turn.0])?;
     refresh(tx, next.turn)?;
     Ok(Followed::So)
+}
+
+/// Notes which request brought a next state, where that is not known yet.
+pub(crate) fn set_source(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    source: Option<TurnId>,
+) -> Result<(), Fault> {
+    tx.prepare_cached("UPDATE next_states SET source = ?2 WHERE turn = ?1 AND source IS NULL")?
+        .execute((turn.0, source.map(|source| source.0)))?;
+    Ok(())
 }
 
 /// Keeps a fork that brought no turn of its own with the turn that it forks from.

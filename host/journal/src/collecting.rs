@@ -6,13 +6,16 @@
 
 use rusqlite::{OptionalExtension, Transaction};
 
-use crate::arriving::{Followed, insert_turns, note_fork, record_next_state, upsert_session};
+use crate::arriving::{
+    Followed, insert_turns, note_fork, record_next_state, set_source, upsert_session,
+};
 use crate::clock::now_ms;
 use crate::codec::{encode_f32s, encode_json, encode_u32s, finite};
 use crate::error::{Fault, JournalError};
 use crate::ids::{SessionId, TurnId};
 use crate::journal::Journal;
-use crate::records::{Arrival, Completion, Feedback, JudgingState, TurnState};
+use crate::records::{Arrival, Completion, Feedback, JudgingState, NextState, TurnState};
+use crate::retracting::retract;
 use crate::together;
 
 /// Why a turn was skipped whose session ended before anything followed it.
@@ -30,7 +33,8 @@ impl Journal {
     /// never judged. A turn has one next state: the first stays. A second, different one is a fork of
     /// the conversation and is recorded in `matched` of the turns that came with it, as
     /// `"fork_of": [turn, …]`; when no turn came with it, in `matched` of the older turn, as
-    /// `"forks": [{"ms", "messages"}, …]`. The same one again changes nothing.
+    /// `"forks": [{"ms", "messages"}, …]`. The same one again changes nothing. To give a turn another one, retract the
+    /// first in the same arrival.
     ///
     /// # Errors
     /// [`JournalError::UnknownTurn`] for a next state of a turn that is gone, [`JournalError::Invalid`]
@@ -38,6 +42,9 @@ impl Journal {
     pub fn arrive(&self, arrival: &Arrival) -> Result<Vec<TurnId>, JournalError> {
         self.write(|tx| {
             upsert_session(tx, &arrival.session)?;
+            for retraction in &arrival.retract {
+                retract(tx, retraction)?;
+            }
             let mut forks = Vec::new();
             for next in &arrival.next_state_of {
                 if record_next_state(tx, next)? == Followed::Otherwise {
@@ -51,7 +58,29 @@ impl Journal {
                 return Ok(Vec::new());
             }
             let fork_of: Vec<i64> = forks.iter().map(|fork| fork.turn.0).collect();
-            insert_turns(tx, &arrival.session.id, &arrival.turns, &fork_of)
+            let turns = insert_turns(tx, &arrival.session.id, &arrival.turns, &fork_of)?;
+            let brought = arrival
+                .next_state_of
+                .iter()
+                .filter(|next| next.source.is_none());
+            for next in brought.filter(|next| !fork_of.contains(&next.turn.0)) {
+                set_source(tx, next.turn, turns.first().copied())?;
+            }
+            Ok(turns)
+        })
+    }
+
+    /// Records next states apart from a request: those that were held back in doubt until their session ended. All of
+    /// them or nothing; a turn that has one keeps it.
+    ///
+    /// # Errors
+    /// As for the next states of [`Journal::arrive`].
+    pub fn record_next_states(&self, next: &[NextState]) -> Result<(), JournalError> {
+        self.write(|tx| {
+            for next in next {
+                record_next_state(tx, next)?;
+            }
+            Ok(())
         })
     }
 

@@ -17,6 +17,12 @@ const BY_ANCHOR: &str = "replies a WHERE a.anchor = ?1";
 const BY_HISTORY: &str =
     "histories h CROSS JOIN replies a ON a.turn = h.turn WHERE h.digest = ?4 AND a.anchor = ?1";
 
+/// Turns that were asked something, newest first.
+const ASKED: &str = "WHERE t.id IN (SELECT h.turn FROM histories h WHERE h.digest = ?1
+        AND (?2 IS NULL OR (SELECT k.key IS NULL OR k.key = ?2 FROM turns k WHERE k.id = h.turn))
+        ORDER BY h.turn DESC LIMIT ?3)
+    ORDER BY t.id DESC";
+
 /// All questions fail with the faults of the database only.
 impl Journal {
     /// Turns whose reply has this anchor and whose key is `key` or none (any key when `key` is none):
@@ -34,7 +40,18 @@ impl Journal {
         })
     }
 
-    /// The same for turns that also have `digest` among their [`histories`](crate::NewTurn::histories).
+    /// Turns that have `digest` among their [`histories`](crate::NewTurn::histories), whatever was replied, and whose key
+    /// is `key` or none (any key when `key` is none), newest first.
+    pub fn asked_hits(
+        &self,
+        digest: &str,
+        key: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TurnHit>, JournalError> {
+        self.read(|conn| rows::hits(conn, ASKED, (digest, key, limit)))
+    }
+
+    /// As [`Journal::anchor_hits`], for turns that also have `digest` among their [`histories`](crate::NewTurn::histories).
     pub fn history_hits(
         &self,
         digest: &str,

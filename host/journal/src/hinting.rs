@@ -64,13 +64,15 @@ pub(crate) fn insert_hint(
 }
 
 /// The hints of a turn that a sample of it comes with, oldest first: only what is a hint. What an extractor gave in a
-/// later judgement, which saw all that the earlier one saw, takes the place of what it gave before.
+/// later judgement, which saw all that the earlier one saw, takes the place of what it gave before. A hint drawn from a
+/// next state that was retracted is none.
 pub(crate) fn of_sample(conn: &Connection, turn: TurnId) -> Result<Vec<SampleHint>, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT id, text, placement, confidence, source, digest FROM hints h
          WHERE turn = ?1 AND text IS NOT NULL AND judgement IS
             (SELECT MAX(l.judgement) FROM hints l
              WHERE l.turn = ?1 AND l.source = h.source AND l.text IS NOT NULL)
+         AND NOT EXISTS (SELECT 1 FROM judgements j WHERE j.id = h.judgement AND j.retraction IS NOT NULL)
          ORDER BY id",
     )?;
     let hints = statement.query_map([turn.0], |row| {
@@ -89,7 +91,10 @@ pub(crate) fn of_sample(conn: &Connection, turn: TurnId) -> Result<Vec<SampleHin
 /// Whether a turn has a hint.
 pub(crate) fn is_hinted(conn: &Connection, turn: TurnId) -> Result<bool, Fault> {
     let mut statement =
-        conn.prepare_cached("SELECT 1 FROM hints WHERE turn = ?1 AND text IS NOT NULL")?;
+        conn.prepare_cached(
+        "SELECT 1 FROM hints h WHERE turn = ?1 AND text IS NOT NULL
+         AND NOT EXISTS (SELECT 1 FROM judgements j WHERE j.id = h.judgement AND j.retraction IS NOT NULL)",
+    )?;
     Ok(statement.exists([turn.0])?)
 }
 

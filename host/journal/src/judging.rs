@@ -15,6 +15,7 @@ use crate::records::{
     Evidence, JudgementOutcome, JudgingState, NewJudgement, NewSample, NewVerdict, TurnRecord,
     TurnSeen, TurnState, VerdictOutcome,
 };
+use crate::retracting::is_outdated;
 use crate::rows;
 use crate::together::close_apart;
 
@@ -79,7 +80,8 @@ impl Journal {
     /// stays, and the new one is about the new evidence.
     ///
     /// # Errors
-    /// [`JournalError::AlreadyJudged`] when an earlier judgement saw all the evidence,
+    /// [`JournalError::AlreadyJudged`] when an earlier judgement saw all the evidence, or when the next state that this
+    /// one saw was retracted meanwhile,
     /// [`JournalError::NotReady`] when there is none, [`JournalError::UnknownTurn`], and
     /// [`JournalError::Invalid`] for numbers that are not finite, a sample of another turn, or one that has
     /// neither a reward nor a hint.
@@ -87,7 +89,7 @@ impl Journal {
         let TurnSeen { turn, evidence } = judgement.turn;
         self.write(|tx| {
             let (state, judging) = require_turn(tx, turn)?;
-            let fresh = see(tx, turn, evidence)?;
+            let fresh = !is_outdated(tx, turn, evidence)? && see(tx, turn, evidence)?;
             if judging != JudgingState::Ready || !fresh {
                 return Err(refusal(turn, state, judging).into());
             }

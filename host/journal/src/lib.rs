@@ -9,14 +9,16 @@
 //! belongs to, or when a batch is full. It refuses what cannot be true (a second reply to one turn, a
 //! judgement without evidence, a sample with neither a reward nor a hint, one trained twice, numbers
 //! that are not finite), and it takes rows away in one recorded act only,
-//! [`Journal::forget_session`].
+//! [`Journal::forget_session`]. A next state that turns out to be a side request's is retracted: it moves, with the reason,
+//! to the retractions of its turn.
 //!
 //! States move forward:
 //!
 //! - a turn: `generating` → `complete`, `aborted` or `failed`;
 //! - its judging: `waiting` → `ready` → `done` or `skipped`, and back to `ready` only for a next state
 //!   or feedback that no judgement has seen, or
-//!   `waiting` → `done` or `skipped` where the choices of a request are judged together;
+//!   `waiting` → `done` or `skipped` where the choices of a request are judged together; back to `waiting` where its next
+//!   state is retracted;
 //! - a sample: `queued` → `trained` or `dropped`;
 //! - an adapter: `active` → `retired`, and back where a person has it served again; one that a step made while another
 //!   was held is a `candidate` until then.
@@ -41,6 +43,7 @@ mod questions;
 mod receipts;
 mod records;
 mod releasing;
+mod retracting;
 mod rows;
 mod schema;
 mod settling;
@@ -61,10 +64,11 @@ pub use judging::REPLACED;
 pub use records::{
     AdapterRow, Arrival, Asked, Change, CommittedStep, Completion, Counts, Feedback, Finish,
     Forgotten, HintOutcome, HintPlacement, HintRecord, JudgementOutcome, JudgementRecord,
-    JudgingState, NewAdapter, NewHint, NewJudgement, NewSample, NewStep, NewTurn, NewVerdict,
-    NextState, PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt,
-    ReleaseAct, ReleaseRow, SampleHint, SampleRecord, SampleState, SessionRecord, SessionUpsert,
-    Standing, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState,
-    VerdictOutcome, VerdictRecord,
+    JudgingState, NewAdapter, NewHint, NewJudgement, NewRetraction, NewSample, NewStep, NewTurn,
+    NewVerdict, NextState, PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope,
+    RecordedReceipt, ReleaseAct, ReleaseRow, Retraction, SampleHint, SampleRecord, SampleState,
+    SessionRecord, SessionUpsert, Standing, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord,
+    TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
 };
+pub use retracting::RETRACTED;
 pub use words::UnknownWord;

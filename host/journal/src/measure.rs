@@ -70,11 +70,13 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
     let tokens = u32::try_from(chars / CHARS_PER_TOKEN).unwrap_or(u32::MAX);
     let ms = now_ms();
     Arrival {
+        retract: Vec::new(),
         next_state_of: previous
             .map(|turn| NextState {
                 turn,
                 messages: json!([question]),
                 ms,
+                source: None,
             })
             .into_iter()
             .collect(),

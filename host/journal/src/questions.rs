@@ -13,7 +13,7 @@ use crate::records::{
     Asked, Counts, JudgementRecord, SampleRecord, SessionRecord, StepRecord, TurnHit, TurnRecord,
     VerdictRecord,
 };
-use crate::rows;
+use crate::{retracting, rows};
 
 /// All questions fail with the faults of the database only.
 impl Journal {
@@ -165,7 +165,8 @@ impl Journal {
     pub fn judgements(&self, turn: TurnId) -> Result<Vec<JudgementRecord>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
-                "SELECT id, next_state, feedback, together FROM judgements WHERE turn = ?1 ORDER BY id",
+                "SELECT id, next_state, feedback, together, retraction FROM judgements
+                 WHERE turn = ?1 ORDER BY id",
             )?;
             let mut rows = statement.query([turn.0])?;
             let mut found = Vec::new();
@@ -173,6 +174,7 @@ impl Journal {
                 let id: i64 = row.get(0)?;
                 found.push(JudgementRecord {
                     next_state: row.get(1)?,
+                    retracted: retracting::numbered(conn, row.get(4)?)?,
                     feedback: row.get(2)?,
                     together: row.get(3)?,
                     verdicts: rows::verdicts(conn, "WHERE judgement = ?1 ORDER BY id", [id])?,
@@ -269,6 +271,7 @@ impl Journal {
                 steps: tally(conn, "SELECT outcome, COUNT(*) FROM steps GROUP BY outcome")?,
                 adapters: total(conn, "SELECT COUNT(*) FROM adapters")?,
                 forgotten: total(conn, "SELECT COUNT(*) FROM forgotten")?,
+                retractions: total(conn, "SELECT COUNT(*) FROM retractions")?,
             })
         })
     }

@@ -12,10 +12,11 @@ use crate::records::{
     AdapterRow, Asked, Completion, Feedback, SampleRecord, SessionRecord, StepRecord, TurnHit,
     TurnRecord, VerdictOutcome, VerdictRecord,
 };
+use crate::retracting;
 
 const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.prompt_ids,
         p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs, p.forced,
-        n.messages AS next_messages, n.ms AS next_ms
+        n.messages AS next_messages, n.ms AS next_ms, n.source AS next_source
     FROM turns t JOIN requests r ON r.id = t.request
     LEFT JOIN replies p ON p.turn = t.id LEFT JOIN next_states n ON n.turn = t.id";
 
@@ -59,6 +60,7 @@ pub(crate) fn each_turn(
     while let Some(row) = rows.next()? {
         let mut turn = turn(row)?;
         add_feedback(conn, &mut turn)?;
+        turn.retractions = retracting::of_turn(conn, turn.id)?;
         visit(turn)?;
     }
     Ok(())
@@ -251,6 +253,8 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
             .get::<_, Option<Json>>("next_messages")?
             .map(|Json(value)| value),
         next_ms: row.get("next_ms")?,
+        next_source: row.get::<_, Option<i64>>("next_source")?.map(TurnId),
+        retractions: Vec::new(),
         next_judged: row.get("next_judged")?,
         judging: row.get("judging")?,
         reason: row.get("reason")?,

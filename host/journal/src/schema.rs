@@ -21,6 +21,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0006.sql"),
     include_str!("schema/0007.sql"),
     include_str!("schema/0008.sql"),
+    include_str!("schema/0009.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.

@@ -11,7 +11,8 @@ use crate::error::{Fault, JournalError};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
 use crate::judging::{record, refusal, see};
-use crate::records::{JudgingState, NewJudgement, TurnRecord, TurnState};
+use crate::records::{JudgingState, NewJudgement, TurnRecord, TurnSeen, TurnState};
+use crate::retracting::is_outdated;
 use crate::rows;
 
 /// Choices of request `c.request` that are still being generated.
@@ -114,6 +115,12 @@ impl Journal {
                 }
                 if !is_open(tx, request)? {
                     return Err(refusal(*turn, state, judged(judging)).into());
+                }
+            }
+            for TurnSeen { turn, evidence } in choices.iter().map(|choice| choice.turn) {
+                if is_outdated(tx, turn, evidence)? {
+                    let (state, judging) = require_turn(tx, turn)?;
+                    return Err(refusal(turn, state, judged(judging)).into());
                 }
             }
             if given != whole || given.len() < 2 {

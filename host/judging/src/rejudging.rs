@@ -284,10 +284,16 @@ fn as_seen(
     let mut seen = turn.clone();
     if !judgement.next_state {
         seen.next_state = None;
+    } else if let Some(retracted) = &judgement.retracted {
+        seen.next_state = Some(retracted.messages.clone());
+        seen.next_ms = Some(retracted.came_ms);
     }
     seen.feedback
         .truncate(usize::try_from(judgement.feedback).unwrap_or(usize::MAX));
-    seen.next_judged = before.is_some_and(|before| before.next_state);
+    // A next state that was retracted in between was another one.
+    let number = |judgement: &JudgementRecord| judgement.retracted.as_ref().map(|known| known.id);
+    seen.next_judged =
+        before.is_some_and(|before| before.next_state && number(before) == number(judgement));
     seen.feedback_judged = before.map_or(0, |before| before.feedback);
     seen
 }

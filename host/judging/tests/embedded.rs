@@ -63,6 +63,7 @@ fn talk(journal: &Journal, next: &str) -> TurnId {
         journal
             .arrive(&Arrival {
                 session: session.clone(),
+                retract: Vec::new(),
                 next_state_of,
                 turns,
             })
@@ -107,6 +108,7 @@ fn talk(journal: &Journal, next: &str) -> TurnId {
         turn,
         messages: json!([{"role": "user", "content": next}]),
         ms: 3,
+        source: None,
     };
     arrive(vec![next_state], Vec::new());
     turn

@@ -123,8 +123,57 @@ impl Histories {
         if let Some(shorter) = shorter {
             kept.extend([shorter.whose, shorter.whole].map(but_last));
         }
+        kept.extend(UserSide::to_keep(messages));
         kept
     }
+}
+
+/// Digests of what the user said in a request, in any rendering: a client may leave our replies out, or show them
+/// otherwise than they were given.
+pub(crate) struct UserSide {
+    /// All messages of the user.
+    pub(crate) all: String,
+    /// The last one.
+    pub(crate) last: String,
+}
+
+impl UserSide {
+    /// Of messages of the user; none where nobody said anything.
+    pub(crate) fn of<'a>(said: impl IntoIterator<Item = &'a Plain>) -> Option<Self> {
+        let mut hash = Sha256::new();
+        hash.update([b'u']);
+        let mut last = None;
+        for message in said {
+            hash.update(message.loose);
+            last = Some(message.loose);
+        }
+        let last = Sha256::new().chain_update([b'l']).chain_update(last?);
+        let first_half = |hash: Sha256| hex(hash.finalize().get(..16).unwrap_or_default());
+        Some(Self {
+            all: first_half(hash),
+            last: first_half(last),
+        })
+    }
+
+    /// What a turn keeps: the digests of its request, and of its request less a last message that may be replaced.
+    fn to_keep(messages: &[Plain]) -> Vec<String> {
+        let said: Vec<&Plain> = said_by_user(messages).map(|(_, message)| message).collect();
+        let Some(side) = Self::of(said.iter().copied()) else {
+            return Vec::new();
+        };
+        let mut kept = vec![side.all, side.last];
+        let ends_with_user = messages.last().is_some_and(|last| last.role == Role::User);
+        if ends_with_user && let Some((_, rest)) = said.split_last() {
+            kept.extend(Self::of(rest.iter().copied()).map(|rest| but_last(rest.all)));
+        }
+        kept
+    }
+}
+
+/// The messages in which the user says something, with their places.
+pub(crate) fn said_by_user(messages: &[Plain]) -> impl Iterator<Item = (usize, &Plain)> {
+    let said = |(_, message): &(usize, &Plain)| message.role == Role::User && !message.is_empty();
+    messages.iter().enumerate().filter(said)
 }
 
 /// The digest under which a turn is kept whose request had one message more.

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::anchor::reply_anchor;
 use crate::deciding::{Case, Decision, Named};
 use crate::error::{SESSION_ID_LIMIT, SessionError};
+use crate::handing::undecided;
 use crate::lookup::Lookup;
 use crate::options::SessionOptions;
 use crate::request::{Arrived, Incoming, Reply};
@@ -69,7 +70,7 @@ impl Sessions {
         } = arrival;
         if done {
             // The turn is still to be answered; the journal closes it when it is.
-            self.journal.end_session(&session.id, "done")?;
+            self.end(&session.id, "done")?;
         }
         let matched = written
             .into_iter()
@@ -126,12 +127,31 @@ impl Sessions {
     /// # Errors
     /// [`SessionError::UnknownSession`] for a session that does not exist.
     pub fn done(&self, session: &SessionId) -> Result<(), SessionError> {
-        match self.journal.end_session(session, "done") {
-            Err(JournalError::UnknownSession { session }) => {
+        match self.end_undisturbed(session, "done") {
+            Err(SessionError::Journal(JournalError::UnknownSession { session })) => {
                 Err(SessionError::UnknownSession(session))
             }
-            ended => Ok(ended?),
+            ended => ended,
         }
+    }
+
+    /// Ends a session while no request of it is decided.
+    pub(crate) fn end_undisturbed(
+        &self,
+        session: &SessionId,
+        reason: &str,
+    ) -> Result<(), SessionError> {
+        let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        self.end(session, reason)
+    }
+
+    /// Releases what was held back in doubt, then ends the session. A kill in between leaves it open, to be ended again.
+    fn end(&self, session: &SessionId, reason: &str) -> Result<(), SessionError> {
+        let released = undecided(&Lookup::new(&self.journal), session)?;
+        if !released.is_empty() {
+            self.journal.record_next_states(&released)?;
+        }
+        Ok(self.journal.end_session(session, reason)?)
     }
 }
 
@@ -241,6 +261,7 @@ fn arrival(incoming: Incoming, decision: Decision, session: SessionId, ms: i64) 
             user: incoming.user.clone(),
             ms,
         },
+        retract: decision.retract,
         next_state_of: decision.next,
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! | decision | means | next state |
 //! |---|---|---|
-//! | `continue` | it goes on from a reply of ours | to that turn, if it has none and nothing is in doubt |
-//! | `fork` | it goes on from a reply that was already continued otherwise | none: the first stays |
+//! | `continue` | it goes on from a reply of ours | to that turn, at once or, in doubt, later |
+//! | `fork` | it goes on from a reply that was already continued otherwise | to that turn, unless the conversation went on from the first |
 //! | `retry` | it is the same request again | none: asking again says nothing about the first answer |
 //! | `new` | nothing of ours is in it | none |
 //!
 //! Requests without a reply of ours are decided in `opening`, next states are handed out in `handing`. Only reads; the
 //! outcome is written by `collecting`.
 
-use clawhost_journal::{NextState, SessionId, TurnHit, TurnId, TurnKind, TurnRecord, TurnState};
+use clawhost_journal::{
+    NewRetraction, NextState, SessionId, TurnHit, TurnId, TurnKind, TurnRecord, TurnState,
+};
 use serde_json::{Map, Value, json};
 
 use crate::anchor::{Histories, request_digest, trail};
@@ -18,11 +20,12 @@ use crate::error::SessionError;
 use crate::following::Following;
 use crate::history::agreement;
 use crate::lookup::{Asker, Lookup};
-use crate::matching::{Found, Search, hundredths, search};
+use crate::matching::{Found, Search, Shown, hundredths, search};
 use crate::normalise::{Plain, list, plain_all};
 use crate::options::SessionOptions;
 use crate::request::Incoming;
 use crate::retry::{self, Repeated};
+use crate::user_side::Sided;
 
 /// A named session, and where its name came from.
 pub(crate) struct Named {
@@ -44,6 +47,8 @@ pub(crate) struct Decision {
     pub(crate) group: Option<String>,
     /// What the client declared.
     pub(crate) kind: TurnKind,
+    /// Next states that this request shows to be none.
+    pub(crate) retract: Vec<NewRetraction>,
     /// Next states to hand out.
     pub(crate) next: Vec<NextState>,
     /// Digest of the request.
@@ -165,20 +170,31 @@ impl<'a> Case<'a> {
         )?;
         match repeated {
             Some(repeated) => Ok(self.repeating(repeated, digest, &search)),
-            None => self.following_in_order(&turns, &search),
+            None => match self.by_user_side()? {
+                Sided::Found(found) if found.shown.is_there() => self.continuing(*found, &search),
+                _ => self.following_in_order(&turns, &search),
+            },
         }
     }
 
     /// A reply of ours is in the request.
-    fn continuing(&self, found: Found, search: &Search) -> Result<Decision, SessionError> {
+    pub(crate) fn continuing(
+        &self,
+        found: Found,
+        search: &Search,
+    ) -> Result<Decision, SessionError> {
         let Found {
             turn,
             place,
             agreement,
             why,
+            shown,
         } = found;
         let previous = plain_all(list(&turn.messages));
-        let following = Following::after(place, &self.plain, &previous);
+        let following = match shown.is_there() {
+            true => Following::after(place, &self.plain, &previous),
+            false => Following::after_asked(place, &self.plain, &previous),
+        };
         let digest = self.digest(following.ephemeral);
         if let Some(repeated) = retry::of_continuation(&self.lookup, &digest, turn.id)? {
             let mut decision = self.repeating(repeated, digest, search);
@@ -190,7 +206,9 @@ impl<'a> Case<'a> {
             self.note_ephemeral(&mut decision.matched, &following);
             return Ok(decision);
         }
-        let went_on = match &turn.next_state {
+        // What was retracted followed it as well, only not as its next state.
+        let retracted = turn.retractions.last().map(|last| &last.messages);
+        let went_on = match turn.next_state.as_ref().or(retracted) {
             Some(known) => Some(self.other_way(&turn, known, &following)?),
             None => None,
         };
@@ -222,7 +240,7 @@ impl<'a> Case<'a> {
             hundredths(agreement.of_request).into(),
         );
         self.note_ephemeral(&mut decision.matched, &following);
-        self.hand_out(&mut decision, &turn, &previous, &following)?;
+        self.hand_out(&mut decision, &turn, &previous, &following, shown)?;
         Ok(decision)
     }
 
@@ -259,7 +277,7 @@ impl<'a> Case<'a> {
             hundredths(agreement(&self.plain, &previous).of_request).into(),
         );
         self.note_ephemeral(&mut decision.matched, &following);
-        self.hand_out(&mut decision, &turn, &previous, &following)?;
+        self.hand_out(&mut decision, &turn, &previous, &following, Shown::InOrder)?;
         Ok(decision)
     }
 
@@ -295,6 +313,7 @@ impl<'a> Case<'a> {
             parent: None,
             group: None,
             kind: self.kind,
+            retract: Vec::new(),
             next: Vec::new(),
             digest,
             matched: json!({

@@ -2,13 +2,15 @@
 //! it trained and which adapter came of it. Only reads; texts are shortened, the export has them whole.
 
 use clawhost_journal::{
-    Feedback, HintOutcome, HintRecord, Journal, JudgingState, SampleRecord, SampleState, SessionId,
-    SessionRecord, TurnId, TurnKind, TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
+    Feedback, HintOutcome, HintRecord, Journal, JudgingState, SampleRecord, SampleState,
+    SessionId, SessionRecord, TurnId, TurnKind, TurnRecord, TurnState, VerdictOutcome,
+    VerdictRecord,
 };
 use serde_json::{Value, json};
 
 use crate::asked::asked;
 use crate::collecting::Sessions;
+use crate::corrections::{next_doubt, retracted_since, shown_retraction};
 use crate::error::SessionError;
 use crate::normalise::{Plain, list};
 use crate::request::MALFORMED_CALLS;
@@ -114,6 +116,9 @@ fn story(
         "malformed_calls": reply.map(|reply| tried(&reply.reply)),
         "next_state": turn.next_state.as_ref().map(shown_messages),
         "next_ms": turn.next_ms,
+        "next_source": turn.next_source,
+        "next_doubt": next_doubt(turn, around),
+        "retractions": turn.retractions.iter().map(shown_retraction).collect::<Vec<_>>(),
         "judging": turn.judging,
         "feedback": turn.feedback.iter().map(shown_feedback).collect::<Vec<_>>(),
         "verdicts": verdicts.iter().map(shown_verdict).collect::<Vec<_>>(),
@@ -179,14 +184,21 @@ impl Story<'_> {
                     (Some(_), Some(advantage)) => format!(" with advantage {advantage:.3}"),
                     (Some(_), None) => String::new(),
                 };
-                match self.learned {
+                let trained = match self.learned {
                     Some(version) => format!(
                         "It trained in {step}{advantage}; adapter version {version} came of it."
                     ),
                     None => {
                         format!("It was part of {step}{advantage}, which published no adapter.")
                     }
+                };
+                match retracted_since(self.turn, sample.created_ms) {
+                    Some(reason) => format!(
+                        "{trained} The next state that it was judged by was retracted afterwards: {reason}."
+                    ),
+                    None => trained,
                 }
+            }
             }
         }
     }
@@ -273,8 +285,13 @@ impl Story<'_> {
         });
         match doubted {
             Some(doubted) => format!(
-                "Turn {} goes on from it but may be housekeeping; it counts once the conversation goes on from there.",
-                doubted.id
+                "Turn {} goes on from it, {}.",
+                doubted.id,
+                doubted
+                    .matched
+                    .pointer("/next_state/why")
+                    .and_then(Value::as_str)
+                    .unwrap_or("held back in doubt; it counts when the conversation goes on from there, or ends")
             ),
             None => "Nothing has followed it yet.".to_owned(),
         }
@@ -311,7 +328,7 @@ fn tried(reply: &Value) -> Vec<String> {
         .collect()
 }
 
-fn shown_messages(messages: &Value) -> Value {
+pub(crate) fn shown_messages(messages: &Value) -> Value {
     list(messages)
         .iter()
         .map(|message| json!({"role": message.get("role"), "says": said(&Plain::of(message))}))

@@ -36,6 +36,16 @@ impl Following {
         following
     }
 
+    /// The same for a request that leaves our reply out: what follows the message at `place`, the last that the turn was
+    /// asked.
+    pub(crate) fn after_asked(place: usize, request: &[Plain], previous: &[Plain]) -> Self {
+        let mut following = Self::after(place, request, &[]);
+        if !following.unknown_reply {
+            following.drop_ephemeral(request, request.get(..=place).unwrap_or_default(), previous);
+        }
+        following
+    }
+
     /// The same for a named session in whose request our reply was not found: what follows the last reply of anybody,
     /// or, where the client sends no replies, what the turn before had not been sent yet.
     pub(crate) fn after_last(request: &[Plain], previous: &[Plain]) -> Self {

@@ -59,7 +59,7 @@ impl Sessions {
             .journal
             .idle_sessions(now_ms().saturating_sub(idle_ms))?
         {
-            self.journal.end_session(&session, "idle")?;
+            self.end_undisturbed(&session, "idle")?;
             ended.push(session);
         }
         // A session whose reply is being made is not listed; its end wakes the sweep.

@@ -6,6 +6,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::normalise::{Plain, Role};
 
+/// The same text in another rendering.
+const RENDERED: f32 = 0.95;
 /// One text wholly inside the other.
 const CONTAINED: f32 = 0.9;
 /// The same, but the text is so short that chance may explain it.
@@ -13,12 +15,14 @@ const CONTAINED_SHORT: f32 = 0.6;
 /// Words looked at in very long texts.
 const WORDS: usize = 4_000;
 
-/// Likeness of two messages, 0 to 1. Replies are never decorated by clients, so they are equal or not.
+/// Likeness of two messages, 0 to 1. Replies are rendered by clients but never decorated, so they are equal or not.
 pub(crate) fn likeness(a: &Plain, b: &Plain) -> f32 {
     if a.role != b.role {
         0.0
     } else if a.mark == b.mark {
         1.0
+    } else if a.loose == b.loose {
+        RENDERED
     } else if matches!(a.role, Role::User | Role::Tool | Role::System) {
         text_likeness(&a.text, &b.text)
     } else {

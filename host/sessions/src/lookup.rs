@@ -104,6 +104,21 @@ impl<'a> Lookup<'a> {
         Ok(self.journal.history_hits(history, anchor, key, HITS)?)
     }
 
+    /// Turns that were asked what the digest says, whatever they replied, newest first.
+    pub(crate) fn asked(
+        &self,
+        digest: &str,
+        key: Option<&str>,
+    ) -> Result<Vec<TurnHit>, SessionError> {
+        Ok(self.journal.asked_hits(digest, key, HITS)?)
+    }
+
+    /// The turn whose request brought the next state of `turn`: none without a next state, `Some(None)` where it is not
+    /// known.
+    pub(crate) fn next_source(&self, turn: TurnId) -> Result<Option<Option<TurnId>>, SessionError> {
+        Ok(self.journal.next_source(turn)?)
+    }
+
     /// Turns of one session with this reply. Where a crowd of sessions gave it, only the last turns are looked through.
     pub(crate) fn replies_of(
         &self,
@@ -163,6 +178,16 @@ impl<'a> Lookup<'a> {
     /// Turns that continue a turn, newest first.
     pub(crate) fn children(&self, turn: TurnId) -> Result<Vec<TurnHit>, SessionError> {
         Ok(self.journal.children(turn, HITS)?)
+    }
+
+    /// Whether any turn continues a turn.
+    pub(crate) fn is_continued(&self, turn: TurnId) -> Result<bool, SessionError> {
+        Ok(!self.journal.children(turn, 1)?.is_empty())
+    }
+
+    /// All turns of a session, newest first.
+    pub(crate) fn whole_session(&self, session: &SessionId) -> Result<Vec<TurnHit>, SessionError> {
+        Ok(self.journal.last_turns(session, u32::MAX)?)
     }
 
     /// A turn with everything.

@@ -12,7 +12,7 @@ use clawhost_journal::{SessionId, TurnHit, TurnRecord};
 use serde_json::{Value, json};
 
 use crate::anchor::anchor;
-use crate::doubt::system_text;
+use crate::doubt::{Doubt, HISTORY, REPLY, system_text};
 use crate::error::SessionError;
 use crate::history::{Agreement, agreement};
 use crate::lookup::{Asker, HITS, Lookup};
@@ -32,7 +32,7 @@ const LISTED: usize = 8;
 /// Share of the history in front of our reply that has to agree.
 const AGREES: f32 = 0.5;
 /// Visible characters, or characters of tool arguments, from which a reply is not said twice by chance.
-const DISTINCTIVE: usize = 48;
+pub(crate) const DISTINCTIVE: usize = 48;
 /// A summary leaves at most so many messages in front of our reply.
 const SUMMARY: usize = 2;
 
@@ -46,6 +46,42 @@ pub(crate) struct Found {
     pub(crate) agreement: Agreement,
     /// Why this turn and no other, as a clause.
     pub(crate) why: String,
+    /// How the request shows the reply.
+    pub(crate) shown: Shown,
+}
+
+/// How a request shows the reply of the turn that it goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// As it was given.
+    AsGiven,
+    /// In another rendering: without markdown, in lower case.
+    Rendered,
+    /// Not at all; the place is that of the last message that the turn was asked, and all of its history is there.
+    Left,
+    /// Not at all, and part of the history is gone as well.
+    Compacted,
+    /// Not at all, but the client names the session, and its turns follow in order.
+    InOrder,
+}
+
+impl Shown {
+    /// The request contains the reply.
+    pub(crate) fn is_there(self) -> bool {
+        matches!(self, Self::AsGiven | Self::Rendered)
+    }
+
+    /// What of it makes the next state doubtful.
+    pub(crate) fn doubt(self) -> Option<Doubt> {
+        match self {
+            Self::AsGiven | Self::Rendered | Self::InOrder => None,
+            Self::Left => Some(Doubt::new(REPLY, "our reply to it is not in the request")),
+            Self::Compacted => Some(Doubt::new(
+                HISTORY,
+                "our reply to it is not in the request, nor is all of the history before it",
+            )),
+        }
+    }
 }
 
 /// Outcome of a search.
@@ -230,6 +266,7 @@ fn choose(
         place,
         agreement: best.agreement,
         why,
+        shown: Shown::AsGiven,
     })
 }
 
@@ -323,6 +360,7 @@ fn descend(
             place,
             agreement,
             why,
+            shown: Shown::AsGiven,
         };
     }
     Ok(found)

@@ -7,6 +7,8 @@
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::loose::loose_text;
+
 /// Who speaks, as far as matching cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -48,6 +50,8 @@ pub(crate) struct Plain {
     pub(crate) calls: Vec<(String, String)>,
     /// Digest of role, text without white space, calls and attachments.
     pub(crate) mark: Mark,
+    /// The same of what the text is in any rendering, see [`crate::loose`].
+    pub(crate) loose: Mark,
 }
 
 impl Plain {
@@ -73,11 +77,20 @@ impl Plain {
         };
         let text = collapsed(visible);
         let mark = mark_of(role, &text, &read.calls, &read.attached);
+        let rendered = match role {
+            Role::System => String::new(),
+            _ => loose_text(&text),
+        };
+        let loose = match rendered.as_str() {
+            "" => mark,
+            rendered => mark_of(role, rendered, &read.calls, &read.attached),
+        };
         Self {
             role,
             text,
             calls: read.calls,
             mark,
+            loose,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::likeness::text_likeness;
 use crate::matching::Search;
 use crate::normalise::{Plain, Role};
 use crate::retry;
+use crate::user_side::Sided;
 
 impl Case<'_> {
     /// Decides such a request.
@@ -21,6 +22,11 @@ impl Case<'_> {
         if let Some(repeated) = repeated {
             return Ok(self.repeating(repeated, digest, search));
         }
+        let unclear = match self.by_user_side()? {
+            Sided::Found(found) => return self.continuing(*found, search),
+            Sided::Unclear(why) => Some(why),
+            Sided::Unknown => None,
+        };
         if let Some(turn) = self.without_our_reply()? {
             let reason = format!(
                 "asks what turn {} asked and more, without our reply to it",
@@ -55,7 +61,11 @@ impl Case<'_> {
             }
             _ => "replies like these are ours, but the history in front of them is another one",
         };
-        Ok(self.settled("new", reason, digest, search))
+        let mut decision = self.settled("new", reason, digest, search);
+        if let Some(why) = unclear {
+            note(&mut decision.matched, "doubt", why.into());
+        }
+        Ok(decision)
     }
 
     /// The turn to whose request this one only adds a message of the user.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::doubt;
-
 /// How sessions are told apart and when they end.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -12,9 +10,6 @@ pub struct SessionOptions {
     /// How long after its reply an identical *opening* request still counts as a retry and not as another conversation.
     /// Requests that contain one of our replies need no window. Default 10 minutes.
     pub retry_window: Duration,
-    /// Wording (lower case) by which housekeeping requests of known clients are recognised. Such a request is not
-    /// taken as somebody's reaction until the conversation goes on from its reply. Default: wording of common clients.
-    pub housekeeping: Vec<String>,
 }
 
 impl Default for SessionOptions {
@@ -22,7 +17,6 @@ impl Default for SessionOptions {
         Self {
             idle: Duration::from_secs(30 * 60),
             retry_window: Duration::from_secs(10 * 60),
-            housekeeping: doubt::known_wording(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{NewHint, SampleHint, TurnRecord};
+use super::{NewHint, Retraction, SampleHint, TurnRecord};
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
 use crate::words::words;
 
@@ -111,6 +111,8 @@ pub struct VerdictRecord {
 pub struct JudgementRecord {
     /// Whether the next state was there.
     pub next_state: bool,
+    /// That next state, where it was retracted after this judgement had seen it.
+    pub retracted: Option<Retraction>,
     /// How many pieces of feedback, from the first, were there.
     pub feedback: u32,
     /// Whether it was one of all choices of a request.
@@ -222,6 +224,8 @@ pub struct TurnSeen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) next_state: bool,
+    /// How many next states had been retracted before it: tells one next state from another.
+    pub(crate) retractions: usize,
     pub(crate) feedback: usize,
 }
 
@@ -240,6 +244,7 @@ impl From<&TurnRecord> for TurnSeen {
             turn: record.id,
             evidence: Some(Evidence {
                 next_state: record.next_state.is_some(),
+                retractions: record.retractions.len(),
                 feedback: record.feedback.len(),
             }),
         }

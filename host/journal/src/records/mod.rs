@@ -18,8 +18,8 @@ pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, R
 pub use release::{Change, CommittedStep, ReleaseAct, ReleaseRow, Standing};
 pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
 pub use turn::{
-    Arrival, Asked, Completion, Counts, Finish, Forgotten, NewTurn, NextState, SessionRecord,
-    SessionUpsert, TurnHit, TurnKind, TurnRecord, TurnState,
+    Arrival, Asked, Completion, Counts, Finish, Forgotten, NewRetraction, NewTurn, NextState,
+    Retraction, SessionRecord, SessionUpsert, TurnHit, TurnKind, TurnRecord, TurnState,
 };
 
 pub(crate) use judgement::Evidence;

@@ -54,6 +54,10 @@ words! {
 pub struct Arrival {
     /// The session it belongs to; opened when unknown, reopened when ended.
     pub session: SessionUpsert,
+    /// Next states that this request shows to be none. They are retracted before `next_state_of` is recorded. Default
+    /// none.
+    #[serde(default)]
+    pub retract: Vec<NewRetraction>,
     /// Older turns that this request answers.
     pub next_state_of: Vec<NextState>,
     /// One turn per choice asked for.
@@ -84,6 +88,41 @@ pub struct NextState {
     pub messages: Value,
     /// When they came, unix milliseconds.
     pub ms: i64,
+    /// The turn whose request brought them. Default the first turn of the [`Arrival`].
+    #[serde(default)]
+    pub source: Option<TurnId>,
+}
+
+/// A next state to be retracted, because the request that brought it turned out not to continue the conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewRetraction {
+    /// The turn whose next state it is.
+    pub turn: TurnId,
+    /// The evidence, in words.
+    pub reason: String,
+    /// When the evidence came, unix milliseconds.
+    pub ms: i64,
+}
+
+/// A retracted next state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Retraction {
+    /// Number of the retraction, from 1 up.
+    pub id: i64,
+    /// The turn whose next state it was.
+    pub turn: TurnId,
+    /// The evidence, in words.
+    pub reason: String,
+    /// When it was retracted, unix milliseconds.
+    pub ms: i64,
+    /// The turn whose request brought it, where that is known.
+    pub source: Option<TurnId>,
+    /// The messages, a JSON array.
+    pub messages: Value,
+    /// When they came, unix milliseconds.
+    pub came_ms: i64,
+    /// Whether a judgement had seen it.
+    pub judged: bool,
 }
 
 /// A turn about to be generated: everything that is known before its first token.
@@ -209,6 +248,12 @@ pub struct TurnRecord {
     pub next_state: Option<Value>,
     /// When they came, unix milliseconds.
     pub next_ms: Option<i64>,
+    /// The turn whose request brought the next state, where that is known.
+    #[serde(default)]
+    pub next_source: Option<TurnId>,
+    /// Next states that were retracted, oldest first.
+    #[serde(default)]
+    pub retractions: Vec<Retraction>,
     /// Whether a judgement has seen the next state.
     pub next_judged: bool,
     /// How far judging has come.
@@ -348,4 +393,7 @@ pub struct Counts {
     pub adapters: u64,
     /// Sessions forgotten.
     pub forgotten: u64,
+    /// Next states retracted.
+    #[serde(default)]
+    pub retractions: u64,
 }

@@ -9,6 +9,7 @@ mod judging;
 mod plugin_state;
 mod recovery;
 mod releasing;
+mod retracting;
 mod settling;
 mod storage;
 mod together;
@@ -28,11 +29,13 @@ pub(super) fn arrival(session: &str, previous: Option<TurnId>) -> Arrival {
             user: None,
             ms: 1_000,
         },
+        retract: Vec::new(),
         next_state_of: previous
             .map(|turn| NextState {
                 turn,
                 messages: question,
                 ms: 2_000,
+                source: None,
             })
             .into_iter()
             .collect(),

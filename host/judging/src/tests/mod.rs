@@ -42,6 +42,8 @@ pub(crate) fn turn(id: i64) -> TurnRecord {
         completion: Some(completion(&format!("reply {id}"))),
         next_state: None,
         next_ms: None,
+        next_source: None,
+        retractions: Vec::new(),
         next_judged: false,
         judging: JudgingState::Waiting,
         reason: None,

@@ -75,6 +75,35 @@ async fn judges_see_the_evidence_that_was_there_then() {
 }
 
 #[tokio::test]
+async fn judges_see_a_next_state_that_was_retracted_since() {
+    let desk = Desk::new();
+    let turn = desk.turn("name this chat");
+    let (then, shown_then) = watching();
+    settle(&desk, then.clone(), JudgingOptions::default()).await;
+    desk.retract(turn);
+    desk.feedback(turn, None, Some("too long"));
+    settle(&desk, then.clone(), JudgingOptions::default()).await;
+    let (now, shown_now) = watching();
+    again(&desk, now.clone(), turn).await;
+    desk.then(turn, "wrong");
+    settle(&desk, then, JudgingOptions::default()).await;
+    again(&desk, now, turn).await;
+    let then = shown_then.lock().unwrap();
+    assert_eq!(
+        *then,
+        [
+            vec!["name this chat"],
+            vec!["too long"],
+            vec!["wrong", "too long"]
+        ]
+    );
+    assert_eq!(shown_now.lock().unwrap()[..], then[1..]);
+    let judgements = desk.journal.judgements(turn).unwrap();
+    let retracted = judgements[0].retracted.as_ref().unwrap();
+    assert_eq!(retracted.messages[0]["content"], "name this chat");
+}
+
+#[tokio::test]
 async fn another_judge_another_verdict_and_a_fault_is_none() {
     let desk = Desk::new();
     let turn = desk.turn("thanks");

@@ -259,6 +259,7 @@ impl Desk {
                 user: Some("ann".to_owned()),
                 ms: 1,
             },
+            retract: Vec::new(),
             next_state_of,
             turns,
         }
@@ -307,10 +308,22 @@ impl Desk {
             turn,
             messages: json!([{"role": "user", "content": text}]),
             ms: 2,
+            source: None,
         };
         self.journal
             .arrive(&self.arrival(vec![next], Vec::new()))
             .unwrap();
+    }
+
+    /// What was taken for what the user said next was not.
+    pub(super) fn retract(&self, turn: TurnId) {
+        let mut arrival = self.arrival(Vec::new(), Vec::new());
+        arrival.retract.push(clawhost_journal::NewRetraction {
+            turn,
+            reason: "left out".to_owned(),
+            ms: 3,
+        });
+        self.journal.arrive(&arrival).unwrap();
     }
 
     /// A request of so many choices, all of them complete; `change` sees the place of each.

@@ -225,11 +225,12 @@ fn every_reason_not_to_train_is_a_sentence() {
         "a:Because.",
     );
     let doubted = server.exchange(
-        request(talk(&["u:write a story about a fox"])),
+        request(talk(&["s:be kind", "u:write a story about a fox"])),
         "a:Once a fox met a hen.",
     );
     server.exchange(
         request(talk(&[
+            "s:Name the chat.",
             "u:write a story about a fox",
             "a:Once a fox met a hen.",
             "u:a title for this conversation",
@@ -255,7 +256,11 @@ fn every_reason_not_to_train_is_a_sentence() {
         ),
         ("side", why(&server, side.turns[0]), "side turn"),
         ("choice", why(&server, choices.turns[0]), "another choice"),
-        ("doubted", why(&server, doubted.turns[0]), "housekeeping"),
+        (
+            "doubted",
+            why(&server, doubted.turns[0]),
+            "system message is another one",
+        ),
         (
             "ended",
             why(&server, ended.turns[0]),

@@ -7,7 +7,9 @@
 //! | `named` | clients that send session headers |
 //! | `crowds` | many sessions that look alike |
 //! | `alike` | many sessions that differ only at their beginning |
-//! | `housekeeping` | titles and heartbeats never stand in for a person |
+//! | `housekeeping` | titles and heartbeats never stand in for a person, in any wording |
+//! | `drifting` | a system message that changes each turn |
+//! | `rewritten` | our replies left out, summarised, without markdown, in lower case |
 //! | `ends` | done, idle, restart |
 //! | `explained` | every turn has its story |
 //! | `noise` | matching is stable under what clients add |
@@ -23,10 +25,12 @@
 mod alike;
 mod builder;
 mod crowds;
+mod drifting;
 mod ends;
 mod explained;
 mod housekeeping;
 mod named;
 mod noise;
 mod openclaw;
+mod rewritten;
 mod scripts;

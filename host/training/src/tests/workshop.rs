@@ -229,6 +229,7 @@ impl Workshop {
         let arrive = |next_state_of, turns| {
             let arrival = Arrival {
                 session: session.clone(),
+                retract: Vec::new(),
                 next_state_of,
                 turns,
             };
@@ -250,6 +251,7 @@ impl Workshop {
             turn: id,
             messages: json!([{"role": "user", "content": "ok"}]),
             ms: 3,
+            source: None,
         };
         arrive(vec![next], Vec::new());
         let sample = NewSample {
