@@ -10,6 +10,7 @@ mod containment;
 mod crash;
 mod eval;
 mod http_grants;
+mod learning_signals;
 mod no_verdict;
 mod openai_client;
 mod openclaw;

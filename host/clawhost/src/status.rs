@@ -90,6 +90,12 @@ impl StatusSource for Loops {
                 training.queued,
             ),
             (
+                "clawhost_training_stale_total",
+                "counter",
+                "Samples dropped as too old; training.max_staleness and training.batch change how many.",
+                training.stale,
+            ),
+            (
                 "clawhost_training_steps_total",
                 "counter",
                 "Training steps recorded.",

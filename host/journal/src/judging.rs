@@ -19,12 +19,18 @@ use crate::retracting::is_outdated;
 use crate::rows;
 use crate::together::close_apart;
 
+/// The turn before turn `t` waits to be judged itself. What it is worth decides what `t` is compared with, so it is
+/// judged first.
+pub(crate) const AFTER_READY: &str =
+    "EXISTS (SELECT 1 FROM turns before WHERE before.id = t.parent AND before.judging = 'ready')";
+
 /// Why a queued sample was dropped when its turn was judged again.
 pub const REPLACED: &str = "replaced by a later judgement";
 
 impl Journal {
-    /// Complete turns with a next state or feedback that no judgement has seen, oldest first. Taking
-    /// them changes nothing: they stay ready until [`Journal::commit_judgement`].
+    /// Complete turns with a next state or feedback that no judgement has seen, oldest first; a turn comes once the one
+    /// before it in its conversation is judged. Taking them changes nothing: they stay ready until
+    /// [`Journal::commit_judgement`].
     ///
     /// # Errors
     /// The faults of the database.
@@ -32,7 +38,7 @@ impl Journal {
         self.read(|conn| {
             rows::turns(
                 conn,
-                "WHERE t.judging = 'ready' ORDER BY t.id LIMIT ?1",
+                &format!("WHERE t.judging = 'ready' AND NOT {AFTER_READY} ORDER BY t.id LIMIT ?1"),
                 [limit],
             )
         })

@@ -66,9 +66,10 @@ pub use records::{
     Forgotten, HintOutcome, HintPlacement, HintRecord, JudgementOutcome, JudgementRecord,
     JudgingState, NewAdapter, NewHint, NewJudgement, NewRetraction, NewSample, NewStep, NewTurn,
     NewVerdict, NextState, PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope,
-    RecordedReceipt, ReleaseAct, ReleaseRow, Retraction, SampleHint, SampleRecord, SampleState,
-    SessionRecord, SessionUpsert, Standing, StepOutcome, StepRecord, TurnHit, TurnKind, TurnRecord,
-    TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
+    QueuedSample, RecordedReceipt, ReleaseAct, ReleaseRow, Retraction, SampleHint, SampleRecord,
+    SampleState, SessionRecord, SessionUpsert, StaleCount, Standing, StepOutcome, StepRecord,
+    TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
 };
 pub use retracting::RETRACTED;
+pub use training::STALE;
 pub use words::UnknownWord;

@@ -19,6 +19,11 @@ use crate::records::{JudgingState, NewSample};
 const AT_REST: &str = "NOT EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id
     AND (t.state = 'generating' OR t.judging = 'ready'))";
 
+/// Somebody said of turn `t` that it is neutral: a judge by a vote, or the user by a score of 0. A reward of 0 without a
+/// vote is no opinion; verdicts of that kind are in journals from before judges could abstain.
+const NEUTRAL_VOTE: &str = "EXISTS (SELECT 1 FROM verdicts v WHERE v.turn = t.id AND v.reward = 0
+    AND (v.source = 'user' OR v.votes <> '[]'))";
+
 /// Session `?1` gave no sample, and no turn of it that was skipped for another reason than `?2` has a
 /// verdict other than 0.
 const ALL_NEUTRAL: &str =
@@ -45,8 +50,8 @@ impl Journal {
     }
 
     /// The turns of a session that were skipped because their verdict was `neutral`, in order, each with
-    /// the full log-probs of its reply. None when the session gave a sample, or when a turn of it has
-    /// a verdict that is not.
+    /// the full log-probs of its reply: only those that a judge voted neutral on or the user scored 0. None when the
+    /// session gave a sample, or when a turn of it has a verdict that is not neutral.
     ///
     /// # Errors
     /// The faults of the database.
@@ -58,7 +63,8 @@ impl Journal {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(
                 "SELECT t.id, p.full_logprobs FROM turns t JOIN replies p ON p.turn = t.id
-                 WHERE t.session = ?1 AND t.judging = 'skipped' AND t.reason = ?2 AND {ALL_NEUTRAL}
+                 WHERE t.session = ?1 AND t.judging = 'skipped' AND t.reason = ?2
+                    AND {NEUTRAL_VOTE} AND {ALL_NEUTRAL}
                  ORDER BY t.seq"
             ))?;
             let turns = statement.query_map((session.as_str(), neutral), |row| {
@@ -104,9 +110,9 @@ impl Journal {
             }
             let taken = tx
                 .prepare_cached(&format!(
-                    "UPDATE turns SET judging = ?4, reason = NULL
+                    "UPDATE turns AS t SET judging = ?4, reason = NULL
                      WHERE id = ?3 AND session = ?1 AND judging = 'skipped' AND reason = ?2
-                     AND {ALL_NEUTRAL}"
+                     AND {NEUTRAL_VOTE} AND {ALL_NEUTRAL}"
                 ))?
                 .execute((session.as_str(), neutral, sample.turn.0, JudgingState::Done))?;
             (taken == 1).then(|| insert_sample(tx, sample)).transpose()

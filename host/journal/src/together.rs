@@ -10,7 +10,7 @@ use crate::collecting::{refresh, require_turn};
 use crate::error::{Fault, JournalError};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
-use crate::judging::{record, refusal, see};
+use crate::judging::{AFTER_READY, record, refusal, see};
 use crate::records::{JudgingState, NewJudgement, TurnRecord, TurnSeen, TurnState};
 use crate::retracting::is_outdated;
 use crate::rows;
@@ -21,7 +21,8 @@ const GROWING: &str =
 
 impl Journal {
     /// Requests whose choices wait to be judged together: all of them have ended, at least two are whole, and none was
-    /// judged. Each is its whole choices in order; the oldest request first. Taking them changes nothing.
+    /// judged; nor does the turn before them wait to be judged. Each is its whole choices in order; the oldest request
+    /// first. Taking them changes nothing.
     ///
     /// # Errors
     /// The faults of the database.
@@ -29,6 +30,7 @@ impl Journal {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(
                 "SELECT c.request FROM choices c WHERE c.judged = 'not' AND NOT {GROWING}
+                    AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.request = c.request AND {AFTER_READY})
                  ORDER BY c.request LIMIT ?1"
             ))?;
             let requests: Vec<i64> = statement
@@ -48,9 +50,11 @@ impl Journal {
         self.read(|conn| {
             rows::turns(
                 conn,
-                "WHERE t.judging = 'ready' AND NOT EXISTS
-                    (SELECT 1 FROM choices c WHERE c.request = t.request AND c.judged = 'not')
-                 ORDER BY t.id LIMIT ?1",
+                &format!(
+                    "WHERE t.judging = 'ready' AND NOT {AFTER_READY} AND NOT EXISTS
+                        (SELECT 1 FROM choices c WHERE c.request = t.request AND c.judged = 'not')
+                     ORDER BY t.id LIMIT ?1"
+                ),
                 [limit],
             )
         })

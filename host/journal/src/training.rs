@@ -11,11 +11,72 @@ use crate::error::{Fault, JournalError};
 use crate::ids::{SampleId, StepId};
 use crate::journal::Journal;
 use crate::records::{
-    AdapterRow, CommittedStep, NewAdapter, NewStep, SampleRecord, SampleState, StepOutcome,
+    AdapterRow, CommittedStep, NewAdapter, NewStep, QueuedSample, SampleRecord, SampleState,
+    StaleCount, StepOutcome,
 };
 use crate::{releasing, rows};
 
+/// How the reason of a sample begins that a step dropped because it was sampled by too old an adapter.
+pub const STALE: &str = "stale:";
+
 impl Journal {
+    /// All samples that wait for a step, oldest first, without their token data.
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn queue(&self) -> Result<Vec<QueuedSample>, JournalError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT s.id, t.grp, t.adapter_version, s.created_ms FROM samples s
+                 JOIN turns t ON t.id = s.turn WHERE s.state = 'queued' ORDER BY s.id",
+            )?;
+            let samples = statement.query_map([], |row| {
+                let Natural(adapter_version) = row.get(2)?;
+                Ok(QueuedSample {
+                    id: SampleId(row.get(0)?),
+                    group: row.get(1)?,
+                    adapter_version,
+                    created_ms: row.get(3)?,
+                })
+            })?;
+            Ok(samples.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// These samples as far as they still wait for a step, in the order of `ids`, with the token data of their turns.
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn queued(&self, ids: &[SampleId]) -> Result<Vec<SampleRecord>, JournalError> {
+        self.read(|conn| {
+            let mut found = Vec::with_capacity(ids.len());
+            for id in ids {
+                found.extend(rows::samples(
+                    conn,
+                    "WHERE s.id = ?1 AND s.state = 'queued'",
+                    [id.0],
+                )?);
+            }
+            Ok(found)
+        })
+    }
+
+    /// How many samples there are, and how many of them went stale.
+    ///
+    /// # Errors
+    /// The faults of the database.
+    pub fn stale_count(&self) -> Result<StaleCount, JournalError> {
+        self.read(|conn| {
+            let (Natural(samples), Natural(stale)) = conn
+                .prepare_cached(
+                    "SELECT (SELECT COUNT(*) FROM samples), (SELECT COUNT(*) FROM samples
+                        WHERE state = 'dropped' AND reason >= ?1 AND reason < ?1 || char(1114111))",
+                )?
+                .query_row([STALE], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(StaleCount { samples, stale })
+        })
+    }
+
     /// Samples that wait for a step, oldest first, with the token data of their turns. Taking them
     /// changes nothing: they stay queued until [`Journal::commit_step`].
     ///

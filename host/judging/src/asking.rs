@@ -7,7 +7,7 @@ use clawhost_journal::{NewVerdict, VerdictOutcome, now_ms};
 use clawhost_plugins::{CallContext, Called, Fault, Metric, Verdict};
 use serde_json::{Value, json};
 
-use crate::health::{is_ill, is_passing, reason};
+use crate::health::{ABSTAINED, is_ill, is_passing, reason};
 use crate::judge::{Answer, Asked, seed};
 use crate::judgement::{Bench, Deferred, Stopped, Unjudged};
 use crate::options::FaultPolicy;
@@ -158,24 +158,45 @@ impl Bench {
     }
 }
 
-/// Combines one judge's attempts about one turn into the verdict that is recorded.
+/// What a reward of 0 without a vote behind it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zero {
+    /// From a judge of single turns: it has no opinion. One that does not accept the reply has.
+    Abstains,
+    /// From a group judge: the place between the best and the worst.
+    Ranks,
+}
+
+impl Zero {
+    fn is_abstention(self, verdict: &Verdict) -> bool {
+        self == Self::Abstains
+            && verdict.accept
+            && verdict.reward == 0.0
+            && verdict.votes.is_empty()
+    }
+}
+
+/// Combines one judge's attempts about one turn into the verdict that is recorded. An attempt that abstains takes no
+/// part in it.
 pub(crate) fn verdict(
     asked: &(impl Asked + ?Sized),
     verdicts: &[Option<Verdict>],
     fault: Option<(String, String)>,
+    zero: Zero,
 ) -> NewVerdict {
+    let opinion = |verdict: &&Verdict| !zero.is_abstention(verdict);
     let votes: Vec<Option<f32>> = verdicts
         .iter()
-        .map(|verdict| verdict.as_ref().map(|v| v.reward))
+        .map(|verdict| verdict.as_ref().filter(opinion).map(|v| v.reward))
         .collect();
     let reward = combine(&votes);
     let given: Vec<&Verdict> = verdicts.iter().flatten().collect();
-    let accept = given.iter().all(|verdict| verdict.accept);
+    let mut opinions = given.iter().copied().filter(opinion);
+    let accept = opinions.clone().all(|verdict| verdict.accept);
     // The first verdict that agrees with the whole speaks for it.
-    let speaker = given
-        .iter()
+    let speaker = opinions
         .find(|verdict| Some(verdict.reward) == reward)
-        .or(given.first());
+        .or(given.first().copied());
     let (outcome, rationale) = match (reward, fault) {
         (Some(reward), _) => (
             VerdictOutcome::Verdict { reward, accept },
@@ -184,9 +205,13 @@ pub(crate) fn verdict(
         (None, Some((reason, said))) => (VerdictOutcome::None { reason }, said),
         (None, None) => (
             VerdictOutcome::None {
-                reason: "not asked".to_owned(),
+                reason: if given.is_empty() {
+                    "not asked".to_owned()
+                } else {
+                    ABSTAINED.to_owned()
+                },
             },
-            String::new(),
+            speaker.map(|v| v.rationale.clone()).unwrap_or_default(),
         ),
     };
     NewVerdict {

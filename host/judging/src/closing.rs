@@ -6,9 +6,13 @@
 //! The gradient of a token's log-prob vanishes as its probability goes to 1, so a reply that the policy was sure of
 //! would take a place in the batch and change nothing. Whether the reward moves anything is the trainer's to say: it
 //! drops an advantage of exactly 0 as "no signal".
+//!
+//! Neutral is an opinion, and abstaining is none. A turn takes part only if a judge voted neutral or the user scored it
+//! 0; one on which every judge abstained has no reward, and the running mean is not held against it.
 
 use clawhost_journal::{Journal, JournalError, NewSample, SessionId, TurnId};
 
+use crate::docket::after_complaint;
 use crate::judgement::Bench;
 use crate::samples::{NEUTRAL, baseline_key, provenance};
 
@@ -35,7 +39,7 @@ pub(crate) fn close(journal: &Journal, bench: &Bench) -> Result<(), JournalError
 /// Settles one session and tells whether it gave a sample.
 fn settle(journal: &Journal, bench: &Bench, session: &SessionId) -> Result<bool, JournalError> {
     let sample = match bench.options.at_least_one {
-        true => contribution(journal, session)?,
+        true => contribution(journal, bench, session)?,
         false => None,
     };
     let given = journal.settle_session(session, NEUTRAL, sample.as_ref())?;
@@ -46,7 +50,11 @@ fn settle(journal: &Journal, bench: &Bench, session: &SessionId) -> Result<bool,
 }
 
 /// The sample of a session whose judged turns were all neutral.
-fn contribution(journal: &Journal, session: &SessionId) -> Result<Option<NewSample>, JournalError> {
+fn contribution(
+    journal: &Journal,
+    bench: &Bench,
+    session: &SessionId,
+) -> Result<Option<NewSample>, JournalError> {
     let turns = journal.neutral_turns(session, NEUTRAL)?;
     let Some((chosen, mean)) = most_informative(&turns) else {
         return Ok(None);
@@ -69,7 +77,11 @@ fn contribution(journal: &Journal, session: &SessionId) -> Result<Option<NewSamp
     Ok(Some(NewSample {
         turn: chosen,
         reward: Some(0.0),
-        baseline_key: baseline_key(turn.key.as_deref(), session.user.as_deref()),
+        baseline_key: baseline_key(
+            turn.key.as_deref(),
+            session.user.as_deref(),
+            after_complaint(journal, &turn, bench.options.combine)?,
+        ),
         provenance,
     }))
 }

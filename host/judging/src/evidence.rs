@@ -43,7 +43,7 @@ impl<'a> Evidence<'a> {
         };
         Ok(Self {
             new_scores: new.iter().filter_map(|f| Some((f, score(f)?))).collect(),
-            users_word: turn.feedback.iter().rev().find_map(score),
+            users_word: users_score(turn),
             next,
             words,
             shown,
@@ -61,6 +61,11 @@ impl<'a> Evidence<'a> {
     pub(crate) fn is_told(&self) -> bool {
         self.next || self.words
     }
+}
+
+/// The last score that the user gave to a turn, where it is one.
+pub(crate) fn users_score(turn: &TurnRecord) -> Option<f32> {
+    turn.feedback.iter().rev().find_map(score)
 }
 
 /// A score that is a number from −1 to 1.

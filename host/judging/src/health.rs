@@ -49,9 +49,13 @@ pub(crate) fn is_passing(fault: &Fault) -> bool {
     )
 }
 
-/// The short reason under which a fault is counted, such as `cpu` or `plugin-error: unsupported`.
+/// Why there is no verdict where a judge has no opinion: it declines the turn, or gives a reward of 0 without a vote.
+pub(crate) const ABSTAINED: &str = "abstained";
+
+/// The short reason under which a fault is counted, such as `cpu` or `plugin-error: internal`.
 pub(crate) fn reason(fault: &Fault) -> String {
     match &fault.kind {
+        _ if fault.is_no_answer() => ABSTAINED.to_owned(),
         FaultKind::PluginError { kind, .. } => format!("{}: {kind}", fault.kind.name()),
         other => other.name().to_owned(),
     }

@@ -11,12 +11,12 @@ use clawhost_journal::{
 use clawhost_plugins::Trajectory;
 use serde_json::{Value, json};
 
-use crate::asking::{About, verdict};
+use crate::asking::{About, Zero, verdict};
 use crate::docket::Docket;
 use crate::evidence::Evidence;
 use crate::history::trajectory;
 use crate::options::JudgingOptions;
-use crate::samples::{Given, reward, sample};
+use crate::samples::{Given, TRUNCATED, reward, sample};
 use crate::seats::Seats;
 use crate::status::JudgingStatus;
 use crate::votes::Opinion;
@@ -180,6 +180,10 @@ impl Bench {
             options,
         ) {
             Err(why) => judgement.skipped = Some(why),
+            // The first judgement left a truncated reply out because nothing had followed it yet.
+            Ok(Some(_)) if judgement.as_before && docket.samples.is_empty() => {
+                judgement.skipped = Some(TRUNCATED.to_owned());
+            }
             Ok(Some(_)) if judgement.as_before => {}
             // What came of it before stays; where nothing did, what extractors make of what followed may teach.
             Ok(None) if judgement.as_before && !docket.samples.is_empty() => {}
@@ -214,7 +218,7 @@ impl Bench {
                 })
                 .await
                 .map_err(|unjudged| unjudged.after(judgement.receipts.clone()))?;
-            let verdict = verdict(asked, &given.results, given.fault);
+            let verdict = verdict(asked, &given.results, given.fault, Zero::Abstains);
             opinions.push(verdict.outcome.clone());
             judgement.verdicts.push(verdict);
             judgement.receipts.extend(given.receipts);

@@ -88,13 +88,15 @@ pub struct JudgingOptions {
     /// What a neutral verdict does. Default `skip`.
     pub neutral: Neutral,
     /// Whether an ended session in which every judged turn was neutral contributes its most informative
-    /// turn (the lowest mean log-prob) with reward 0. Teaches where the running mean is not 0. One that gave a sample
-    /// by a hint alone has contributed already. Default true.
+    /// turn (the lowest mean log-prob) with reward 0. Teaches where the running mean is not 0. A turn counts as neutral
+    /// only if a judge voted so, or the user scored it 0; where every judge abstained it never contributes. One that
+    /// gave a sample by a hint alone has contributed already. Default true.
     pub at_least_one: bool,
     /// Whether a turn that has a hint and no reward (a neutral verdict, or none) gives a sample without a reward, which
     /// its hint alone teaches. Of use only where training distils from hints. Default false.
     pub hinted_samples: bool,
-    /// Whether replies that were cut at the token limit train. Default false.
+    /// Whether a reply that was cut at the token limit trains once something followed it: a next state, or feedback.
+    /// One that nothing followed never trains. Default true.
     pub train_truncated: bool,
     /// Whether side turns (titles, summaries) train when feedback speaks of them. Default false.
     pub train_side: bool,
@@ -127,7 +129,7 @@ impl Default for JudgingOptions {
             neutral: Neutral::default(),
             at_least_one: true,
             hinted_samples: false,
-            train_truncated: false,
+            train_truncated: true,
             train_side: false,
             on_fault: FaultPolicy::default(),
             quarantine_after: 5,

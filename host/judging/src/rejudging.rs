@@ -131,10 +131,9 @@ impl Rejudging {
         if story.asked.is_none() && story.last.is_none() {
             return Ok(None);
         }
-        let history = self.bench.options.history_turns;
         let mut told = Rejudged::nothing(turn);
         if let Some((seen, judgement)) = story.asked {
-            let docket = Docket::of(journal, seen, history)?;
+            let docket = Docket::of(journal, seen, &self.bench.options)?;
             let judged = self.judge(&docket).await?;
             told.recorded_verdicts = of_judges(judgement);
             told.recorded = Some(opinion(self.bench.options.combine, &told.recorded_verdicts));
@@ -143,7 +142,7 @@ impl Rejudging {
         }
         // A judgement after that one asked nobody: the user's word is all there is in it.
         if let Some(seen) = story.last {
-            let docket = Docket::of(journal, seen, history)?;
+            let docket = Docket::of(journal, seen, &self.bench.options)?;
             let judged = self.judge(&docket).await?;
             told.sample = sample(judged.sample, judged.skipped);
         }
@@ -173,11 +172,10 @@ impl Rejudging {
                 Some(judgement) => as_seen(&choice, judgement, None),
                 None => unseen(&choice),
             };
-            dockets.push(Docket::of(journal, seen, 0)?);
+            dockets.push(Docket::alone(journal, seen, &self.bench.options)?);
             records.push((choice, judgements));
         }
         let judged = self.judge_together(&dockets).await?;
-        let history = self.bench.options.history_turns;
         let mut all = Vec::new();
         for ((docket, (choice, judgements)), judged) in dockets.into_iter().zip(records).zip(judged)
         {
@@ -194,7 +192,7 @@ impl Rejudging {
             told.take(judged);
             let story = Story::of(&choice, &judgements, true);
             if let Some(seen) = story.last.or(story.asked.map(|(seen, _)| seen)) {
-                let mut docket = Docket::of(journal, seen, history)?;
+                let mut docket = Docket::of(journal, seen, &self.bench.options)?;
                 docket.together = Some(outcomes);
                 let judged = self.judge(&docket).await?;
                 told.sample = sample(judged.sample, judged.skipped);

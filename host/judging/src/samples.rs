@@ -12,6 +12,8 @@ use crate::votes::Opinion;
 
 /// Why a turn with a neutral verdict was skipped.
 pub(crate) const NEUTRAL: &str = "neutral verdict";
+/// Why a turn whose reply was cut at the token limit was skipped.
+pub(crate) const TRUNCATED: &str = "truncated reply";
 
 /// A reward and who gave it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -102,7 +104,10 @@ fn unfit(
     }
     match completion.finish {
         Finish::Aborted => return Some("aborted reply"),
-        Finish::Length if !options.train_truncated => return Some("truncated reply"),
+        // Being cut is no evidence of how good a reply is; what followed it is.
+        Finish::Length if !(options.train_truncated && docket.is_followed()) => {
+            return Some(TRUNCATED);
+        }
         Finish::Length | Finish::Stop | Finish::ToolCalls => {}
     }
     (docket.turn.kind == TurnKind::Side && !options.train_side).then_some("side turn")
@@ -170,7 +175,11 @@ pub(crate) fn sample(
     NewSample {
         turn: docket.turn.id,
         reward,
-        baseline_key: baseline_key(docket.turn.key.as_deref(), docket.user.as_deref()),
+        baseline_key: baseline_key(
+            docket.turn.key.as_deref(),
+            docket.user.as_deref(),
+            docket.after_complaint,
+        ),
         provenance,
     }
 }
@@ -224,11 +233,18 @@ pub(crate) fn provenance<'a>(
     json!({ "verdicts": judges, "components": components })
 }
 
-/// Whose running mean a reward is compared with: the API key and the user, as far as known.
-pub(crate) fn baseline_key(key: Option<&str>, user: Option<&str>) -> String {
-    match (key, user) {
+/// Which running mean a reward is compared with: that of the API key and the user, as far as known, and of replies to a
+/// complaint apart from all others. A person who complains and then accepts the second reply gives mostly -1 to first
+/// replies and mostly +1 to those after a complaint; one mean of both would praise every second reply whatever it says.
+pub(crate) fn baseline_key(key: Option<&str>, user: Option<&str>, after_complaint: bool) -> String {
+    let person = match (key, user) {
         (Some(key), Some(user)) => format!("{key}/{user}"),
         (Some(one), None) | (None, Some(one)) => one.to_owned(),
         (None, None) => "default".to_owned(),
+    };
+    if after_complaint {
+        format!("{person} (after a complaint)")
+    } else {
+        person
     }
 }

@@ -9,7 +9,7 @@
 use clawhost_plugins::{Trajectory, Verdict};
 use serde_json::Value;
 
-use crate::asking::{About, verdict};
+use crate::asking::{About, Zero, verdict};
 use crate::docket::Docket;
 use crate::evidence::Evidence;
 use crate::history::trajectory;
@@ -96,7 +96,7 @@ impl Bench {
                     .iter()
                     .map(|result| result.as_ref()?.get(at).cloned())
                     .collect();
-                let verdict = verdict(asked, &of_choice, given.fault.clone());
+                let verdict = verdict(asked, &of_choice, given.fault.clone(), Zero::Ranks);
                 outcomes.push(verdict.outcome.clone());
                 judgement.verdicts.push(verdict);
             }

@@ -3,7 +3,8 @@
 use clawhost_journal::VerdictOutcome;
 use serde::{Deserialize, Serialize};
 
-/// How the verdicts of several judges become one. A judge that gave none takes no part: it never counts as 0.
+/// How the verdicts of several judges become one. A judge that gave none, because it failed or abstained, takes no
+/// part: it never counts as 0.
 /// Whatever the rule, a turn trains only when all that take part accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -113,7 +113,7 @@ async fn one(
     turn: TurnRecord,
     earlier: Earlier,
 ) -> Result<(), Undone> {
-    let docket = Docket::of(journal, turn, bench.options.history_turns)?;
+    let docket = Docket::of(journal, turn, &bench.options)?;
     let may_defer = earlier.deferrals < bench.options.deferrals;
     let mut judgement = bench
         .judge(&docket, may_defer)
@@ -134,7 +134,7 @@ async fn together(
     // What came before stands in their prompt.
     let dockets: Vec<Docket> = turns
         .into_iter()
-        .map(|turn| Docket::of(journal, turn, 0))
+        .map(|turn| Docket::alone(journal, turn, &bench.options))
         .collect::<Result<_, _>>()?;
     let may_defer = earlier.deferrals < bench.options.deferrals;
     let mut judgements = bench

@@ -7,7 +7,7 @@
 
 use clawhost_journal::{
     Arrival, Completion, Finish, Journal, NewTurn, NextState, SessionId, SessionUpsert, TurnId,
-    TurnKind,
+    TurnKind, VerdictOutcome,
 };
 use clawhost_judging::{Judging, JudgingOptions};
 use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile, embedded};
@@ -48,6 +48,39 @@ async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
         assert_eq!(verdict.digest.as_ref(), Some(&digest));
         assert!(!verdict.votes.as_array().unwrap().is_empty());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_tells_the_embedded_judge_abstains_and_nothing_trains() {
+    let host = PluginHost::new(HostOptions::default()).unwrap();
+    let judge = host
+        .load(
+            "judge-next-state",
+            embedded("judge-next-state").unwrap(),
+            &Grants::default(),
+            Profile::default(),
+        )
+        .unwrap();
+    let journal = Journal::in_memory().unwrap();
+    let turn = talk(&journal, "k");
+    journal.end_session(&"k".into(), "done").unwrap();
+    let judging = Judging::new(journal.clone(), vec![judge], JudgingOptions::default());
+    let mut changes = journal.watch();
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(judging.run(stopped));
+    while !journal.ready_for_judging(1).unwrap().is_empty()
+        || !journal.sessions_to_settle(1).unwrap().is_empty()
+    {
+        changes.changed().await.unwrap();
+    }
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    let verdict = journal.verdicts(turn).unwrap().remove(0);
+    let abstained = VerdictOutcome::None {
+        reason: "abstained".to_owned(),
+    };
+    assert_eq!(verdict.outcome, abstained, "{}", verdict.rationale);
+    assert!(journal.samples_of(turn).unwrap().is_empty());
 }
 
 /// One turn about a sum, and what the user said after it.

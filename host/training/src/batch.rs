@@ -3,7 +3,7 @@
 //! Nothing is dropped silently: a sample that is too old, damaged or without a signal leaves the
 //! queue with its reason and does not take a place in the batch. It refuses to touch the model.
 
-use clawhost_journal::{SampleId, SampleRecord};
+use clawhost_journal::{STALE, SampleId, SampleRecord};
 use clawhost_plugins::Fault as ComponentFault;
 
 use crate::advantage::{Baselines, Company, Estimate, Estimation, Overlong, Relative, Rewarded};
@@ -161,6 +161,32 @@ impl Worth {
 }
 
 impl Batch {
+    /// A batch of nothing, which leaves the running means as they are.
+    fn empty(baselines: &Baselines) -> Self {
+        Self {
+            chosen: Vec::new(),
+            dropped: Vec::new(),
+            baselines: baselines.clone(),
+            stale: 0,
+            without_signal: 0,
+            constant_groups: 0,
+            shaping: 0.0,
+        }
+    }
+
+    /// A batch that only drops what is stale; none where nothing is.
+    pub(crate) fn of_stale(stale: Vec<(SampleId, String)>, baselines: &Baselines) -> Option<Self> {
+        let nothing = Self::empty(baselines);
+        (!stale.is_empty()).then(|| nothing.with_stale(stale))
+    }
+
+    /// The same, with what is stale dropped as well.
+    pub(crate) fn with_stale(mut self, stale: Vec<(SampleId, String)>) -> Self {
+        self.stale += stale.len();
+        self.dropped.extend(stale);
+        self
+    }
+
     /// Chooses a sample that has something to teach, or drops it with the reason.
     fn take(&mut self, sample: SampleRecord, worth: Worth, rules: &Rules<'_>) {
         if forced::is_whole(&sample) {
@@ -210,7 +236,7 @@ impl Batch {
     }
 }
 
-/// Takes samples from the queue, oldest first. None when every sample belongs to a group that may
+/// Takes samples from the queue in their order. None when every sample belongs to a group that may
 /// still grow.
 ///
 /// # Errors
@@ -220,15 +246,7 @@ pub(crate) fn draw(
     rules: &Rules<'_>,
     baselines: &Baselines,
 ) -> Result<Option<Batch>, ComponentFault> {
-    let mut batch = Batch {
-        chosen: Vec::new(),
-        dropped: Vec::new(),
-        baselines: baselines.clone(),
-        stale: 0,
-        without_signal: 0,
-        constant_groups: 0,
-        shaping: 0.0,
-    };
+    let mut batch = Batch::empty(baselines);
     let queue = if rules.needs_groups() {
         settled(queue, rules.settled_ms)
     } else {
@@ -384,15 +402,24 @@ fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
             rules.vocabulary
         ));
     }
-    match staleness(sample, rules) {
-        None => Some(Fault::Stale(format!(
-            "stale: sampled by adapter version {}, which the journal does not know",
-            sample.adapter_version
-        ))),
-        Some(distance) if distance > rules.max_staleness => Some(Fault::Stale(format!(
-            "stale: sampled more than {} versions away from the active adapter (training.max_staleness)",
-            rules.max_staleness
-        ))),
+    let distance = staleness(sample, rules);
+    stale_reason(distance, sample.adapter_version, rules.max_staleness).map(Fault::Stale)
+}
+
+/// Why a sample of an adapter `distance` versions away is too old, if it is. The distance is none where the journal does
+/// not know the version.
+pub(crate) fn stale_reason(
+    distance: Option<u64>,
+    version: u64,
+    max_staleness: u64,
+) -> Option<String> {
+    match distance {
+        None => Some(format!(
+            "{STALE} sampled by adapter version {version}, which the journal does not know"
+        )),
+        Some(distance) if distance > max_staleness => Some(format!(
+            "{STALE} sampled more than {max_staleness} versions away from the active adapter (training.max_staleness)"
+        )),
         Some(_) => None,
     }
 }

@@ -21,6 +21,7 @@ mod optimizer_state;
 mod options;
 mod packing;
 mod proof;
+mod queue;
 mod real;
 mod release;
 mod releases;
@@ -52,6 +53,7 @@ pub use options::{
     TeacherFrom, TeacherOptions, TopkOf, TrainingOptions,
 };
 pub use proof::Proof;
+pub use queue::{next_samples, stale_note};
 pub use real::Real;
 pub use releases::Releases;
 pub use state::{TrainingSnapshot, TrainingState};

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use clawhost_journal::StaleCount;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
+
+use crate::queue::stale_note;
 
 /// A shared view of training; cheap to clone, never blocks the loop.
 #[derive(Debug, Clone)]
@@ -17,6 +20,12 @@ pub struct TrainingState {
 pub struct TrainingSnapshot {
     /// Samples that wait for a step.
     pub queued: u64,
+    /// Samples that judging had made, in any state, when the last step ended.
+    pub samples: u64,
+    /// Those of them that a step dropped because they were sampled by too old an adapter.
+    pub stale: u64,
+    /// What that means and which settings change it; none while no sample went stale.
+    pub stale_note: Option<String>,
     /// Whether a step is being computed.
     pub running: bool,
     /// Steps recorded in the journal, of every outcome.
@@ -54,6 +63,14 @@ impl TrainingState {
     /// Tells of every change.
     pub fn watch(&self) -> watch::Receiver<TrainingSnapshot> {
         self.cell.subscribe()
+    }
+
+    /// Shows how many samples went stale.
+    pub(crate) fn show_stale(&self, count: StaleCount) {
+        self.change(|s| {
+            (s.samples, s.stale) = (count.samples, count.stale);
+            s.stale_note = stale_note(count);
+        });
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut TrainingSnapshot)) {

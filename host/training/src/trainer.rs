@@ -30,13 +30,11 @@ use crate::logging::StepLogs;
 use crate::metrics::Metrics;
 use crate::optimizer::Moments;
 use crate::options::{HintChoice, TeacherFrom, TrainingOptions};
+use crate::queue::Queue;
 use crate::release::Computed;
 use crate::releases::{Releases, row_of};
 use crate::teaching::Teacher;
 use crate::update::{Broken, Task, Updated, update};
-
-/// Samples read from the queue per step, in multiples of the batch: room for those that are dropped.
-const LOOK_AHEAD: usize = 8;
 
 /// The trainer's state between steps: a copy of what the journal says.
 pub(crate) struct Trainer {
@@ -353,10 +351,15 @@ impl Trainer {
     }
 
     fn draw(&self, now_ms: i64, adapters: &[AdapterRow]) -> Result<Option<Batch>, TrainingError> {
-        let limit = self.options.batch.saturating_mul(LOOK_AHEAD);
-        let queue = self
-            .journal
-            .queued_samples(u32::try_from(limit).unwrap_or(u32::MAX))?;
+        let lineage = Lineage::of(adapters);
+        let component = self.in_use.advantage(next_version(adapters));
+        let queue = Queue::read(
+            &self.journal,
+            &lineage,
+            self.current.version,
+            &self.options,
+            component.is_some(),
+        )?;
         let config = self.engine.model().config();
         let context = config.max_position_embeddings;
         let group_wait = i64::try_from(self.options.group_wait().as_millis()).unwrap_or(i64::MAX);
@@ -381,17 +384,23 @@ impl Trainer {
             estimation: self.options.estimation(),
             overlong: self.options.advantage.overlong(),
             whitens: self.options.whitens_rewards(),
-            component: self.in_use.advantage(next_version(adapters)),
+            component,
             batch: self.options.batch,
             max_staleness: self.options.max_staleness,
             max_tokens,
             vocabulary: config.vocab_size,
             active: self.current.version,
-            lineage: &Lineage::of(adapters),
+            lineage: &lineage,
             settled_ms: now_ms.saturating_sub(group_wait),
         };
-        draw(queue, &rules, &self.current.baselines).map_err(|fault| {
+        let baselines = &self.current.baselines;
+        let samples = self.journal.queued(&queue.fresh)?;
+        let batch = draw(samples, &rules, baselines).map_err(|fault| {
             TrainingError::Component(format!("the advantage component gave no result: {fault}"))
+        })?;
+        Ok(match batch {
+            Some(batch) => Some(batch.with_stale(queue.stale)),
+            None => Batch::of_stale(queue.stale, baselines),
         })
     }
 

@@ -59,6 +59,7 @@ impl Training {
             last_metrics: trainer.journal().steps(1)?.pop().map(|step| step.metrics),
             ..TrainingSnapshot::default()
         });
+        state.show_stale(trainer.journal().stale_count()?);
         Ok(Self { trainer, state })
     }
 
@@ -125,6 +126,9 @@ impl Training {
             let wait = match attempt {
                 Ok(Attempt::Recorded(recorded)) => {
                     pause = PAUSE;
+                    if let Some(Ok(count)) = slot.as_ref().map(|t| t.journal().stale_count()) {
+                        state.show_stale(count);
+                    }
                     tell(&recorded, &state);
                     continue;
                 }

@@ -3,8 +3,8 @@
 //! Five rules vote -1 or +1, or abstain, each with its reason: `reaction` reads praise and
 //! complaint, `request` what is asked for next (a redo, a save, something new), `format` wishes
 //! about the form of the reply, `repetition` sees the same request again, `tools` reads results
-//! of tools. The majority is the reward; no vote, or a draw, is a neutral 0. Where nothing followed
-//! at all there is no verdict.
+//! of tools. The majority is the reward; a draw is a neutral 0. Without a vote it abstains: the host reads
+//! a 0 with no votes behind it as no opinion. Where nothing followed at all there is no verdict either.
 //!
 //! It is a set of rules over English, not a reader: it prefers to abstain. It never looks at the
 //! reply's own merit, and it obeys nothing that the text says about scores.

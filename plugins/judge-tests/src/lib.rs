@@ -22,7 +22,7 @@ mod text;
 #[cfg(test)]
 mod cases;
 
-use clawhost_sdk::{Judge, Message, PluginError, Role, Settings, Trajectory, Turn, Verdict};
+use clawhost_sdk::{Judge, Message, PluginError, Role, Settings, Trajectory, Turn, Verdict, Vote};
 
 pub use crate::runners::Counts;
 
@@ -80,10 +80,18 @@ fn from_environment(reward: f32, reading: EnvReward) -> Result<Verdict, PluginEr
             range.end()
         )));
     }
-    Ok(Verdict::new(
+    Ok(measured(
         scaled,
         format!("the environment reported {reward}"),
     ))
+}
+
+/// A verdict with a vote, since the host reads a reward of 0 without one as an abstention: half of the
+/// tests passed is a measure like any other.
+fn measured(reward: f32, rationale: String) -> Verdict {
+    let mut verdict = Verdict::new(reward, rationale.clone());
+    verdict.votes.push(Vote::new(reward, rationale));
+    verdict
 }
 
 fn from_text(turn: &Turn) -> Result<Verdict, PluginError> {
@@ -119,7 +127,7 @@ fn from_text(turn: &Turn) -> Result<Verdict, PluginError> {
         ));
     }
     let share = counts.passed as f64 / total as f64;
-    Ok(Verdict::new(
+    Ok(measured(
         (2.0 * share - 1.0) as f32,
         format!("{} of {total} tests passed", counts.passed),
     )

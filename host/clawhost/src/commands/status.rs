@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use clawhost_journal::{AdapterRow, Journal, Standing};
+use clawhost_training::stale_note;
 use serde_json::{Value, json};
 
 use crate::output::{say, say_json};
@@ -68,10 +69,13 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let standing = journal.standing()?;
     let steps = journal.steps(STEPS)?;
     let plugins = plugins(&journal)?;
+    let stale = journal.stale_count()?;
+    let stale_note = stale_note(stale);
     if args.json {
-        say_json(
-            &json!({"counts": counts, "adapter": adapter, "standing": standing, "plugins": plugins, "steps": steps}),
-        )?;
+        say_json(&json!({
+            "counts": counts, "adapter": adapter, "standing": standing, "plugins": plugins, "steps": steps,
+            "stale": {"samples": stale.samples, "stale": stale.stale, "note": stale_note},
+        }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -92,6 +96,9 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
         "serving",
         serving(adapter.as_ref(), &standing)
     );
+    if let Some(note) = stale_note {
+        let _ = writeln!(text, "{:<12} {note}", "stale");
+    }
     for plugin in &plugins {
         let word = |key: &str| plugin.get(key).and_then(Value::as_str).unwrap_or_default();
         let digest: String = word("digest").chars().take(12).collect();

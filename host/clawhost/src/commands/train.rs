@@ -32,7 +32,7 @@ const JOURNAL: &str = "journal.sqlite";
     after_help = "Examples:\n  clawhost train --from-journal ./clawhost-data --dry-run\n  \
     clawhost train --from-journal ./clawhost-data --config clawhost.toml\n  \
     clawhost train --from-journal ./copy-of-data --all --json\n\n\
-    Steps are those that `clawhost run` would make: the oldest queued samples first, training.batch of them at a time, \
+    Steps are those that `clawhost run` would make: the freshest queued samples first, training.batch of them at a time, \
     each step recorded in the journal with its adapter, and a server on this directory goes on from the last one. The \
     directory must not be in use by a server, except with --dry-run. Samples that are more than \
     training.max_staleness versions old are dropped as ever; set it higher to train a long queue. A run that was \

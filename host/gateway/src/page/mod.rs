@@ -14,6 +14,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
 use clawhost_journal::{StepRecord, VerdictOutcome, now_ms};
+use serde_json::Value;
 
 use self::overview::{Overview, ShownTurn};
 use crate::auth::{Caller, Scope};
@@ -62,6 +63,13 @@ fn write(page: &mut String, shared: &Shared, seen: &Overview) -> fmt::Result {
     }
     page.push_str("</header>");
     tiles(page, seen)?;
+    let status = shared.status.status();
+    if let Some(note) = status
+        .pointer("/training/stale_note")
+        .and_then(Value::as_str)
+    {
+        write!(page, "<p>{}</p>", Text(note))?;
+    }
     section(page, "Reward of judged replies")?;
     chart::rewards(page, &seen.rewards)?;
     section(page, "Last replies")?;

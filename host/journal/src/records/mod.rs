@@ -16,7 +16,9 @@ pub use judgement::{
 };
 pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt};
 pub use release::{Change, CommittedStep, ReleaseAct, ReleaseRow, Standing};
-pub use training::{AdapterRow, NewAdapter, NewStep, StepOutcome, StepRecord};
+pub use training::{
+    AdapterRow, NewAdapter, NewStep, QueuedSample, StaleCount, StepOutcome, StepRecord,
+};
 pub use turn::{
     Arrival, Asked, Completion, Counts, Finish, Forgotten, NewRetraction, NewTurn, NextState,
     Retraction, SessionRecord, SessionUpsert, TurnHit, TurnKind, TurnRecord, TurnState,

@@ -18,6 +18,28 @@ words! {
     }
 }
 
+/// A sample that waits for a step, without its token data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedSample {
+    /// Which sample.
+    pub id: SampleId,
+    /// The group of its turn.
+    pub group: String,
+    /// Version of the adapter that sampled it.
+    pub adapter_version: u64,
+    /// When it was made, unix milliseconds.
+    pub created_ms: i64,
+}
+
+/// Samples, and those of them that went stale.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct StaleCount {
+    /// Samples that judging made, in any state.
+    pub samples: u64,
+    /// Those that a step dropped because they were sampled by too old an adapter.
+    pub stale: u64,
+}
+
 /// A step to be recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewStep {

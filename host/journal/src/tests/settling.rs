@@ -76,6 +76,37 @@ fn a_session_that_says_something_else_gives_none() {
 }
 
 #[test]
+fn a_reward_of_0_that_nobody_voted_for_is_not_neutral() {
+    let journal = Journal::in_memory().unwrap();
+    let session: SessionId = "s".into();
+    let without_votes = |source: &str| NewVerdict {
+        source: source.to_owned(),
+        votes: json!([]),
+        ..verdict(0.0)
+    };
+    let abstained = journal.ready_turn_in("s");
+    let judged = [without_votes("plugin:judge-next-state")];
+    journal
+        .commit_judgement(abstained, &judged, None, Some(NEUTRAL), &[])
+        .unwrap();
+    journal.end_session(&session, "done").unwrap();
+    assert_eq!(journal.neutral_turns(&session, NEUTRAL).unwrap(), []);
+    let sample = sample_of(abstained, 0.0);
+    let given = journal.settle_session(&session, NEUTRAL, Some(&sample));
+    assert_eq!(given.unwrap(), None);
+    assert!(journal.samples_of(abstained).unwrap().is_empty());
+
+    // The user needs no votes to say so.
+    let scored = journal.ready_turn_in("t");
+    let judged = [without_votes("user")];
+    journal
+        .commit_judgement(scored, &judged, None, Some(NEUTRAL), &[])
+        .unwrap();
+    let neutral = journal.neutral_turns(&"t".into(), NEUTRAL).unwrap();
+    assert_eq!(neutral.len(), 1);
+}
+
+#[test]
 fn what_came_in_between_is_not_overlooked() {
     let journal = Journal::in_memory().unwrap();
     let session: SessionId = "s".into();

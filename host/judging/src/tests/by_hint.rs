@@ -146,7 +146,11 @@ async fn what_may_not_train_does_not_train_by_a_hint_either() {
         let turn = desk.replied(change);
         desk.then(turn, "shorter please");
         let judge = StandIn::faulty(FaultKind::Stack);
-        settle_with(&desk, bench(judge), hinted()).await;
+        let options = JudgingOptions {
+            train_truncated: false,
+            ..hinted()
+        };
+        settle_with(&desk, bench(judge), options).await;
         assert!(samples(&desk, turn).is_empty(), "{why}");
         assert_eq!(reason(&desk, turn).as_deref(), Some(why));
         assert_eq!(desk.journal.hints(turn).unwrap().len(), 1, "it is kept");

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use clawhost_journal::{JudgingState, SessionId, TurnId};
+use clawhost_journal::{JudgingState, SessionId, TurnId, VerdictOutcome};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::stand_in::{Desk, StandIn, seated, verdict};
+use super::stand_in::{Desk, StandIn, abstention, seated, verdict};
 use crate::judging::Judging;
 use crate::options::{JudgingOptions, Neutral};
 use crate::seats::Seated;
 use crate::status::JudgingSnapshot;
 
-/// 0 for "hm", +1 for thanks, -1 for anything else.
+/// A neutral vote for "hm", no vote for "k", +1 for thanks, -1 for anything else.
 fn judge() -> Arc<StandIn> {
     StandIn::new(|_, trajectory| {
         let next = trajectory
@@ -20,11 +20,12 @@ fn judge() -> Arc<StandIn> {
             .last()
             .and_then(|turn| turn.next_state.last());
         let text = next.map(|m| m.visible_text()).unwrap_or_default();
-        Ok(verdict(match text.as_str() {
-            text if text.contains("hm") => 0.0,
-            text if text.contains("thanks") => 1.0,
-            _ => -1.0,
-        }))
+        Ok(match text.as_str() {
+            "k" => abstention(),
+            text if text.contains("hm") => verdict(0.0),
+            text if text.contains("thanks") => verdict(1.0),
+            _ => verdict(-1.0),
+        })
     })
 }
 
@@ -118,6 +119,52 @@ async fn a_neutral_session_contributes_its_least_sure_turn_once() {
     assert_eq!(
         (rewards(&desk, unsure), rewards(&desk, more)),
         (vec![0.0], vec![])
+    );
+}
+
+#[tokio::test]
+async fn an_abstention_never_trains() {
+    for options in [
+        JudgingOptions::default(),
+        JudgingOptions {
+            neutral: Neutral::Sample,
+            ..JudgingOptions::default()
+        },
+    ] {
+        let desk = Desk::new();
+        let turns = [desk.turn("k"), desk.turn("k")];
+        end(&desk);
+        let state = run(&desk, options).await;
+        assert_eq!((state.judged, state.samples), (2, 0));
+        assert_eq!(state.no_verdict.get("abstained"), Some(&2));
+        for turn in turns {
+            assert_eq!(rewards(&desk, turn), [0.0; 0]);
+            let record = desk.journal.turn(turn).unwrap().unwrap();
+            assert_eq!(record.reason.as_deref(), Some("no verdict: abstained"));
+            let verdict = desk.journal.verdicts(turn).unwrap().remove(0);
+            let none = VerdictOutcome::None {
+                reason: "abstained".to_owned(),
+            };
+            assert_eq!(verdict.outcome, none);
+            assert_eq!(verdict.rationale, "nothing speaks for or against it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn beside_a_neutral_vote_an_abstention_has_no_say() {
+    let desk = Desk::new();
+    let abstained = replied(&desk, [-9.0, -9.0], "k");
+    let neutral = replied(&desk, [-0.5, -0.5], "hm");
+    end(&desk);
+    let state = run(&desk, JudgingOptions::default()).await;
+    assert_eq!(state.samples, 1);
+    assert_eq!(rewards(&desk, abstained), [0.0; 0]);
+    let sample = desk.journal.samples_of(neutral).unwrap().remove(0);
+    assert_eq!(sample.reward, Some(0.0));
+    assert_eq!(
+        sample.provenance["chosen"],
+        json!({"rule": "at least one", "neutral_turns": 1, "mean_logprob": -0.5})
     );
 }
 

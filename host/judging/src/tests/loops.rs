@@ -54,11 +54,11 @@ pub(super) async fn settle_with(
     state.snapshot()
 }
 
-fn samples(desk: &Desk, turn: TurnId) -> Vec<SampleRecord> {
+pub(super) fn samples(desk: &Desk, turn: TurnId) -> Vec<SampleRecord> {
     desk.journal.samples_of(turn).unwrap()
 }
 
-fn reason(desk: &Desk, turn: TurnId) -> (JudgingState, Option<String>) {
+pub(super) fn reason(desk: &Desk, turn: TurnId) -> (JudgingState, Option<String>) {
     let record = desk.journal.turn(turn).unwrap().unwrap();
     (record.judging, record.reason)
 }
@@ -182,7 +182,7 @@ async fn what_must_not_train_gives_its_reason() {
         desk.then(turn, "thanks");
         turn
     };
-    let cut = said(|c| c.finish = Finish::Length);
+    let cut = said(|c| c.finish = Finish::Aborted);
     let empty = said(|c| c.reply = json!({"role": "assistant", "content": "  "}));
     let tools = said(|c| {
         c.finish = Finish::ToolCalls;
@@ -191,7 +191,7 @@ async fn what_must_not_train_gives_its_reason() {
     });
     settle(&desk, StandIn::thanks(), JudgingOptions::default()).await;
     let skipped = |why: &str| (JudgingState::Skipped, Some(why.to_owned()));
-    assert_eq!(reason(&desk, cut), skipped("truncated reply"));
+    assert_eq!(reason(&desk, cut), skipped("aborted reply"));
     assert_eq!(reason(&desk, empty), skipped("empty reply"));
     assert_eq!(reason(&desk, tools).0, JudgingState::Done);
     // The verdicts are kept all the same.
@@ -318,7 +318,7 @@ async fn declining_a_turn_is_no_fault() {
     });
     let state = settle(&desk, judge, options).await;
     assert_eq!((state.judged, state.stopped), (5, None));
-    assert_eq!(state.no_verdict.get("plugin-error: unsupported"), Some(&5));
+    assert_eq!(state.no_verdict.get("abstained"), Some(&5));
 }
 
 #[tokio::test]

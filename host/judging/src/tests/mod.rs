@@ -9,6 +9,7 @@ mod by_hint;
 mod endings;
 mod hints;
 mod loops;
+mod opinions;
 mod rejudging;
 mod seats;
 mod stand_in;

@@ -7,7 +7,7 @@ use clawhost_journal::{
 };
 use clawhost_plugins::{
     CallContext, Called, Extraction, Fault, FaultKind, Hint, Judged, Outcome, Placement,
-    PluginErrorKind, Profile, Receipt, Trajectory, Verdict,
+    PluginErrorKind, Profile, Receipt, Trajectory, Verdict, Vote,
 };
 use serde_json::json;
 
@@ -75,12 +75,27 @@ impl Judge for StandIn {
     }
 }
 
+/// A verdict with one vote behind it.
 pub(super) fn verdict(reward: f32) -> Verdict {
     Verdict {
         reward,
         accept: true,
-        votes: Vec::new(),
+        votes: vec![Vote {
+            score: reward,
+            rationale: String::new(),
+        }],
         rationale: format!("because {reward}"),
+        metrics: Vec::new(),
+    }
+}
+
+/// What a judge gives that counts votes and has none.
+pub(super) fn abstention() -> Verdict {
+    Verdict {
+        reward: 0.0,
+        accept: true,
+        votes: Vec::new(),
+        rationale: "nothing speaks for or against it".to_owned(),
         metrics: Vec::new(),
     }
 }
@@ -299,6 +314,20 @@ impl Desk {
         let mut completion = super::completion("a reply");
         change(&mut completion);
         self.journal.complete(id, &completion).unwrap();
+        id
+    }
+
+    /// A complete turn that goes on from another one, and what the user said next.
+    pub(super) fn turn_after(&self, parent: TurnId, next: &str) -> TurnId {
+        let turn = NewTurn {
+            parent: Some(parent),
+            ..self.new_turn()
+        };
+        let arrival = self.arrival(Vec::new(), vec![turn]);
+        let id = self.journal.arrive(&arrival).unwrap()[0];
+        let completion = super::completion("a reply");
+        self.journal.complete(id, &completion).unwrap();
+        self.then(id, next);
         id
     }
 

@@ -126,10 +126,7 @@ async fn what_a_group_judge_fails_on_or_refuses_is_no_verdict_for_every_choice()
         kind: PluginErrorKind::Unsupported,
         message: "more replies than letters".to_owned(),
     };
-    for (kind, reason) in [
-        (FaultKind::Stack, "stack"),
-        (unsupported, "plugin-error: unsupported"),
-    ] {
+    for (kind, reason) in [(FaultKind::Stack, "stack"), (unsupported, "abstained")] {
         let desk = Desk::new();
         let turns = desk.choices(2, |_, _| ());
         let fails = Ranking::new(move |_| Err(Fault::new(kind.clone())));

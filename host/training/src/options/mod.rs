@@ -68,7 +68,8 @@ pub struct TrainingOptions {
     pub estimator: Estimator,
     /// Its numbers, and what is done to rewards and advantages around it.
     pub advantage: AdvantageOptions,
-    /// How far a step moves a running mean towards the batch, 0 to 1. Default 0.5.
+    /// How far a step moves a running mean towards the batch, 0 to 1. Each user has two: one for replies to a complaint
+    /// (the verdict on the turn before is negative), one for all others. Default 0.5.
     pub baseline_rate: f64,
     /// Running mean of a key that was never seen. Default 0.
     pub baseline_start: f64,

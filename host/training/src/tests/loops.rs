@@ -127,6 +127,42 @@ async fn a_step_that_cannot_be_recorded_keeps_its_samples_and_says_why() {
     task.await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn it_says_how_many_samples_went_stale_and_what_changes_that() {
+    let strict = crate::TrainingOptions {
+        max_staleness: 0,
+        batch: 2,
+        ..options()
+    };
+    let made = strict.clone();
+    let shop = tokio::task::spawn_blocking(move || {
+        let mut shop = Workshop::new();
+        let mut trainer = shop.trainer(&made);
+        shop.sample(1.0);
+        shop.sample(-1.0);
+        shop.sample(1.0);
+        trainer.step(10).unwrap().unwrap();
+        shop.sample(1.0);
+        shop
+    });
+    let shop = shop.await.unwrap();
+    let training = training(&shop, strict);
+    let state = training.state();
+    assert_eq!((state.snapshot().samples, state.snapshot().stale), (4, 0));
+    assert_eq!(state.snapshot().stale_note, None);
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(training.run(stopped));
+    let seen = until(&state, |s| s.stale > 0).await;
+    let note = seen.stale_note.unwrap();
+    assert!(
+        note.starts_with("1 of 4 judged samples went stale"),
+        "{note}"
+    );
+    assert!(note.contains("training.max_staleness"), "{note}");
+    stop.send(true).unwrap();
+    task.await.unwrap();
+}
+
 #[tokio::test]
 async fn it_ends_when_the_one_who_could_stop_it_is_gone() {
     let shop = Workshop::new();

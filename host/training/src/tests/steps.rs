@@ -115,6 +115,61 @@ fn samples_that_are_too_old_are_dropped_with_the_reason() {
 }
 
 #[test]
+fn a_full_batch_takes_the_freshest_and_what_is_stale_leaves_behind_it() {
+    let mut shop = Workshop::new();
+    let options = crate::TrainingOptions {
+        batch: 2,
+        max_staleness: 1,
+        ..options()
+    };
+    let pair = |shop: &mut Workshop| [shop.sample(1.0), shop.sample(-1.0)];
+    let mut trainer = shop.trainer(&options);
+    let (first, old) = (pair(&mut shop), pair(&mut shop));
+    // Of the same age: in the order in which they came.
+    trainer.step(10).unwrap().unwrap();
+    assert_eq!(
+        first.map(|id| shop.found(id).state),
+        [SampleState::Trained; 2]
+    );
+    let fresh = pair(&mut shop);
+    let step = trainer.step(11).unwrap().unwrap();
+    assert_eq!(
+        fresh.map(|id| shop.found(id).state),
+        [SampleState::Trained; 2]
+    );
+    assert_eq!(old.map(|id| shop.found(id).state), [SampleState::Queued; 2]);
+    assert_eq!(step.metrics["staleness_max"], 0);
+    // Two versions away by now: they take no place in the batch, and leave the queue with it.
+    let fresh = pair(&mut shop);
+    let step = trainer.step(12).unwrap().unwrap();
+    assert_eq!(
+        fresh.map(|id| shop.found(id).state),
+        [SampleState::Trained; 2]
+    );
+    assert_eq!(
+        old.map(|id| shop.found(id).state),
+        [SampleState::Dropped; 2]
+    );
+    assert_eq!(step.metrics["dropped_stale"], 2);
+    let count = shop.journal.stale_count().unwrap();
+    assert_eq!((count.samples, count.stale), (8, 2));
+
+    // A queue of nothing but stale samples empties as well, and says why.
+    pair(&mut shop);
+    let late = pair(&mut shop);
+    trainer.step(13).unwrap().unwrap();
+    pair(&mut shop);
+    trainer.step(14).unwrap().unwrap();
+    let step = trainer.step(15).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::NoSignal);
+    assert_eq!(
+        late.map(|id| shop.found(id).state),
+        [SampleState::Dropped; 2]
+    );
+    assert_eq!(shop.journal.queued_count().unwrap(), 0);
+}
+
+#[test]
 fn older_samples_train_within_the_bound_and_do_not_count_for_parity() {
     let mut shop = Workshop::new();
     shop.eight();
@@ -180,6 +235,45 @@ fn the_baseline_is_kept_with_the_step() {
     let sample = shop.sample(1.0);
     shop.trainer(&options).step(11).unwrap().unwrap();
     assert_eq!(shop.found(sample).advantage, Some(0.5));
+}
+
+/// A person who mostly complains about a first reply and mostly accepts the second one.
+#[test]
+fn a_person_who_has_replies_redone_is_compared_with_what_is_usual_at_that_point() {
+    let mut shop = Workshop::new();
+    let options = crate::TrainingOptions {
+        estimator: Estimator::Baseline,
+        ..options()
+    };
+    // As judging names them.
+    let first = |shop: &mut Workshop, reward| {
+        shop.baseline_key = "laptop/ann".to_owned();
+        shop.sample(reward)
+    };
+    let redone = |shop: &mut Workshop, reward| {
+        shop.baseline_key = "laptop/ann (after a complaint)".to_owned();
+        shop.sample(reward)
+    };
+    first(&mut shop, -1.0);
+    redone(&mut shop, 1.0);
+    first(&mut shop, -1.0);
+    redone(&mut shop, 1.0);
+    shop.trainer(&options).step(10).unwrap().unwrap();
+
+    // A new process knows what is usual: another complaint and another acceptance say nothing new, while a first reply
+    // that pleases and a second one that does not stand out.
+    shop.restart();
+    let mut trainer = shop.trainer(&options);
+    let usual = [first(&mut shop, -1.0), redone(&mut shop, 1.0)];
+    let telling = [first(&mut shop, 1.0), redone(&mut shop, -1.0)];
+    trainer.step(11).unwrap().unwrap();
+    for id in usual {
+        let sample = shop.found(id);
+        assert_eq!(sample.state, SampleState::Dropped);
+        assert!(sample.reason.unwrap().contains("what was expected"));
+    }
+    let advantages = telling.map(|id| shop.found(id).advantage);
+    assert_eq!(advantages, [Some(2.0), Some(-2.0)]);
 }
 
 #[test]

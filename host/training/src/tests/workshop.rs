@@ -32,6 +32,8 @@ pub(super) struct Workshop {
     pub(super) shifted: Option<usize>,
     /// Whether it is not recorded what the constraint forced.
     pub(super) unmarked: bool,
+    /// The running mean that samples are compared with.
+    pub(super) baseline_key: String,
 }
 
 /// Tokens, their two log-probs, and the places that were forced.
@@ -102,6 +104,7 @@ impl Workshop {
             constraint: None,
             shifted: None,
             unmarked: false,
+            baseline_key: "default".to_owned(),
         }
     }
 
@@ -257,7 +260,7 @@ impl Workshop {
         let sample = NewSample {
             turn: id,
             reward,
-            baseline_key: "default".to_owned(),
+            baseline_key: self.baseline_key.clone(),
             provenance: json!({"components": ["c0ffee"]}),
         };
         let hints: Vec<NewHint> = hints.iter().map(|text| hint(text)).collect();

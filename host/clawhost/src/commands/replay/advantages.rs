@@ -2,21 +2,19 @@
 //!
 //! Samples are taken from the queue as training takes them and estimated with training's own estimator and running
 //! means, or by the component that takes the estimator's place. A sample that trains by its hint alone has no reward
-//! and no advantage here. What training finds out only when the step begins (too old, too long) is not looked at here.
+//! and no advantage here. Samples that are too old for the next step are left out; what training finds out only when the
+//! step begins (too long, say) is not looked at here.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use clawhost_journal::{Journal, SampleRecord, TurnId};
 use clawhost_training::advantage::{Baselines, Company, Estimator, Relative, Rewarded};
-use clawhost_training::{Components, TrainingOptions};
+use clawhost_training::{Components, TrainingOptions, next_samples};
 use serde::Serialize;
 
 /// Key of training's running means in the journal's table of small values.
 const BASELINES: &str = "training.baselines";
-
-/// Samples looked at, in multiples of the batch; as many as training does.
-const LOOK_AHEAD: usize = 8;
 
 /// Why a sample is in no batch of rewards, though it can train.
 pub(super) const HINT_ALONE: &str = "trains by its hint alone";
@@ -70,8 +68,7 @@ pub(super) fn next_batch(
     components: &Components,
     judged: &BTreeMap<TurnId, Judged>,
 ) -> Result<NextBatch> {
-    let limit = options.batch.saturating_mul(LOOK_AHEAD);
-    let queue = journal.queued_samples(u32::try_from(limit).unwrap_or(u32::MAX))?;
+    let queue = next_samples(journal, options, components.estimator().is_some())?;
     let mut baselines = Baselines::new(options.baseline_rate, options.baseline_start);
     if let Some(text) = journal.meta(BASELINES)? {
         baselines = baselines.with_json(&text)?;
