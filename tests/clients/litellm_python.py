@@ -52,13 +52,22 @@ def case_tools(url):
         assert reply.choices[0].message.content == SAYS_WEATHER
 
 
+def refused(kind, text, dialect):
+    try:
+        litellm.completion(messages=user(text), **dialect)
+    except kind:
+        return
+    raise AssertionError(f"{dialect} was not refused")
+
+
 def case_errors(url):
-    for dialect, kind in zip(dialects(url), (litellm.BadRequestError, litellm.NotFoundError)):
-        try:
-            litellm.completion(messages=user("x"), **dialect | {"model": dialect["model"].split("/")[0] + "/nothing"})
-        except kind:
-            continue
-        raise AssertionError(f"{dialect} was not refused")
+    for dialect in dialects(url):
+        refused(litellm.NotFoundError, "x", dialect | {"model": dialect["model"].split("/")[0] + "/nothing"})
+
+
+def case_context(url):
+    for dialect in dialects(url):
+        refused(litellm.ContextWindowExceededError, "x" * 9000, dialect)
 
 
 if __name__ == "__main__":

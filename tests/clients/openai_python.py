@@ -171,7 +171,7 @@ def refused(kind, status, ask, **arguments):
 
 def case_errors(url):
     ask = client(url).chat.completions.create
-    error = refused(openai.BadRequestError, 400, ask, model="gpt-x", messages=user("x"))
+    error = refused(openai.NotFoundError, 404, ask, model="gpt-x", messages=user("x"))
     assert error.code == "model_not_found" and error.param == "model"
     error = refused(openai.BadRequestError, 400, ask, model=model(url), messages=[{"role": "wizard", "content": "x"}])
     assert error.param == "messages[0].role"

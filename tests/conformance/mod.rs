@@ -81,7 +81,7 @@ async fn langchain() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn litellm() {
-    python("litellm_python.py", 4).await;
+    python("litellm_python.py", 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

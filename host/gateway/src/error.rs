@@ -18,6 +18,8 @@ pub struct ApiError {
     code: Option<&'static str>,
     param: Option<String>,
     message: String,
+    /// The words of Anthropic's dialect, where its clients look for others. None: `message`.
+    messages_message: Option<String>,
     retry_after_s: Option<u64>,
 }
 
@@ -29,6 +31,7 @@ impl ApiError {
             code: None,
             param: None,
             message: message.into(),
+            messages_message: None,
             retry_after_s: None,
         }
     }
@@ -51,6 +54,23 @@ impl ApiError {
         Self::bad_request(message)
             .param(param)
             .code("unsupported_parameter")
+    }
+
+    /// 400: the prompt leaves no room in a context of `max` tokens. Clients decide by these very words, in each dialect by its
+    /// own, whether to shorten the conversation and try again. `hint` is what an operator can do about it, if anything.
+    pub(crate) fn context_exceeded(prompt: usize, max: usize, hint: Option<&str>) -> Self {
+        let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
+        let requested = prompt + 1;
+        let mut error = Self::bad_request(format!(
+            "This model's maximum context length is {max} tokens. However, you requested {requested} tokens ({prompt} \
+             in the messages, 1 in the completion). Please reduce the length of the messages.{hint}"
+        ))
+        .code("context_length_exceeded");
+        error.messages_message = Some(format!(
+            "prompt is too long: {prompt} tokens > {} maximum.{hint}",
+            max.saturating_sub(1)
+        ));
+        error
     }
 
     /// 401: no key, or one that is not configured.
@@ -127,18 +147,9 @@ impl ApiError {
         self.status
     }
 
-    /// The status in Anthropic's dialect, which has one of its own for a model that is not there.
-    pub(crate) fn messages_status(&self) -> StatusCode {
-        if self.code == Some("model_not_found") {
-            StatusCode::NOT_FOUND
-        } else {
-            self.status
-        }
-    }
-
     /// The error in Anthropic's shape: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
     pub(crate) fn to_messages_json(&self, request_id: Option<&str>) -> Value {
-        let kind = match self.messages_status() {
+        let kind = match self.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::FORBIDDEN => "permission_error",
             StatusCode::NOT_FOUND => "not_found_error",
@@ -150,16 +161,15 @@ impl ApiError {
         };
         json!({
             "type": "error",
-            "error": {"type": kind, "message": self.message},
+            "error": {"type": kind, "message": self.messages_message.as_ref().unwrap_or(&self.message)},
             "request_id": request_id,
         })
     }
 
     /// The same answer in Anthropic's shape.
     pub(crate) fn into_messages_response(self, request_id: &str) -> Response {
-        let status = self.messages_status();
         let body = self.to_messages_json(Some(request_id));
-        self.with_body(status, body)
+        self.with_body(self.status, body)
     }
 
     fn with_body(&self, status: StatusCode, body: Value) -> Response {

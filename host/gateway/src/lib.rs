@@ -19,6 +19,7 @@
 //! | `completions` | OpenAI's text completions, which are served and not recorded |
 //! | `messages` | Anthropic's messages |
 //! | `responses` | OpenAI's Responses |
+//! | `tokenize` | text as tokens, and back |
 //! | `models`, `versions` | what is served, under which names |
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
 //! | `steps` | which samples a step was made of |
@@ -53,6 +54,7 @@ mod routes;
 mod serve;
 mod sessions;
 mod steps;
+mod tokenize;
 mod versions;
 
 pub use auth::{ApiKey, KeyError, Scope, check_bind};

@@ -15,6 +15,9 @@ pub(crate) fn refusal(error: &JournalError) -> ApiError {
         JournalError::UnknownSession { .. } => {
             ApiError::not_found("unknown_session", error.to_string())
         }
+        JournalError::UnknownResponse { .. } => {
+            ApiError::not_found("response_not_found", error.to_string())
+        }
         JournalError::UnknownAdapter { .. } => {
             ApiError::not_found("unknown_adapter", error.to_string())
         }

@@ -11,6 +11,7 @@ use crate::reply::answer;
 use crate::responses::{self, Responses};
 use crate::{
     adapters, completions, feedback, health, models, openapi, page, plugins, sessions, steps,
+    tokenize,
 };
 
 /// All paths with what answers them.
@@ -26,8 +27,13 @@ pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/messages/count_tokens", post(messages::count_tokens)),
         ("/v1/responses", post(answer::<Responses>)),
         ("/v1/responses/input_tokens", post(responses::input_tokens)),
-        ("/v1/responses/{id}", get(responses::one)),
+        (
+            "/v1/responses/{id}",
+            get(responses::one).delete(responses::delete),
+        ),
         ("/v1/completions", post(completions::create)),
+        ("/tokenize", post(tokenize::tokenize)),
+        ("/detokenize", post(tokenize::detokenize)),
         ("/v1/models", get(models::list)),
         ("/v1/models/{*id}", get(models::one)),
         ("/v1/feedback", post(feedback::create)),

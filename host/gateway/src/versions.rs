@@ -114,12 +114,14 @@ impl Versions {
             return unversioned();
         }
         let shown: String = asked.chars().take(120).collect();
-        Err(ApiError::bad_request(format!(
-            "the model `{shown}` is not served here; use `{name}`, or `{name}:VERSION` for a version \
-             that `/v1/models` lists"
-        ))
-        .param("model")
-        .code("model_not_found"))
+        Err(ApiError::not_found(
+            "model_not_found",
+            format!(
+                "the model `{shown}` is not served here; use `{name}`, or `{name}:VERSION` for a version \
+                 that `/v1/models` lists"
+            ),
+        )
+        .param("model"))
     }
 }
 

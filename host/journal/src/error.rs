@@ -110,6 +110,12 @@ pub enum JournalError {
         /// The session asked for.
         session: SessionId,
     },
+    /// No such response.
+    #[error("response {response} is not in the journal: it was forgotten, or it never was")]
+    UnknownResponse {
+        /// The response asked for.
+        response: String,
+    },
     /// The reply is recorded already.
     #[error("turn {turn} is {state} already: a reply is recorded once")]
     TurnEnded {

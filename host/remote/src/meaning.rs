@@ -102,9 +102,11 @@ impl Reports {
             || !sampling.logit_bias.is_empty()
             || sampling.ignore_eos
             || sampling.min_tokens > 0
+            || !sampling.allowed_token_ids.is_empty()
+            || !sampling.bad_words.is_empty()
         {
             return Err(
-                "a form of the reply, logit_bias, ignore_eos and min_tokens are not passed on to the server that generates; leave them away"
+                "a form of the reply, logit_bias, ignore_eos, min_tokens, allowed_token_ids and bad_words are not passed on to the server that generates; leave them away"
                     .to_owned(),
             );
         }

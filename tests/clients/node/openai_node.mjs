@@ -62,7 +62,7 @@ await run({
   },
   async errors() {
     await assert.rejects(client.chat.completions.create({ model: 'gpt-x', messages: user('x') }), (error) => {
-      assert.ok(error instanceof OpenAI.BadRequestError);
+      assert.ok(error instanceof OpenAI.NotFoundError);
       assert.equal(error.code, 'model_not_found');
       return true;
     });

@@ -59,6 +59,6 @@ await run({
   },
   async errors() {
     const asked = { ...common, model: provider('gpt-x'), prompt: GREETS };
-    await assert.rejects(generateText(asked), (error) => error.statusCode === 400 && /gpt-x/.test(error.message));
+    await assert.rejects(generateText(asked), (error) => error.statusCode === 404 && /gpt-x/.test(error.message));
   },
 });

@@ -360,7 +360,7 @@ async fn finish(
             Some(Event::Finished(end)) => {
                 text.push_str(&end.text);
                 let reply = parse_reply(&text, reading.style, &reading.tools);
-                let calls = !reply.tool_calls.is_empty();
+                let calls = reply.has_whole_calls();
                 let mut message = Message::text(Role::Assistant, reply.content);
                 for (index, call) in reply.tool_calls.into_iter().enumerate() {
                     message.push_call(format!("call_{index}"), call.name, call.arguments);

@@ -17,11 +17,18 @@ pub(super) fn read(fields: Fields<'_, '_>) -> Result<Option<Constraint>, ApiErro
             let object = Constraint::json_object();
             found.push((inner.path_of("json_object"), object));
         }
-        for other in ["grammar", "structural_tag"] {
+        for other in ["grammar", "structural_tag", "whitespace_pattern"] {
             refuse(inner, other)?;
         }
+        for flag in ["disable_any_whitespace", "disable_additional_properties"] {
+            if inner.flag(flag)?.unwrap_or(false) {
+                refuse(inner, flag)?;
+            }
+        }
     }
-    refuse(fields, "guided_grammar")?;
+    for other in ["guided_grammar", "guided_whitespace_pattern"] {
+        refuse(fields, other)?;
+    }
     match found.as_slice() {
         [] => Ok(None),
         [(_, one)] => Ok(Some(one.clone())),

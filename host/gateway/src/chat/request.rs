@@ -10,7 +10,10 @@ use serde_json::Value;
 use super::{Chat, messages, sampling, tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Ask, Dialect, Format, Session, variables};
+use crate::reply::{
+    Ask, Cut, Dialect, Format, PromptEnd, Session, Surface, Truncation, refuse_unsupported,
+    variables,
+};
 
 /// Reads a body and the session headers. `defaults` are the model's own sampling settings.
 pub(super) fn read(
@@ -20,7 +23,8 @@ pub(super) fn read(
     max_choices: u32,
 ) -> Result<(Ask, Chat), ApiError> {
     let fields = Fields::of(body, "")?;
-    refuse_unsupported(fields)?;
+    refuse_unsupported(fields, Surface::Chat)?;
+    refuse_modalities(fields)?;
     let listed = fields
         .list("messages")?
         .ok_or_else(|| fields.missing("messages"))?;
@@ -40,6 +44,9 @@ pub(super) fn read(
     let ask = Ask {
         model: fields.text("model")?.map(str::to_owned),
         messages: messages::normalise(listed)?,
+        prompt_end: prompt_end(fields)?,
+        truncation: Cut::read(fields)?.map_or(Truncation::None, Truncation::Tokens),
+        add_special_tokens: fields.flag("add_special_tokens")?.unwrap_or(false),
         tools: tools::read(fields)?,
         format: Format::read(
             fields.value("response_format"),
@@ -60,7 +67,7 @@ pub(super) fn read(
     Ok((ask, chat))
 }
 
-fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+fn refuse_modalities(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     for modality in fields.list("modalities")?.unwrap_or_default() {
         if modality != "text" {
             return Err(ApiError::unsupported(
@@ -69,21 +76,22 @@ fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
             ));
         }
     }
-    for name in ["audio", "web_search_options"] {
-        if fields.value(name).is_some() {
-            return Err(ApiError::unsupported(
-                name,
-                format!("`{name}` is not supported; leave it out"),
-            ));
-        }
-    }
-    if fields.flag("continue_final_message")?.unwrap_or(false) {
-        return Err(ApiError::unsupported(
-            "continue_final_message",
-            "continuing the last message is not supported; end the messages with a user or tool message",
-        ));
-    }
     Ok(())
+}
+
+/// Reads `add_generation_prompt` and `continue_final_message`.
+fn prompt_end(fields: Fields<'_, '_>) -> Result<PromptEnd, ApiError> {
+    let begins = fields.flag("add_generation_prompt")?;
+    let continues = fields.flag("continue_final_message")?.unwrap_or(false);
+    match (begins, continues) {
+        (Some(true), true) => Err(ApiError::invalid(
+            "continue_final_message",
+            "a reply either continues the last message or begins one; leave out `continue_final_message` or `add_generation_prompt`",
+        )),
+        (_, true) => Ok(PromptEnd::LastMessage),
+        (Some(false), false) => Ok(PromptEnd::Messages),
+        (_, false) => Ok(PromptEnd::Reply),
+    }
 }
 
 #[cfg(test)]

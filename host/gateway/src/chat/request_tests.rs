@@ -220,8 +220,33 @@ fn what_is_wrong_or_not_done_is_named() {
         (json!({"modalities": ["text", "audio"]}), "modalities"),
         (json!({"audio": {"voice": "x"}}), "audio"),
         (
-            json!({"continue_final_message": true}),
+            json!({"continue_final_message": true, "add_generation_prompt": true}),
             "continue_final_message",
+        ),
+        (json!({"allowed_token_ids": []}), "allowed_token_ids"),
+        (json!({"allowed_token_ids": ["x"]}), "allowed_token_ids[0]"),
+        (json!({"bad_words": "x"}), "bad_words"),
+        (json!({"bad_words": [1]}), "bad_words[0]"),
+        (
+            json!({"include_stop_str_in_output": 1}),
+            "include_stop_str_in_output",
+        ),
+        (
+            json!({"truncate_prompt_tokens": 0}),
+            "truncate_prompt_tokens",
+        ),
+        (json!({"truncation_side": "middle"}), "truncation_side"),
+        (
+            json!({"structured_outputs": {"json": {}, "disable_any_whitespace": true}}),
+            "structured_outputs.disable_any_whitespace",
+        ),
+        (
+            json!({"tool_choice": {"type": "custom"}}),
+            "tool_choice.type",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools"}}),
+            "tool_choice.allowed_tools",
         ),
         (
             json!({"chat_template_kwargs": {"messages": []}}),

@@ -83,10 +83,14 @@ pub(crate) fn drawing(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sam
         sampling.seed = Some(seed.cast_unsigned());
     }
     if let Some(stop) = fields.value("stop") {
-        sampling.stop = stops(stop)?;
+        sampling.stop = stops(fields, stop)?;
     }
     sampling.logit_bias = bias(fields)?;
-    sampling.stop_token_ids = token_ids(fields, "stop_token_ids")?;
+    sampling.stop_token_ids = token_ids(fields, "stop_token_ids", MAX_TOKENS)?;
+    sampling.allowed_token_ids = allowed(fields)?;
+    sampling.bad_words = texts(fields, "bad_words")?;
+    sampling.include_stop_str_in_output =
+        fields.flag("include_stop_str_in_output")?.unwrap_or(false);
     sampling.ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
     sampling.show_special = !fields.flag("skip_special_tokens")?.unwrap_or(true);
     let least = fields.integer("min_tokens", 0, i64::from(u32::MAX))?;
@@ -131,16 +135,36 @@ fn bias(fields: Fields<'_, '_>) -> Result<BTreeMap<u32, f32>, ApiError> {
     each.collect()
 }
 
-/// A list of token ids.
-fn token_ids(fields: Fields<'_, '_>, name: &str) -> Result<Vec<u32>, ApiError> {
-    let listed = fields.list(name)?.unwrap_or_default();
-    if listed.len() > MAX_TOKENS {
+/// The only tokens that may be drawn; as many as a vocabulary has.
+fn allowed(fields: Fields<'_, '_>) -> Result<Vec<u32>, ApiError> {
+    let name = "allowed_token_ids";
+    let allowed = token_ids(fields, name, usize::MAX)?;
+    if allowed.is_empty() && fields.value(name).is_some() {
         return Err(ApiError::invalid(
             name,
-            format!(
-                "`{name}` has {} tokens; the limit is {MAX_TOKENS}",
-                listed.len()
-            ),
+            "`allowed_token_ids` is empty, which leaves no token to draw; leave it out to allow all",
+        ));
+    }
+    Ok(allowed)
+}
+
+/// A list of strings.
+fn texts(fields: Fields<'_, '_>, name: &str) -> Result<Vec<String>, ApiError> {
+    let listed = fields.list(name)?.unwrap_or_default();
+    let each = listed.iter().enumerate().map(|(index, text)| match text {
+        Value::String(text) => Ok(text.clone()),
+        other => Err(wrong_type(&format!("{name}[{index}]"), "a string", other)),
+    });
+    each.collect()
+}
+
+/// A list of at most `most` token ids.
+fn token_ids(fields: Fields<'_, '_>, name: &str, most: usize) -> Result<Vec<u32>, ApiError> {
+    let listed = fields.list(name)?.unwrap_or_default();
+    if listed.len() > most {
+        return Err(ApiError::invalid(
+            name,
+            format!("`{name}` has {} tokens; the limit is {most}", listed.len()),
         ));
     }
     let each = listed.iter().enumerate().map(|(index, id)| {
@@ -152,17 +176,10 @@ fn token_ids(fields: Fields<'_, '_>, name: &str) -> Result<Vec<u32>, ApiError> {
     each.collect()
 }
 
-fn stops(stop: &Value) -> Result<Vec<String>, ApiError> {
+fn stops(fields: Fields<'_, '_>, stop: &Value) -> Result<Vec<String>, ApiError> {
     let stops = match stop {
         Value::String(text) => vec![text.clone()],
-        Value::Array(list) => list
-            .iter()
-            .enumerate()
-            .map(|(index, item)| match item {
-                Value::String(text) => Ok(text.clone()),
-                other => Err(wrong_type(&format!("stop[{index}]"), "a string", other)),
-            })
-            .collect::<Result<_, _>>()?,
+        Value::Array(_) => texts(fields, "stop")?,
         other => return Err(wrong_type("stop", "a string or an array of strings", other)),
     };
     if stops.len() > MAX_STOPS {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::{Tool, ToolChoice, ToolList, Tools};
+use crate::reply::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
 
 /// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
 pub(crate) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
@@ -38,12 +38,23 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
         .value("function")
         .ok_or_else(|| fields.missing("function"))?;
     let function = Fields::of(function, &path)?;
+    refuse_deferred(fields)?;
     tools.add(Tool {
         name: (function.required_text("name")?, function.path_of("name")),
         description: function.text("description")?,
         schema: (function.value("parameters"), function.path_of("parameters")),
         strict: function.flag("strict")?,
     })
+}
+
+/// The name in the field `function`.
+fn function_name(fields: Fields<'_, '_>) -> Result<String, ApiError> {
+    let path = fields.path_of("function");
+    let function = fields
+        .value("function")
+        .ok_or_else(|| fields.missing("function"))?;
+    let name = Fields::of(function, &path)?.required_text("name")?;
+    Ok(name.to_owned())
 }
 
 /// Reads `tool_choice`.
@@ -66,13 +77,25 @@ fn choice(body: Fields<'_, '_>) -> Result<ToolChoice, ApiError> {
         },
         Some(given @ Value::Object(_)) => {
             let fields = Fields::of(given, "tool_choice")?;
-            let function = fields
-                .value("function")
-                .ok_or_else(|| fields.missing("function"))?;
-            let function = Fields::of(function, "tool_choice.function")?;
-            Ok(ToolChoice::Named(
-                function.required_text("name")?.to_owned(),
-            ))
+            match fields.text("type")?.unwrap_or("function") {
+                "function" => function_name(fields).map(ToolChoice::Named),
+                "allowed_tools" => {
+                    let allowed = fields
+                        .value("allowed_tools")
+                        .ok_or_else(|| fields.missing("allowed_tools"))?;
+                    let path = fields.path_of("allowed_tools");
+                    ToolChoice::allowed(Fields::of(allowed, &path)?, function_name)
+                }
+                other => {
+                    let shown: String = other.chars().take(40).collect();
+                    Err(ApiError::unsupported(
+                        "tool_choice.type",
+                        format!(
+                            "a `tool_choice` of the type `{shown}` is not supported; use `function` or `allowed_tools`"
+                        ),
+                    ))
+                }
+            }
         }
         Some(other) => Err(wrong_type("tool_choice", "a string or an object", other)),
     }

@@ -20,6 +20,8 @@ mod shape;
 mod stream;
 mod whole;
 
+pub(crate) use prompt::token_ids;
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -6,6 +6,7 @@ use super::prompt::{self, Prompt};
 use crate::chat::sampling::drawing;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::reply::{Surface, refuse_unsupported};
 
 /// OpenAI's own length where none is given.
 const LENGTH: u32 = 16;
@@ -40,7 +41,7 @@ impl Asked {
         engine: &Engine,
         max_choices: u32,
     ) -> Result<Self, ApiError> {
-        refuse_unsupported(fields)?;
+        refuse_unsupported(fields, Surface::Completions)?;
         let n = fields.integer("n", 1, i64::from(max_choices))?;
         let n = n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
         if let Some(best) = fields.integer("best_of", 1, i64::from(u32::MAX))?
@@ -74,7 +75,7 @@ impl Asked {
         };
         Ok(Self {
             model: fields.text("model")?.map(str::to_owned),
-            prompts: prompt::read(fields, engine)?,
+            prompts: prompt::read(fields, engine, length)?,
             sampling,
             length,
             n,
@@ -104,31 +105,4 @@ fn alternatives(fields: Fields<'_, '_>, name: &str) -> Result<Option<u8>, ApiErr
     }
     let count = fields.integer(name, 0, MAX_LOGPROBS)?;
     Ok(count.and_then(|count| u8::try_from(count).ok()))
-}
-
-fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
-    if fields
-        .text("suffix")?
-        .is_some_and(|suffix| !suffix.is_empty())
-    {
-        return Err(ApiError::unsupported(
-            "suffix",
-            "`suffix` is not supported: the model continues a text and does not fill gaps; leave it out",
-        ));
-    }
-    for name in ["response_format", "prompt_embeds"] {
-        if fields.value(name).is_some() {
-            return Err(ApiError::unsupported(
-                name,
-                format!("`{name}` is not supported here; leave it out"),
-            ));
-        }
-    }
-    if fields.flag("use_beam_search")?.unwrap_or(false) {
-        return Err(ApiError::unsupported(
-            "use_beam_search",
-            "beams are not supported; leave `use_beam_search` out",
-        ));
-    }
-    Ok(())
 }

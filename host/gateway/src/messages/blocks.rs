@@ -112,7 +112,8 @@ impl Blocks {
                 json!({"type": "thinking", "thinking": text, "signature": signature})
             }
             Open::ToolUse { id, name, json } => {
-                // The parser hands out well-formed objects only; no arguments at all mean an empty one.
+                // Arguments that broke off are no object, and half of them might be done as if they were all. So the input
+                // is empty, as Anthropic has it, and `stop_reason` says that the message was cut.
                 let input: Value = serde_json::from_str(&json).unwrap_or_else(|_| json!({}));
                 json!({"type": "tool_use", "id": id, "name": name, "input": input})
             }

@@ -47,12 +47,6 @@ pub(super) fn read(system: Option<&Value>, listed: &[Value]) -> Result<Vec<Value
             }
         }
     }
-    if out.last().and_then(|last| last.get("role")) == Some(&json!("assistant")) {
-        return Err(ApiError::unsupported(
-            "messages",
-            "prefilling the reply is not supported; end `messages` with a message of the user",
-        ));
-    }
     Ok(out)
 }
 

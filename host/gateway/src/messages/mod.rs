@@ -1,8 +1,8 @@
 //! `POST /v1/messages`: Anthropic's messages dialect, and `POST /v1/messages/count_tokens`.
 //!
 //! What it records is what chat completions record, so that a session goes on when a client changes the dialect.
-//! It refuses images, documents, server-side tools and prefilled replies; `cache_control` and signatures of thoughts
-//! mean nothing here and are ignored.
+//! A conversation that ends with a message of the assistant has it continued. Images, documents and server-side tools are
+//! refused; `cache_control` and signatures of thoughts mean nothing here and are ignored.
 
 mod blocks;
 mod history;

@@ -1,12 +1,16 @@
 //! A messages request: what the client asked for, checked.
 
 use clawhost_policy::Sampling;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Messages, history, tools};
+use crate::chat::sampling::drawing;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::{Arriving, Ask, Dialect, Format, Session, temperature_and_top_p, variables};
+use crate::reply::{
+    Arriving, Ask, Dialect, Format, PromptEnd, Session, Surface, refuse_unsupported,
+    temperature_and_top_p, variables,
+};
 
 /// Reads a request; the flag says whether the client wants a stream.
 pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
@@ -25,7 +29,9 @@ pub(super) fn read_to_count(request: &Arriving<'_>) -> Result<Ask, ApiError> {
 }
 
 fn ask(request: &Arriving<'_>, fields: Fields<'_, '_>) -> Result<Ask, ApiError> {
-    refuse_unsupported(fields)?;
+    refuse_unsupported(fields, Surface::Messages)?;
+    refuse_lists(fields)?;
+    refuse_edits(fields)?;
     let listed = fields
         .list("messages")?
         .ok_or_else(|| fields.missing("messages"))?;
@@ -33,11 +39,22 @@ fn ask(request: &Arriving<'_>, fields: Fields<'_, '_>) -> Result<Ask, ApiError> 
         None => None,
         Some(config) => Some(Fields::of(config, "output_config")?),
     };
-    let format = config.and_then(|config| config.value("format"));
+    let format = match config.and_then(|config| config.value("format")) {
+        Some(format) => Some(format),
+        // Its name before it was one of several.
+        None => fields.value("output_format"),
+    };
+    let messages = history::read(fields.value("system"), listed)?;
+    let continues = messages.last().and_then(|last| last.get("role")) == Some(&json!("assistant"));
     Ok(Ask {
         format: Format::read(format, Messages::FORMAT, None)?,
         model: Some(fields.required_text("model")?.to_owned()),
-        messages: history::read(fields.value("system"), listed)?,
+        messages,
+        prompt_end: if continues {
+            PromptEnd::LastMessage
+        } else {
+            PromptEnd::Reply
+        },
         tools: tools::read(fields)?,
         sampling: sampling(fields, request.shared.engine.defaults())?,
         n: 1,
@@ -48,7 +65,7 @@ fn ask(request: &Arriving<'_>, fields: Fields<'_, '_>) -> Result<Ask, ApiError> 
     })
 }
 
-fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+fn refuse_lists(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     for name in ["mcp_servers", "container"] {
         let given = fields.value(name);
         if given.is_some_and(|given| given.as_array().is_none_or(|list| !list.is_empty())) {
@@ -61,12 +78,36 @@ fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
-    let mut sampling = defaults.clone();
-    temperature_and_top_p(fields, &mut sampling, 1.0)?;
-    if let Some(top_k) = fields.integer("top_k", 0, i64::from(u32::MAX))? {
-        sampling.top_k = u32::try_from(top_k).unwrap_or(0);
+/// Refuses edits of the conversation that would take something out of it.
+fn refuse_edits(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+    let Some(management) = fields.value("context_management") else {
+        return Ok(());
+    };
+    let management = Fields::of(management, "context_management")?;
+    for (index, edit) in management
+        .list("edits")?
+        .unwrap_or_default()
+        .iter()
+        .enumerate()
+    {
+        let path = format!("context_management.edits[{index}]");
+        let edit = Fields::of(edit, &path)?;
+        let thoughts = edit.required_text("type")?.starts_with("clear_thinking");
+        if !thoughts || edit.value("keep").is_none_or(|keep| keep != "all") {
+            return Err(ApiError::unsupported(
+                edit.path_of("type"),
+                "the conversation is not edited here; leave `context_management` out and send what fits",
+            ));
+        }
     }
+    Ok(())
+}
+
+fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
+    // This dialect's own bounds are narrower.
+    temperature_and_top_p(fields, &mut defaults.clone(), 1.0)?;
+    fields.integer("top_k", 0, i64::from(u32::MAX))?;
+    let mut sampling = drawing(fields, defaults)?;
     if let Some(stops) = fields.list("stop_sequences")? {
         sampling.stop = stops
             .iter()

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Tool, ToolChoice, ToolList, Tools};
+use crate::reply::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
 
 /// Reads `tools` and `tool_choice`.
 pub(super) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
@@ -33,6 +33,16 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
     let schema = fields
         .value("input_schema")
         .ok_or_else(|| fields.missing("input_schema"))?;
+    refuse_deferred(fields)?;
+    if fields
+        .list("input_examples")?
+        .is_some_and(|examples| !examples.is_empty())
+    {
+        return Err(ApiError::unsupported(
+            fields.path_of("input_examples"),
+            "examples of a tool's input are not shown to this model; put them into the description",
+        ));
+    }
     tools.add(Tool {
         name: (fields.required_text("name")?, fields.path_of("name")),
         description: fields.text("description")?,

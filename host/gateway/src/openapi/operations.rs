@@ -165,6 +165,7 @@ pub(super) fn all() -> Vec<Operation> {
             "A reply, in OpenAI's chat dialect.",
         )
         .body("ChatRequest", json!({"messages": says_hi, "max_tokens": 8}))
+        .refuses(&[404])
         .in_a_session(),
         post(
             "complete",
@@ -176,7 +177,7 @@ pub(super) fn all() -> Vec<Operation> {
             "CompletionRequest",
             json!({"prompt": "Once upon a time", "max_tokens": 8}),
         )
-        .refuses(&[503]),
+        .refuses(&[404, 503]),
         post(
             "messages",
             "/v1/messages",
@@ -212,6 +213,7 @@ pub(super) fn all() -> Vec<Operation> {
             "ResponsesRequest",
             json!({"input": "Say hi.", "max_output_tokens": 8}),
         )
+        .refuses(&[404])
         .in_a_session(),
         get(
             "response",
@@ -221,6 +223,17 @@ pub(super) fn all() -> Vec<Operation> {
         )
         .path_id(text(), "Id of the response.")
         .refuses(&[503]),
+        Operation {
+            method: "delete",
+            ..get(
+                "delete_response",
+                "/v1/responses/{id}",
+                Json("ResponseDeleted"),
+                "Forgets a response and what was made of it.",
+            )
+        }
+        .path_id(text(), "Id of the response.")
+        .refuses(&[409, 503]),
         post(
             "input_tokens",
             "/v1/responses/input_tokens",
@@ -228,7 +241,23 @@ pub(super) fn all() -> Vec<Operation> {
             "Tokens of a prompt, in the Responses dialect.",
         )
         .body("ResponsesRequest", json!({"input": "Say hi."}))
-        .refuses(&[503]),
+        .refuses(&[404, 503]),
+        post(
+            "tokenize",
+            "/tokenize",
+            Json("Tokens"),
+            "A text, or a conversation as the chat template renders it, as tokens.",
+        )
+        .body("TokenizeRequest", json!({"prompt": "Say hi."}))
+        .refuses(&[404, 503]),
+        post(
+            "detokenize",
+            "/detokenize",
+            Json("Detokenized"),
+            "The text of tokens.",
+        )
+        .body("DetokenizeRequest", json!({"tokens": [0, 1]}))
+        .refuses(&[404, 503]),
         get(
             "models",
             "/v1/models",

@@ -126,6 +126,9 @@ fn chat() -> Value {
             "parameters": {"type": ["object", "null"]}, "strict": or_null("boolean"),
         }),
     );
+    let ids = json!({"type": ["array", "null"], "maxItems": 1024, "items": count()});
+    let words = json!({"type": ["array", "null"], "maxItems": 256, "items": {"type": "string", "minLength": 1, "maxLength": 256}});
+    let least = json!({"type": ["integer", "null"], "minimum": 0});
     let logprobs = json!({"anyOf": [{"type": "null"}, object(&["content"], json!({"content": {"type": "array"}}))]});
     json!({
         "ChatRequest": request(&["messages"], json!({
@@ -149,6 +152,13 @@ fn chat() -> Value {
             "response_format": {"type": ["object", "null"], "required": ["type"],
                                 "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}}},
             "reasoning_effort": text, "user": text, "return_token_ids": or_null("boolean"),
+            "logit_bias": or_null("object"), "ignore_eos": or_null("boolean"), "min_tokens": least,
+            "stop_token_ids": ids, "allowed_token_ids": ids, "bad_words": words,
+            "include_stop_str_in_output": or_null("boolean"), "skip_special_tokens": or_null("boolean"),
+            "truncate_prompt_tokens": {"type": ["integer", "null"], "minimum": -1},
+            "truncation_side": {"type": ["string", "null"], "enum": ["left", "right", null]},
+            "add_generation_prompt": or_null("boolean"), "continue_final_message": or_null("boolean"),
+            "add_special_tokens": or_null("boolean"),
         })),
         "ToolCall": object(&["id", "type", "function"], json!({
             "id": {"type": "string"}, "type": {"const": "function"},
@@ -194,6 +204,11 @@ fn completions() -> Value {
             "logprobs": alternatives, "prompt_logprobs": alternatives,
             "temperature": number(0.0, 2.0), "seed": or_null("integer"),
             "stream": or_null("boolean"), "return_token_ids": or_null("boolean"),
+            "allowed_token_ids": {"type": ["array", "null"], "items": count()},
+            "bad_words": {"type": ["array", "null"], "maxItems": 256, "items": {"type": "string", "minLength": 1, "maxLength": 256}},
+            "include_stop_str_in_output": or_null("boolean"), "add_special_tokens": or_null("boolean"),
+            "truncate_prompt_tokens": {"type": ["integer", "null"], "minimum": -1},
+            "truncation_side": {"type": ["string", "null"], "enum": ["left", "right", null]},
         })),
         "Completion": object(&["id", "object", "created", "model", "choices", "usage"], json!({
             "id": {"type": "string"}, "object": {"const": "text_completion"}, "created": count(), "model": {"type": "string"},
@@ -287,7 +302,26 @@ fn responses() -> Value {
             "temperature": number(0.0, 2.0), "top_p": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
             "text": {"type": ["object", "null"]}, "reasoning": {"type": ["object", "null"]},
             "metadata": {"type": ["object", "null"]}, "store": or_null("boolean"), "stream": or_null("boolean"),
+            "truncation": {"type": ["string", "null"], "enum": ["auto", "disabled", null]},
         })),
+        "ResponseDeleted": object(&["id", "object", "deleted"], json!({
+            "id": {"type": "string"}, "object": {"const": "response"}, "deleted": {"const": true},
+        })),
+        "TokenizeRequest": object(&[], json!({
+            "model": text, "prompt": text, "messages": {"type": ["array", "null"], "minItems": 1, "items": {"type": "object"}},
+            "tools": {"type": ["array", "null"], "maxItems": 128, "items": {"type": "object"}},
+            "add_special_tokens": or_null("boolean"), "return_token_strs": or_null("boolean"),
+            "add_generation_prompt": or_null("boolean"), "continue_final_message": or_null("boolean"),
+            "chat_template_kwargs": or_null("object"),
+        })),
+        "Tokens": object(&["count", "max_model_len", "tokens", "token_strs"], json!({
+            "count": count(), "max_model_len": count(), "tokens": {"type": "array", "items": count()},
+            "token_strs": {"type": ["array", "null"], "items": {"type": "string"}},
+        })),
+        "DetokenizeRequest": object(&["tokens"], json!({
+            "model": text, "tokens": {"type": "array", "items": count()},
+        })),
+        "Detokenized": object(&["prompt"], json!({"prompt": {"type": "string"}})),
         "InputTokens": object(&["object", "input_tokens"], json!({
             "object": {"const": "response.input_tokens"}, "input_tokens": count(),
         })),

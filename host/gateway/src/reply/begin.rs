@@ -55,10 +55,11 @@ impl Asked {
             shared
                 .versions
                 .resolve(engine, options, ask.model.as_deref(), self.caller.adapter)?;
-        ask.sampling.constraint = constraint::of(&ask)?;
+        ask.sampling.constraint = constraint::of(&ask, D::FORMAT)?;
         let received_ms = now_ms();
-        let prompt =
-            Prompt::render(engine, &ask, received_ms).map_err(|error| error.param(D::PROMPT))?;
+        let prompt = Prompt::render(engine, &mut ask, received_ms)
+            .map_err(|error| error.param(D::PROMPT))?;
+        let continued = ask.take_continued(D::PROMPT)?;
         if let Some(constraint) = &mut ask.sampling.constraint {
             constraint.after_reasoning = prompt.style.in_reasoning;
         }
@@ -106,6 +107,7 @@ impl Asked {
             ask: &ask,
             call_id: D::CALL_ID,
             prompt: &prompt,
+            continued: continued.as_ref(),
             types: Arc::new(ToolTypes::of(&ask.tools.definitions)),
             closing: &closing,
             arrived: self.arrived,
@@ -181,15 +183,13 @@ fn generate(
 /// messages, `format_field` where it says what form the reply must have.
 pub(crate) fn refusal(refused: &Refused, prompt_field: &str, format_field: &str) -> ApiError {
     match refused {
-        Refused::ContextTooLong { prompt, max } => ApiError::bad_request(format!(
-            "the prompt has {prompt} tokens and this model's context holds {max}, the reply included; \
-             shorten the messages"
-        ))
-        .param(prompt_field)
-        .code("context_length_exceeded"),
-        Refused::MemoryTooSmall { .. } => ApiError::bad_request(refused.to_string())
-            .param(prompt_field)
-            .code("context_length_exceeded"),
+        Refused::ContextTooLong { prompt, max } => {
+            ApiError::context_exceeded(*prompt, *max, None).param(prompt_field)
+        }
+        Refused::MemoryTooSmall { prompt, max } => {
+            let hint = "The server's KV cache holds no more; its operator can raise engine.cache_megabytes.";
+            ApiError::context_exceeded(*prompt, *max, Some(hint)).param(prompt_field)
+        }
         Refused::Busy { .. } => ApiError::too_many("overloaded", 1, refused.to_string()),
         Refused::BadSampling(_) => ApiError::bad_request(refused.to_string()).code("invalid_value"),
         Refused::BadConstraint(error) => constraint::refusal(error, format_field),
@@ -200,13 +200,18 @@ pub(crate) fn refusal(refused: &Refused, prompt_field: &str, format_field: &str)
         .param(prompt_field),
         Refused::UnknownToken { .. } => {
             tracing::error!(%refused, "tokenizer and model do not belong together");
-            ApiError::internal("model_misconfigured", "the server's tokenizer does not fit its model")
+            ApiError::internal(
+                "model_misconfigured",
+                "the server's tokenizer does not fit its model",
+            )
         }
         Refused::Unavailable(_) => ApiError::unavailable("engine_unavailable", refused.to_string()),
         Refused::Overloaded { retry_after_s, .. } => {
             ApiError::too_many("overloaded", *retry_after_s, refused.to_string())
         }
-        Refused::Unsupported(_) => ApiError::bad_request(refused.to_string()).code("unsupported_parameter"),
+        Refused::Unsupported(_) => {
+            ApiError::bad_request(refused.to_string()).code("unsupported_parameter")
+        }
     }
 }
 

@@ -78,6 +78,8 @@ pub(crate) struct Choice {
     call_ids: Vec<String>,
     call_id: &'static str,
     parallel_calls: bool,
+    /// The message that the reply continues, if it does.
+    continued: Option<Value>,
     token_ids: Vec<u32>,
     logprobs: Vec<f32>,
     full_logprobs: Vec<f32>,
@@ -103,6 +105,8 @@ pub(super) struct Beginning<'a> {
     /// What the ids of tool calls begin with.
     pub(super) call_id: &'static str,
     pub(super) prompt: &'a Prompt,
+    /// The message that the reply continues, if it does.
+    pub(super) continued: Option<&'a Value>,
     /// Types of the offered tools' parameters.
     pub(super) types: Arc<ToolTypes>,
     pub(super) closing: &'a Arc<Closing>,
@@ -124,6 +128,7 @@ impl Beginning<'_> {
             call_ids: Vec::new(),
             call_id: self.call_id,
             parallel_calls: ask.tools.parallel,
+            continued: self.continued.cloned(),
             token_ids: Vec::new(),
             logprobs: Vec::new(),
             full_logprobs: Vec::new(),
@@ -204,7 +209,7 @@ impl Choice {
         self.stop.as_deref()
     }
 
-    /// Why each tool call that the reply tried stayed text, in order; none when none did.
+    /// Why each tool call that the reply tried stayed text or broke off, in order; none when none did.
     pub(crate) fn malformed_calls(&self) -> Option<Value> {
         let reasons = &self.parsed.malformed;
         (!reasons.is_empty()).then(|| reasons.as_slice().into())
@@ -248,6 +253,25 @@ impl Choice {
         message.into()
     }
 
+    /// The message as it is recorded: with the beginning that the reply continues, as a client sends it back.
+    fn recorded_message(&self) -> Value {
+        let mut message = self.message();
+        let (Some(continued), Some(fields)) = (&self.continued, message.as_object_mut()) else {
+            return message;
+        };
+        for name in ["content", "reasoning_content"] {
+            let text = |message: Option<&Value>| {
+                let text = message.and_then(Value::as_str);
+                text.unwrap_or_default().to_owned()
+            };
+            let whole = text(continued.get(name)) + &text(fields.get(name));
+            if !whole.is_empty() {
+                fields.insert(name.into(), whole.into());
+            }
+        }
+        message
+    }
+
     fn take(&mut self, token: SampledToken) -> Vec<Delta> {
         if self.token_ids.is_empty() {
             self.shared.metrics.first_token(self.arrived.elapsed());
@@ -277,15 +301,20 @@ impl Choice {
     fn write(&mut self, pieces: Vec<ReplyPiece>) -> Vec<Delta> {
         pieces
             .into_iter()
-            .map(|piece| {
+            .filter_map(|piece| {
                 self.parsed.add(&piece);
-                match piece {
+                Some(match piece {
                     ReplyPiece::Content(text) => Delta::Content(text),
                     ReplyPiece::Reasoning(text) => Delta::Reasoning(text),
                     ReplyPiece::MalformedCall { text, reason } => {
                         tracing::debug!(turn = %self.turn, reason, "what looked like a tool call stayed text");
                         self.shared.metrics.malformed_call();
-                        Delta::Content(text)
+                        return (!text.is_empty()).then_some(Delta::Content(text));
+                    }
+                    ReplyPiece::BrokenCall { index, reason } => {
+                        tracing::debug!(turn = %self.turn, index, reason, "a tool call broke off");
+                        self.shared.metrics.malformed_call();
+                        return None;
                     }
                     ReplyPiece::ToolCallStart { index, name } => {
                         let id = format!("{}{:024x}", self.call_id, rand::random::<u128>() >> 32);
@@ -295,7 +324,7 @@ impl Choice {
                     ReplyPiece::ToolCallArguments { index, json } => {
                         Delta::Arguments { index, json }
                     }
-                }
+                })
             })
             .collect()
     }
@@ -305,7 +334,7 @@ impl Choice {
         self.generation = None;
         let finish = match reason {
             FinishReason::Length => Finish::Length,
-            FinishReason::Stop if !self.parsed.tool_calls.is_empty() => Finish::ToolCalls,
+            FinishReason::Stop if self.parsed.has_whole_calls() => Finish::ToolCalls,
             FinishReason::Stop => Finish::Stop,
         };
         let reply = self.reply(finish);
@@ -355,7 +384,7 @@ impl Choice {
 
     fn reply(&self, finish: Finish) -> clawhost_sessions::Reply {
         clawhost_sessions::Reply {
-            message: self.message(),
+            message: self.recorded_message(),
             finish,
             token_ids: self.token_ids.clone(),
             logprobs: self.logprobs.clone(),

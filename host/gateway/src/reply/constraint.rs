@@ -11,13 +11,23 @@ const MAX_CALLS: u32 = 16;
 
 /// The constraint of a reply, if any of its fields asks for one. Where the reply must have a form and the model may
 /// call tools, it does one of the two.
-pub(super) fn of(ask: &Ask) -> Result<Option<Constraint>, ApiError> {
+///
+/// `format` is the field by which the dialect asks for a form.
+pub(super) fn of(ask: &Ask, format: &str) -> Result<Option<Constraint>, ApiError> {
+    if ask.format != Format::Text && ask.sampling.constraint.is_some() {
+        return Err(ApiError::invalid(
+            format,
+            format!(
+                "a reply has one form; leave out `{format}`, or the other field that asks for one"
+            ),
+        ));
+    }
     let tools = &ask.tools;
     let most = if tools.parallel { MAX_CALLS } else { 1 };
     let forced = match &tools.choice {
         ToolChoice::Required => Some((forms(&tools.definitions, None, true)?, most)),
         ToolChoice::Named(name) => Some((forms(&tools.definitions, Some(name), true)?, 1)),
-        ToolChoice::Auto | ToolChoice::None => None,
+        ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
     };
     if let Some((tools, most)) = forced {
         return Ok(Some(Constraint::calls(tools, most)));

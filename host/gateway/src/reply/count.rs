@@ -1,9 +1,10 @@
-//! How many tokens a request would have: rendered and counted, never generated or recorded.
+//! Which tokens a request would have, and how many: rendered, never generated or recorded.
 
 use std::sync::Arc;
 
 use axum::extract::Request;
 use clawhost_journal::now_ms;
+use clawhost_policy::Engine;
 
 use super::prompt::Prompt;
 use super::{Arriving, Ask};
@@ -11,6 +12,11 @@ use crate::auth::{Caller, Scope};
 use crate::body;
 use crate::error::ApiError;
 use crate::gateway::Shared;
+
+/// The tokens of the prompt that a request is rendered to now.
+pub(crate) fn prompt_ids(engine: &Engine, ask: &mut Ask) -> Result<Vec<u32>, ApiError> {
+    Ok(Prompt::render(engine, ask, now_ms())?.ids)
+}
 
 /// Counts the prompt of a request that `read` reads; a refusal of the whole prompt names the field `prompt_field`.
 pub(crate) async fn count(
@@ -29,7 +35,7 @@ pub(crate) async fn count(
     let body = body::read_json(request, options.max_body, options.read_timeout).await?;
     shared
         .ask(move |shared| {
-            let ask = read(&Arriving {
+            let mut ask = read(&Arriving {
                 shared,
                 caller: &caller,
                 headers: &headers,
@@ -39,9 +45,8 @@ pub(crate) async fn count(
             shared
                 .versions
                 .resolve(engine, options, ask.model.as_deref(), caller.adapter)?;
-            let prompt = Prompt::render(engine, &ask, now_ms())
-                .map_err(|error| error.param(prompt_field))?;
-            Ok(prompt.ids.len())
+            let ids = prompt_ids(engine, &mut ask).map_err(|error| error.param(prompt_field))?;
+            Ok(ids.len())
         })
         .await
 }

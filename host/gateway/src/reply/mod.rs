@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `dialect` | what tells the dialects apart |
 //! | `ask`, `drawing`, `format`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
-//! | `begin`, `prompt`, `constraint` | rendered, held to its form, taken on by the engine, recorded |
+//! | `unsupported` | fields that would change the reply and are refused |
+//! | `begin`, `prompt`, `truncation`, `constraint` | rendered, shortened, held to its form, taken on by the engine, recorded |
 //! | `choice` | one choice from its first token to its record |
 //! | `known` | what an answer is made from |
 //! | `count` | how many tokens a request would have, and nothing else |
@@ -29,6 +30,8 @@ mod prompt;
 mod session;
 mod stream;
 mod tools;
+mod truncation;
+mod unsupported;
 mod variables;
 mod whole;
 
@@ -48,16 +51,18 @@ use crate::gateway::Shared;
 use begin::Asked;
 use choice::Closing;
 
-pub(crate) use ask::Ask;
+pub(crate) use ask::{Ask, PromptEnd};
 pub(crate) use begin::{refusal, stopping};
 pub(crate) use choice::{Choice, Delta};
-pub(crate) use count::count;
+pub(crate) use count::{count, prompt_ids};
 pub(crate) use dialect::{Arriving, Dialect, Ended, Events, Outbox};
 pub(crate) use drawing::temperature_and_top_p;
 pub(crate) use format::{Format, enforceable};
 pub(crate) use known::{Known, Usage};
 pub(crate) use session::Session;
-pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools};
+pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
+pub(crate) use truncation::{Cut, Truncation};
+pub(crate) use unsupported::{Surface, refuse_unsupported};
 pub(crate) use variables::variables;
 
 /// A reply in progress: everything that its answer is made from.

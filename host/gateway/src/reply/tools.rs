@@ -36,6 +36,57 @@ pub(crate) enum ToolChoice {
     Required,
     /// A call of this tool.
     Named(String),
+    /// The other tools are as if they were not there. Becomes one of those above when the tools are known.
+    Allowed {
+        /// Names of the tools that may be called.
+        names: Vec<String>,
+        /// At least one call.
+        required: bool,
+    },
+}
+
+impl ToolChoice {
+    /// Reads what `allowed_tools` has in both dialects of OpenAI: `mode`, and `tools`, from which `name` takes the name.
+    pub(crate) fn allowed(
+        fields: Fields<'_, '_>,
+        name: fn(Fields<'_, '_>) -> Result<String, ApiError>,
+    ) -> Result<Self, ApiError> {
+        let required = match fields.required_text("mode")? {
+            "auto" => false,
+            "required" => true,
+            other => {
+                let (path, shown) = (fields.path_of("mode"), other.chars().take(40));
+                let shown: String = shown.collect();
+                let message = format!("`{path}` is `{shown}`; it must be `auto` or `required`");
+                return Err(ApiError::invalid(path, message));
+            }
+        };
+        let path = fields.path_of("tools");
+        let listed = fields
+            .list("tools")?
+            .ok_or_else(|| fields.missing("tools"))?;
+        if listed.is_empty() {
+            return Err(ApiError::invalid(
+                path,
+                "`tool_choice` allows no tool; use `none` for that",
+            ));
+        }
+        let names = listed.iter().enumerate().map(|(index, tool)| {
+            let path = format!("{path}[{index}]");
+            let tool = Fields::of(tool, &path)?;
+            match tool.text("type")? {
+                None | Some("function") => name(tool),
+                Some(_) => Err(ApiError::unsupported(
+                    tool.path_of("type"),
+                    "only tools of the type `function` are supported",
+                )),
+            }
+        });
+        Ok(Self::Allowed {
+            names: names.collect::<Result<_, _>>()?,
+            required,
+        })
+    }
 }
 
 /// A tool as a dialect spells it, not checked yet. Each part goes with the path that a refusal names.
@@ -105,14 +156,34 @@ impl ToolList {
     }
 
     /// The tools with what the client says about calling them. `parallel` lets one reply hold several calls.
-    pub(crate) fn finish(self, choice: ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
-        let missing = match &choice {
-            ToolChoice::Named(name) if !self.names.contains(name) => {
-                let shown: String = name.chars().take(64).collect();
-                Some(format!(
-                    "`tool_choice` names `{shown}`, which is not one of `tools`"
-                ))
+    pub(crate) fn finish(mut self, choice: ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
+        let named: &[String] = match &choice {
+            ToolChoice::Named(name) => std::slice::from_ref(name),
+            ToolChoice::Allowed { names, .. } => names,
+            _ => &[],
+        };
+        if let Some(name) = named.iter().find(|name| !self.names.contains(*name)) {
+            let shown: String = name.chars().take(64).collect();
+            return Err(ApiError::invalid(
+                "tool_choice",
+                format!("`tool_choice` names `{shown}`, which is not one of `tools`"),
+            ));
+        }
+        let choice = match choice {
+            ToolChoice::Allowed { names, required } => {
+                self.definitions.retain(|definition| {
+                    let name = definition.pointer("/function/name").and_then(Value::as_str);
+                    name.is_some_and(|name| names.iter().any(|allowed| allowed == name))
+                });
+                if required {
+                    ToolChoice::Required
+                } else {
+                    ToolChoice::Auto
+                }
             }
+            choice => choice,
+        };
+        let missing = match &choice {
             ToolChoice::Required if self.names.is_empty() => {
                 Some("`tool_choice` requires a call, and there are no `tools`".to_owned())
             }
@@ -130,6 +201,17 @@ impl ToolList {
             parallel,
         })
     }
+}
+
+/// Refuses a tool that the model should not learn of before it searches for it.
+pub(crate) fn refuse_deferred(tool: Fields<'_, '_>) -> Result<(), ApiError> {
+    if tool.flag("defer_loading")?.unwrap_or(false) {
+        return Err(ApiError::unsupported(
+            tool.path_of("defer_loading"),
+            "the server has no search for tools; offer the tool, or leave it out",
+        ));
+    }
+    Ok(())
 }
 
 /// The shape of the JSON schema of a tool's parameters: an object with properties.

@@ -1,6 +1,6 @@
 //! An earlier reply, as the journal has it: what `previous_response_id` continues and what is read back by id.
 
-use clawhost_journal::{TurnRecord, TurnState};
+use clawhost_journal::{Forgotten, TurnRecord, TurnState};
 use clawhost_sessions::MALFORMED_CALLS;
 use serde_json::Value;
 
@@ -25,6 +25,23 @@ pub(super) fn find(
         .next()
         .filter(|turn| caller.may_see(turn.key.as_deref()))
         .filter(|turn| Echo::of(turn).is_none_or(|echo| echo.stored())))
+}
+
+/// Forgets a response of this dialect that the caller may see.
+pub(super) fn forget(shared: &Shared, caller: &Caller, id: &str) -> Result<Forgotten, ApiError> {
+    let turn = find(shared, caller, id)?
+        .filter(|turn| Echo::of(turn).is_some())
+        .ok_or_else(|| unknown(id))?;
+    if turn.state == TurnState::Generating {
+        return Err(ApiError::conflict(
+            "response_in_progress",
+            "the response is still being generated; delete it when it is done, or close its stream",
+        ));
+    }
+    shared
+        .journal
+        .forget_response(&turn.response_id)
+        .map_err(|error| recorded::refusal(&error))
 }
 
 /// 404 for a response that is not there, or not for this caller.

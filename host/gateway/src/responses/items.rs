@@ -2,6 +2,7 @@
 //!
 //! One way for both: what a stream tells event by event is what a whole answer has in the end.
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::reply::Delta;
@@ -220,6 +221,15 @@ impl Items {
                 json!({"name": name, "arguments": arguments}),
             )),
         }
+        let status = match open {
+            // One that broke off is not whole, whatever followed it.
+            Open::Call { arguments, .. }
+                if serde_json::from_str::<IgnoredAny>(arguments).is_err() =>
+            {
+                "incomplete"
+            }
+            _ => status,
+        };
         let item = open.item(&id, status);
         events.push(self.item_event("response.output_item.done", item.clone()));
         self.open = None;

@@ -1,4 +1,5 @@
-//! `POST /v1/responses`: OpenAI's Responses dialect, `GET /v1/responses/{id}` and `POST /v1/responses/input_tokens`.
+//! `POST /v1/responses`: OpenAI's Responses dialect, `GET` and `DELETE /v1/responses/{id}`, and
+//! `POST /v1/responses/input_tokens`.
 //!
 //! What it records is what chat completions record, so that a session goes on when a client changes the dialect, and
 //! `previous_response_id` may name any recorded reply. A response is not stored anywhere but in the journal, which is
@@ -73,6 +74,24 @@ pub(crate) async fn one(
         })
         .await?;
     Ok(Json(found))
+}
+
+/// Forgets a response: its request, its reply and whatever was made of them.
+pub(crate) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    caller.require(Scope::Chat)?;
+    let Path(id) = path.map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))?;
+    let key = caller.name().map(str::to_owned);
+    let (deleted, forgotten) = shared
+        .ask(move |shared| earlier::forget(shared, &caller, &id).map(|forgotten| (id, forgotten)))
+        .await?;
+    tracing::info!(response = deleted, session = %forgotten.session, key, "a response was forgotten");
+    Ok(Json(
+        json!({"id": deleted, "object": "response", "deleted": true}),
+    ))
 }
 
 /// How many tokens the prompt of a request has; nothing is generated and nothing recorded.

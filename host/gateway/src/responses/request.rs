@@ -5,14 +5,18 @@ use serde_json::Value;
 
 use super::echo::Echo;
 use super::{Responses, earlier, history, tools};
+use crate::chat::sampling::drawing;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Arriving, Ask, Dialect, Format, Session, temperature_and_top_p, variables};
+use crate::reply::{
+    Arriving, Ask, Dialect, Format, Session, Surface, Truncation, refuse_unsupported, variables,
+};
 
 /// Reads a request; the flag says whether the client wants a stream.
 pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
     let fields = Fields::of(request.body, "")?;
-    refuse_unsupported(fields)?;
+    refuse_unsupported(fields, Surface::Responses)?;
+    refuse_not_kept(fields)?;
     let mut session = Session::read(fields, request.headers)?;
     let previous = match fields.text("previous_response_id")? {
         None => None,
@@ -33,13 +37,26 @@ pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
     };
     let format = match object(fields, "text")? {
         None => None,
-        Some(text) => Fields::of(text, "text")?.value("format"),
+        Some(text) => {
+            let text = Fields::of(text, "text")?;
+            if text
+                .text("verbosity")?
+                .is_some_and(|wanted| wanted != "medium")
+            {
+                return Err(ApiError::unsupported(
+                    "text.verbosity",
+                    "`text.verbosity` is not supported: say in the instructions how long the reply should be",
+                ));
+            }
+            text.value("format")
+        }
     };
     object(fields, "metadata")?;
     fields.flag("store")?;
     let mut ask = Ask {
         model: fields.text("model")?.map(str::to_owned),
         messages,
+        truncation: truncation(fields)?,
         tools: tools::read(fields)?,
         format: Format::read(format, Responses::FORMAT, None)?,
         sampling: sampling(fields, request.shared.engine.defaults())?,
@@ -56,7 +73,23 @@ pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
     Ok((ask, fields.flag("stream")?.unwrap_or(false)))
 }
 
-fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+/// Reads `truncation`.
+fn truncation(fields: Fields<'_, '_>) -> Result<Truncation, ApiError> {
+    match fields.text("truncation")? {
+        None | Some("disabled") => Ok(Truncation::None),
+        Some("auto") => Ok(Truncation::Messages),
+        Some(other) => {
+            let shown: String = other.chars().take(40).collect();
+            Err(ApiError::invalid(
+                "truncation",
+                format!("`truncation` is `{shown}`; it must be `auto` or `disabled`"),
+            ))
+        }
+    }
+}
+
+/// Refuses what would be done later, elsewhere or with what is not kept.
+fn refuse_not_kept(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     let refuse =
         |name: &str, why: &str| Err(ApiError::unsupported(name, format!("`{name}`: {why}")));
     if fields.flag("background")?.unwrap_or(false) {
@@ -70,15 +103,6 @@ fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
             return refuse(
                 name,
                 "nothing is kept here by that name; send `input`, or `previous_response_id` to continue a response",
-            );
-        }
-    }
-    match fields.text("truncation")? {
-        None | Some("disabled") => {}
-        Some(_) => {
-            return refuse(
-                "truncation",
-                "the conversation is never shortened on its own; leave it out and send what fits",
             );
         }
     }
@@ -97,8 +121,7 @@ fn refuse_unsupported(fields: Fields<'_, '_>) -> Result<(), ApiError> {
 }
 
 fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
-    let mut sampling = defaults.clone();
-    temperature_and_top_p(fields, &mut sampling, 2.0)?;
+    let mut sampling = drawing(fields, defaults)?;
     if let Some(most) = fields.integer("max_output_tokens", 1, i64::from(u32::MAX))? {
         sampling.max_tokens = u32::try_from(most).unwrap_or(u32::MAX);
     }

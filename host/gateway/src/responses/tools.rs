@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::{Tool, ToolChoice, ToolList, Tools};
+use crate::reply::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
 
 /// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
 pub(super) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
@@ -29,6 +29,7 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
             ),
         ));
     }
+    refuse_deferred(fields)?;
     tools.add(Tool {
         name: (fields.required_text("name")?, fields.path_of("name")),
         description: fields.text("description")?,
@@ -58,10 +59,13 @@ fn choice(given: Option<&Value>) -> Result<ToolChoice, ApiError> {
             let fields = Fields::of(object, FIELD)?;
             match fields.required_text("type")? {
                 "function" => Ok(ToolChoice::Named(fields.required_text("name")?.to_owned())),
+                "allowed_tools" => {
+                    ToolChoice::allowed(fields, |tool| Ok(tool.required_text("name")?.to_owned()))
+                }
                 other => Err(ApiError::unsupported(
                     "tool_choice.type",
                     format!(
-                        "a `tool_choice` of the type `{}` is not supported; use `function`",
+                        "a `tool_choice` of the type `{}` is not supported; use `function` or `allowed_tools`",
                         short(other)
                     ),
                 )),

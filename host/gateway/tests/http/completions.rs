@@ -319,7 +319,6 @@ async fn what_is_wrong_is_named_and_the_next_request_is_served() {
         (json!({"prompt": "a", "logprobs": 21}), "logprobs"),
         (json!({"prompt": "a", "max_tokens": 0}), "max_tokens"),
         (json!({"prompt": "a", "n": 99}), "n"),
-        (json!({"prompt": "a", "model": "other"}), "model"),
         (json!({"prompt": "a".repeat(70_000)}), "prompt"),
         (
             json!({"prompt": "a", "response_format": {"type": "json_object"}}),

@@ -245,6 +245,23 @@ async fn real_bodies_and_answers_fit() {
         let path = format!("/v1/responses/{}", told["id"].as_str().unwrap());
         ask(&server, &document, &get, &path, None, 200).await;
     }
+    let told = ask(
+        &server,
+        &document,
+        &post,
+        "/v1/responses",
+        Some(json!({"input": "A", "truncation": "auto"})),
+        200,
+    )
+    .await
+    .json();
+    let path = format!("/v1/responses/{}", told["id"].as_str().unwrap());
+    ask(&server, &document, &delete, &path, None, 200).await;
+    ask(&server, &document, &delete, &path, None, 404).await;
+    let text = json!({"prompt": "Hi", "return_token_strs": true});
+    ask(&server, &document, &post, "/tokenize", Some(text), 200).await;
+    let talk = json!({"messages": [{"role": "user", "content": "A"}]});
+    ask(&server, &document, &post, "/tokenize", Some(talk), 200).await;
     let streamed = chat_body("H", json!({"stream": true}));
     let answer = ask(
         &server,
@@ -331,15 +348,18 @@ async fn real_bodies_and_answers_fit() {
     ask(&server, &document, &post, "/v1/plugins/reload", None, 404).await;
     let unknown =
         json!({"model": "x", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]});
-    ask(
-        &server,
-        &document,
-        &post,
-        "/v1/messages",
-        Some(unknown),
-        404,
-    )
-    .await;
+    for path in ["/v1/messages", "/v1/chat/completions"] {
+        ask(&server, &document, &post, path, Some(unknown.clone()), 404).await;
+    }
+    for (path, field) in [
+        ("/v1/responses", "input"),
+        ("/v1/responses/input_tokens", "input"),
+        ("/v1/completions", "prompt"),
+        ("/tokenize", "prompt"),
+    ] {
+        let unknown = json!({"model": "x", field: "x"});
+        ask(&server, &document, &post, path, Some(unknown), 404).await;
+    }
 }
 
 #[tokio::test]

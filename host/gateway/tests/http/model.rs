@@ -13,7 +13,7 @@ const VOCAB: usize = 320;
 const END: &str = "<|end|>";
 
 /// Replies by the last character of the prompt. Each piece is one token.
-const REPLIES: [(char, &[&str]); 9] = [
+const REPLIES: [(char, &[&str]); 10] = [
     // A character of two tokens in the middle.
     ('H', &["Hello", ", w", "\u{c3}", "\u{b6}", "rld", "!"]),
     // Never ends by itself.
@@ -30,6 +30,16 @@ const REPLIES: [(char, &[&str]); 9] = [
             "\n<tool_call>",
             "{\"name\": \"stat\", \"arguments\": {}}",
             "</tool_call>",
+        ],
+    ),
+    // A call whose arguments take several tokens.
+    (
+        'P',
+        &[
+            "<tool_call>{\"name\": \"read\", \"arguments\": {\"path\": ",
+            "\"b",
+            ".txt\"}",
+            "}</tool_call>",
         ],
     ),
     (
@@ -113,12 +123,14 @@ pub(crate) fn engine(options: EngineOptions) -> Engine {
     )
 }
 
-/// Ends with the last character of the last message, or of the variable `ending`. Tells the time when `clock` is set.
+/// Ends with the last character of the last message, or of the variable `ending`. Tells the time when `clock` is set, and
+/// with `probe` whether a reply is to begin.
 const TEMPLATE: &str = "{% if clock %}{{ strftime_now('%Y-%m-%d %H:%M:%S') }}\n{% endif %}\
     {% for tool in tools or [] %}tool {{ tool.function.name }}\n{% endfor %}\
     {% for message in messages %}{{ message.role }}: {{ message.content }}\
     {% if message.content == 'refuse me' %}{{ raise_exception('no refusing') }}{% endif %}\
-    {{ '' if loop.last else '\n' }}{% endfor %}{{ ending or '' }}";
+    {{ '' if loop.last else '\n' }}{% endfor %}{{ ending or '' }}\
+    {% if probe %}{{ 'A' if add_generation_prompt else 'B' }}{% endif %}";
 
 struct Vocabulary {
     spelled: Vec<String>,

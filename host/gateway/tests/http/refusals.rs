@@ -101,13 +101,13 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
         (
             json_head.clone(),
             chat(json!({"model": "gpt-x"})),
-            400,
+            404,
             "model_not_found",
         ),
         (
             json_head.clone(),
             chat(json!({"model": "tiny:99"})),
-            400,
+            404,
             "model_not_found",
         ),
         (
@@ -169,7 +169,7 @@ async fn a_refused_request_leaves_no_turn() {
     server
         .chat_with("A", json!({"model": "other"}))
         .await
-        .error(400);
+        .error(404);
     server
         .chat_with("A", json!({"temperature": -1}))
         .await

@@ -360,7 +360,6 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
             "template_refused",
             "input",
         ),
-        (with(json!({"model": "gpt-x"})), "model_not_found", "model"),
         (
             with(json!({"tools": [{"type": "web_search"}]})),
             "unsupported_parameter",
@@ -409,8 +408,8 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
             "conversation",
         ),
         (
-            with(json!({"truncation": "auto"})),
-            "unsupported_parameter",
+            with(json!({"truncation": "always"})),
+            "invalid_value",
             "truncation",
         ),
         (

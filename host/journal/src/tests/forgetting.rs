@@ -85,3 +85,33 @@ fn forgotten_text_is_not_left_in_the_files() {
     journal.forget_session(&"s".into()).unwrap();
     assert!(!holds());
 }
+
+#[test]
+fn forgetting_a_response_leaves_the_others_of_its_session() {
+    let journal = Journal::in_memory().unwrap();
+    let sample = journal.sample_in("s");
+    journal.add_feedback(&feedback(TurnId(1), 1.0)).unwrap();
+    journal.commit_step(&published(&[sample], 1, 0)).unwrap();
+    let turns = journal.session_turns(&"s".into()).unwrap();
+    let (first, second) = (&turns[0], &turns[1]);
+    assert_ne!(first.response_id, second.response_id);
+
+    let forgotten = journal.forget_response(&first.response_id).unwrap();
+    assert_eq!(forgotten.session, "s".into());
+    assert_eq!(forgotten.turns, [first.id]);
+    assert_eq!((forgotten.samples, forgotten.feedback), (vec![sample], 1));
+    assert_eq!(forgotten.adapters, [1]);
+    assert_eq!(journal.turn(first.id).unwrap(), None);
+    let left = journal.session_turns(&"s".into()).unwrap();
+    assert_eq!(left.len(), 1);
+
+    // With the last response the session goes.
+    journal.forget_response(&second.response_id).unwrap();
+    assert_eq!(journal.session(&"s".into()).unwrap(), None);
+    assert_eq!(journal.forgotten(9).unwrap().len(), 2);
+    let again = journal.forget_response(&first.response_id).unwrap_err();
+    assert!(
+        matches!(again, JournalError::UnknownResponse { .. }),
+        "{again}"
+    );
+}

@@ -60,6 +60,8 @@ pub struct Reply {
     stream: TokenStream,
     stops: StopStrings,
     ends: Arc<[u32]>,
+    /// The token that ends it is part of its text.
+    shows_end: bool,
     prompt: usize,
     /// Number of reply tokens at which it is cut.
     room: usize,
@@ -89,8 +91,10 @@ impl Reply {
         let asked = usize::try_from(request.sampling.max_tokens).unwrap_or(usize::MAX);
         let reply = Self {
             stream: TokenStream::new(tokenizer).showing_special(request.sampling.show_special),
-            stops: StopStrings::new(&request.sampling.stop),
+            stops: StopStrings::new(&request.sampling.stop)
+                .including(request.sampling.include_stop_str_in_output),
             ends,
+            shows_end: request.sampling.include_stop_str_in_output,
             prompt: request.prompt.len(),
             room: asked
                 .min(context.saturating_sub(request.prompt.len()))
@@ -122,7 +126,7 @@ impl Reply {
         self.taken += 1;
         let ended = self.ends.contains(&token.id);
         token.text = String::new();
-        if !ended {
+        if !ended || self.shows_end {
             let passed = self.stops.push(&self.stream.push(token.id));
             (token.text, self.stopped) = (passed.text, passed.stopped);
         }

@@ -17,7 +17,7 @@ use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::learned::Learned;
 use crate::model::Model;
-use crate::sampling::{Compiler, Sampling};
+use crate::sampling::{Compiler, Sampling, SamplingError};
 use crate::text::{ChatTemplate, ReplyForm, Tokenizer, named_tokens};
 
 /// A model that serves. Cloning it is cheap; the engine shuts down when the last handle is dropped.
@@ -410,6 +410,7 @@ impl Engine {
             return Err(Refused::UnknownToken { id: *id, vocab });
         }
         sampling.validate()?;
+        sampling.validate_tokens(vocab)?;
         let tokenizer = Arc::clone(&self.inner.tokenizer);
         if let Some(elsewhere) = self.inner.elsewhere.get().filter(|_| shares) {
             // Whoever generates there follows the constraint as well.
@@ -426,6 +427,7 @@ impl Engine {
                 max: memory,
             });
         }
+        let banned = banned(&tokenizer, &request.sampling.bad_words)?;
         let constraint = request.sampling.constraint.as_ref();
         let guide = constraint.map(|form| self.inner.compiler.guide(form));
         let (mut sequence, generation) = Sequence::new(
@@ -436,6 +438,7 @@ impl Engine {
             tokenizer,
         );
         sequence.shares = shares;
+        sequence.sampler.ban(banned);
         self.inner
             .intake
             .push(sequence, self.inner.options.max_waiting)?;
@@ -477,4 +480,25 @@ impl Engine {
             let _gone = stopped.wait_for(|stopped| *stopped).await;
         }
     }
+}
+
+/// The tokens of words that a reply is kept from, at the beginning of a text and behind a space.
+fn banned(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Vec<u32>>, SamplingError> {
+    let mut sequences = Vec::new();
+    for word in words {
+        for text in [
+            word.trim_start().to_owned(),
+            format!(" {}", word.trim_start()),
+        ] {
+            let tokens = tokenizer.encode(&text).map_err(|_| SamplingError {
+                field: "bad_words",
+                value: word.clone(),
+                allowed: "words that the tokenizer can spell",
+            })?;
+            sequences.push(tokens);
+        }
+    }
+    sequences.sort_unstable();
+    sequences.dedup();
+    Ok(sequences)
 }

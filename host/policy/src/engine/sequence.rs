@@ -32,6 +32,8 @@ pub(super) struct Sequence {
     pub(super) limit: usize,
     /// Tokens that end the reply.
     pub(super) ends: Arc<[u32]>,
+    /// The token that ends the reply is part of its text.
+    pub(super) shows_end: bool,
     /// None until there is memory for it, again after it was paused, and when a step failed.
     pub(super) cache: Option<KvCache>,
     /// Prompt tokens that were not run for this request.
@@ -89,13 +91,14 @@ impl Sequence {
             limit: prompt.len().saturating_add(reply).min(context),
             tokens: prompt,
             ends: endings,
+            shows_end: sampling.include_stop_str_in_output,
             cache: None,
             reused: 0,
             shares: true,
             suspect: false,
             sampler,
             stream: TokenStream::new(tokenizer).showing_special(sampling.show_special),
-            stops: StopStrings::new(&sampling.stop),
+            stops: StopStrings::new(&sampling.stop).including(sampling.include_stop_str_in_output),
             events: sender,
             outbox: Vec::new(),
         };
@@ -122,7 +125,7 @@ impl Sequence {
         self.tokens.push(drawn.id);
         self.suspect = false;
         let ended = self.ends.contains(&drawn.id);
-        let (text, stopped) = if ended {
+        let (text, stopped) = if ended && !self.shows_end {
             (String::new(), false)
         } else {
             let passed = self.stops.push(&self.stream.push(drawn.id));

@@ -1,6 +1,6 @@
 //! From logits to a token, with the log-probs that training needs.
 //!
-//! A token is drawn in a fixed order: bias, penalties, what may not come yet, what a constraint forbids,
+//! A token is drawn in a fixed order: bias, penalties, what is not allowed, what a constraint forbids, what is not wanted (yet),
 //! temperature, min-p, top-k, top-p, one draw. Two log-probs are recorded with it: of the distribution
 //! that was really drawn from, and of the full softmax at the temperature, which a trainer can recompute
 //! because it knows of no cut, bias, penalty or mask. A third, of the model's own distribution at

@@ -23,6 +23,12 @@ const MAX_TOP_LOGPROBS: u8 = 20;
 /// Most tokens that a request may have an opinion on, or end its reply with.
 const MAX_LISTED: usize = 1024;
 
+/// Most words that a reply may be kept from.
+const MAX_BAD_WORDS: usize = 256;
+
+/// Longest of them in bytes.
+const MAX_BAD_WORD_BYTES: usize = 256;
+
 /// How tokens are drawn and when a reply ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -40,7 +46,7 @@ pub struct Sampling {
     pub seed: Option<u64>,
     /// Most tokens to generate; the context may end a reply sooner. Default: as many as fit.
     pub max_tokens: u32,
-    /// Strings that end the reply; they are not part of its text. Default none.
+    /// Strings that end the reply; see [`Sampling::include_stop_str_in_output`]. Default none.
     pub stop: Vec<String>,
     /// Subtracted from the logit of each token that the reply already has, in [-2, 2]. Default 0.
     pub presence_penalty: f32,
@@ -66,6 +72,15 @@ pub struct Sampling {
     /// Special tokens are part of the reply's text. Default false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub show_special: bool,
+    /// The only tokens that may be drawn. Default none: all may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_token_ids: Vec<u32>,
+    /// Words whose last token is not drawn behind their other tokens. Default none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bad_words: Vec<String>,
+    /// The stop string, or the token, that ends the reply is part of its text. Default false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub include_stop_str_in_output: bool,
     /// What the reply must look like. Default none: free text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
@@ -98,6 +113,9 @@ impl Default for Sampling {
             min_tokens: 0,
             stop_token_ids: Vec::new(),
             show_special: false,
+            allowed_token_ids: Vec::new(),
+            bad_words: Vec::new(),
+            include_stop_str_in_output: false,
             constraint: None,
         }
     }
@@ -203,6 +221,24 @@ impl Sampling {
                 return refuse(field, format!("{listed} tokens"), "at most 1024 tokens");
             }
         }
+        if self.constraint.is_some() && !self.allowed_token_ids.is_empty() {
+            let value = format!("{} tokens", self.allowed_token_ids.len());
+            let allowed = "left out where the reply must have a form, which says itself what may be drawn";
+            return refuse("allowed_token_ids", value, allowed);
+        }
+        if self.bad_words.len() > MAX_BAD_WORDS {
+            let value = format!("{} words", self.bad_words.len());
+            return refuse("bad_words", value, "at most 256 words");
+        }
+        let odd = |word: &&String| word.trim().is_empty() || word.len() > MAX_BAD_WORD_BYTES;
+        if let Some(word) = self.bad_words.iter().find(odd) {
+            let value = format!("a word of {} bytes", word.len());
+            return refuse(
+                "bad_words",
+                value,
+                "words of 1 to 256 bytes, not only spaces",
+            );
+        }
         let odd = |bias: &&f32| !(-100.0..=100.0).contains(*bias);
         if let Some(bias) = self.logit_bias.values().find(odd) {
             return refuse("logit_bias", bias.to_string(), "between -100 and 100");
@@ -217,6 +253,25 @@ impl Sampling {
     /// Whether the most likely token is taken without a draw.
     pub fn is_greedy(&self) -> bool {
         self.temperature < GREEDY_BELOW
+    }
+
+    /// Checks the tokens that may be drawn against a vocabulary of this size.
+    ///
+    /// # Errors
+    /// The first token that is not in it.
+    pub(crate) fn validate_tokens(&self, vocab: usize) -> Result<(), SamplingError> {
+        match self
+            .allowed_token_ids
+            .iter()
+            .find(|id| **id as usize >= vocab)
+        {
+            None => Ok(()),
+            Some(id) => Err(SamplingError {
+                field: "allowed_token_ids",
+                value: id.to_string(),
+                allowed: "token ids of the vocabulary",
+            }),
+        }
     }
 
     /// Whether what was said already changes what may be said.

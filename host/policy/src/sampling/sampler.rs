@@ -63,6 +63,10 @@ pub(crate) struct Sampler {
     /// Tokens by which the model ends a reply.
     ends: Arc<[u32]>,
     guide: Option<Guide>,
+    /// Sequences of tokens whose last is not drawn behind the others.
+    banned: Vec<Vec<u32>>,
+    /// The last tokens that were drawn, as many as the longest banned sequence has.
+    recent: Vec<u32>,
     room: Room,
 }
 
@@ -120,8 +124,15 @@ impl Sampler {
             counts: HashMap::new(),
             ends: Arc::new([]),
             guide: None,
+            banned: Vec::new(),
+            recent: Vec::new(),
             room: Room::default(),
         }
+    }
+
+    /// Keeps the last token of each sequence from being drawn behind the others.
+    pub(crate) fn ban(&mut self, sequences: Vec<Vec<u32>>) {
+        self.banned = sequences;
     }
 
     /// The tokens by which the model ends a reply, and what holds the reply to its form.
@@ -157,6 +168,11 @@ impl Sampler {
         if self.sampling.is_penalised() {
             *self.counts.entry(drawn.id).or_default() += 1;
         }
+        if let Some(longest) = self.banned.iter().map(Vec::len).max() {
+            self.recent.push(drawn.id);
+            let beyond = self.recent.len().saturating_sub(longest);
+            self.recent.drain(..beyond);
+        }
         Ok(drawn)
     }
 
@@ -177,7 +193,8 @@ impl Sampler {
             },
             None => model,
         };
-        let forced = self.guide.is_some() && source.is_one();
+        let constrained = self.guide.is_some() || !self.sampling.allowed_token_ids.is_empty();
+        let forced = constrained && source.is_one();
         let temperature = self.sampling.full_temperature();
         let full = &mut room.distribution;
         // The sum over all tokens at the temperature, where drawing needs it anyway.
@@ -238,7 +255,10 @@ impl Sampler {
         let penalised = used && (presence_penalty != 0.0 || frequency_penalty != 0.0)
             || repetition_penalty != 1.0 && (used || !self.prompt.is_empty());
         let too_early = self.drawn < self.sampling.min_tokens;
-        if !penalised && !too_early && self.sampling.logit_bias.is_empty() && self.guide.is_none() {
+        let allowed = &self.sampling.allowed_token_ids;
+        let listed =
+            !self.sampling.logit_bias.is_empty() || !allowed.is_empty() || !self.banned.is_empty();
+        if !penalised && !too_early && !listed && self.guide.is_none() {
             return Ok(None);
         }
         room.adjusted.clear();
@@ -252,6 +272,9 @@ impl Sampler {
         if penalised {
             self.penalise(adjusted);
         }
+        if !allowed.is_empty() {
+            leave(adjusted, allowed);
+        }
         if let Some(guide) = &mut self.guide {
             match guide.next().map_err(NoDraw::Constraint)? {
                 Next::Of(mask) => mask.apply(adjusted),
@@ -259,9 +282,13 @@ impl Sampler {
             }
         }
         let blocks = &mut room.adjusted_blocks;
+        let mut unwanted: Vec<u32> = self.banned_now().collect();
         if too_early {
-            let kept: Vec<(u32, f32)> = self
-                .unwanted_ends()
+            unwanted.extend(self.unwanted_ends());
+        }
+        if !unwanted.is_empty() {
+            let kept: Vec<(u32, f32)> = unwanted
+                .into_iter()
                 .map(|id| (id, at(adjusted, id)))
                 .collect();
             for (id, _) in &kept {
@@ -272,7 +299,7 @@ impl Sampler {
             if largest.is_finite() {
                 return Ok(Some(largest));
             }
-            // A constraint that allows nothing but the end goes before a wish for more.
+            // A constraint that allows nothing else goes before a wish for more, or for other words.
             for (id, logit) in kept {
                 set(adjusted, id, logit);
             }
@@ -283,6 +310,14 @@ impl Sampler {
         } else {
             Err(NoDraw::Constraint("it allows no token at all".to_owned()))
         }
+    }
+
+    /// Tokens that would complete a banned sequence.
+    fn banned_now(&self) -> impl Iterator<Item = u32> {
+        self.banned.iter().filter_map(|sequence| {
+            let (last, before) = sequence.split_last()?;
+            self.recent.ends_with(before).then_some(*last)
+        })
     }
 
     /// Tokens that would end a reply that is not long enough.
@@ -587,5 +622,35 @@ mod tests {
         let mut cut = sampler(|s| (s.top_k, s.temperature) = (200, 0.7));
         assert_ne!(cut.draw(&logits).unwrap().logprob, 0.0);
         assert_eq!(run(1999), run(0));
+    }
+
+    #[test]
+    fn only_allowed_tokens_are_drawn_and_one_alone_is_forced() {
+        let logits = [5.0, 1.0, 0.5, 4.0];
+        let mut some = sampler(|s| s.allowed_token_ids = vec![1, 2]);
+        for _ in 0..50 {
+            let drawn = some.draw(&logits).unwrap();
+            assert!([1, 2].contains(&drawn.id) && !drawn.forced, "{drawn:?}");
+        }
+        let mut one = sampler(|s| s.allowed_token_ids = vec![2]);
+        let drawn = one.draw(&logits).unwrap();
+        assert_eq!((drawn.id, drawn.logprob, drawn.forced), (2, 0.0, true));
+        assert!(drawn.full_logprob < -4.0);
+    }
+
+    #[test]
+    fn the_last_token_of_a_banned_sequence_is_not_drawn_behind_the_others() {
+        let mut greedy = sampler(|s| s.temperature = 0.0);
+        greedy.ban(vec![vec![3], vec![0, 0, 1]]);
+        let prefer = |id: usize| {
+            let mut logits = [0.0, 0.0, 0.0, 9.0];
+            logits[id] = 5.0;
+            logits
+        };
+        let drawn: Vec<u32> = [0, 1, 0, 0, 1, 1]
+            .map(|id| greedy.draw(&prefer(id)).unwrap().id)
+            .to_vec();
+        // 3 never; 1 not behind 0, 0, where the first of the others comes.
+        assert_eq!(drawn, [0, 1, 0, 0, 0, 0]);
     }
 }

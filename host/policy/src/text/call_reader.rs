@@ -3,6 +3,10 @@
 //! It says as early as the text allows that something is no call, so that one call gone wrong takes no
 //! other with it; and never before the text allows, so that the result does not depend on how the text was
 //! divided. White space between the parts of a call is free.
+//!
+//! A call is announced before it is whole when it names an offered tool and its arguments have begun. From there on the
+//! arguments are handed out as they are written, and never more of them than the beginning of a valid JSON object. An
+//! announced call cannot become text again: where it breaks, what was handed out stands and the rest is text.
 
 use super::form::{CALL, CALL_END, FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END, PYTHON};
 use super::json_object::{JsonObject, Scan};
@@ -55,10 +59,17 @@ pub(super) enum Read {
     More,
     /// The first `used` bytes are a call.
     Call {
-        /// The call.
-        call: ToolCall,
+        /// The call; none when it was announced before it was whole.
+        call: Option<ToolCall>,
         /// Bytes that belong to it.
         used: usize,
+    },
+    /// A call that was announced breaks off before its arguments are whole, or goes on as no call does.
+    Broken {
+        /// Bytes that belong to it; what follows them is text.
+        used: usize,
+        /// Why it is not whole.
+        reason: String,
     },
     /// There is no call: the first `used` bytes are text.
     Text {
@@ -69,26 +80,50 @@ pub(super) enum Read {
     },
 }
 
+/// A part of a call that is certain before the call is whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Early {
+    /// The call begins, with the name of its tool.
+    Name(String),
+    /// JSON text of its arguments goes on.
+    Arguments(String),
+}
+
+/// How much of a call's arguments was handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Handed {
+    /// Nothing: the call is not announced.
+    Nothing,
+    /// A part.
+    Part,
+    /// All of them.
+    All,
+}
+
 #[derive(Debug, Clone)]
 enum Stage {
     /// Before the body.
     Begin,
     /// In an object that began at `start`: the whole call, or the arguments of the function that is named.
     Object { start: usize, object: JsonObject },
+    /// Behind whole arguments, where the object around them goes on as no object does.
+    Unclosed,
     /// Behind `<function=`.
     Name,
     /// In the function: the next parameter, the end, or an object.
     Function,
     /// Behind `<parameter=`.
     Key,
-    /// In a value that begins at `start`, of which everything before `searched` is no end.
+    /// In a value that begins at `start`, of which everything before `searched` is no end. `opened` once the beginning of
+    /// its text was handed out.
     Value {
         key: String,
         start: usize,
         searched: usize,
+        opened: bool,
     },
-    /// Behind the call.
-    Tail(ToolCall),
+    /// Behind the call, which is none here when it was announced.
+    Tail(Option<ToolCall>),
 }
 
 /// One call that is being read.
@@ -102,6 +137,15 @@ pub(super) struct CallReader {
     closed: bool,
     /// Key and value, as JSON, in the order in which they were written.
     values: Vec<(String, String)>,
+    /// The reply can be nothing but calls.
+    must_call: bool,
+    /// The tool that an object names which is not whole yet.
+    called: Option<String>,
+    handed: Handed,
+    /// Bytes of the text that belong to what was handed out.
+    handed_to: usize,
+    /// What may be handed out and was not fetched yet.
+    pub(super) early: Vec<Early>,
 }
 
 /// What a stage came to.
@@ -111,7 +155,9 @@ enum Step {
 }
 
 impl CallReader {
-    pub(super) fn new(opening: Opening) -> Self {
+    /// A reader behind `opening`. With `must_call` the reply can be nothing but calls, so that even an object without a tag
+    /// is certain to be one.
+    pub(super) fn new(opening: Opening, must_call: bool) -> Self {
         let stage = match opening {
             Opening::Function { .. } => Stage::Name,
             Opening::Tag | Opening::Python | Opening::Brace => Stage::Begin,
@@ -123,6 +169,11 @@ impl CallReader {
             name: String::new(),
             closed: true,
             values: Vec::new(),
+            must_call,
+            called: None,
+            handed: Handed::Nothing,
+            handed_to: 0,
+            early: Vec::new(),
         }
     }
 
@@ -134,7 +185,8 @@ impl CallReader {
                 Stage::Begin => self.begin(text),
                 Stage::Object { .. } => self.object(text, tools),
                 Stage::Name => self.named(text, tools),
-                Stage::Function => self.function(text),
+                Stage::Unclosed => self.unclosed(text, ended),
+                Stage::Function => self.function(text, tools),
                 Stage::Key => self.key(text),
                 Stage::Value { .. } => self.value(text, tools),
                 Stage::Tail(_) => self.tail(text, ended),
@@ -142,9 +194,15 @@ impl CallReader {
             match step {
                 Step::Go => {}
                 Step::Done(Read::More) if ended => {
-                    return Read::Text {
-                        used: text.len(),
-                        reason: Some(CUT.to_owned()),
+                    let (used, reason) = (text.len(), CUT.to_owned());
+                    return match self.handed {
+                        Handed::Nothing => Read::Text {
+                            used,
+                            reason: Some(reason),
+                        },
+                        Handed::Part => Read::Broken { used, reason },
+                        // Nothing is missing but the end of the form.
+                        Handed::All => Read::Call { call: None, used },
                     };
                 }
                 Step::Done(read) => return read,
@@ -188,17 +246,51 @@ impl CallReader {
             return Step::Done(Read::More);
         };
         let start = *start;
-        let end = match object.scan(text) {
-            _ if self.opening == Opening::Brace && !may_be_call(text.get(start..)) => {
-                return plain(start + 1);
-            }
+        let scan = object.scan(text);
+        let announced = self.handed != Handed::Nothing;
+        if self.opening == Opening::Brace && !announced && !may_be_call(text.get(start..)) {
+            return plain(start + 1);
+        }
+        let end = match scan {
             Scan::Whole(end) => end,
+            Scan::Wrong(at) if announced => {
+                self.hand_out(text, at);
+                if self.handed == Handed::Part {
+                    return self.fail(at, "its JSON is malformed");
+                }
+                self.at = at;
+                self.stage = Stage::Unclosed;
+                return Step::Go;
+            }
             Scan::Wrong(at) if self.opening == Opening::Brace => return plain(at),
             Scan::Wrong(at) => return wrong(at, "its JSON is malformed"),
-            Scan::More => return Step::Done(Read::More),
+            Scan::Begins { key, at } => {
+                self.member_begins(text, key, at, tools);
+                return Step::Go;
+            }
+            Scan::Ends { key, value } => {
+                self.member_ends(text, key, value);
+                return Step::Go;
+            }
+            Scan::More => {
+                self.hand_out(text, text.len());
+                return Step::Done(Read::More);
+            }
         };
         self.at = end;
         let body = text.get(start..end).unwrap_or_default();
+        if announced {
+            self.hand_out(text, end);
+            self.handed = Handed::All;
+            // What the members behind the arguments say may still contradict them.
+            if self.name.is_empty()
+                && let Err(reason) = ToolCall::parse(body)
+            {
+                return self.fail(end, &reason);
+            }
+            self.stage = Stage::Tail(None);
+            return Step::Go;
+        }
         let call = if self.name.is_empty() {
             ToolCall::parse(body)
         } else {
@@ -207,12 +299,77 @@ impl CallReader {
         match call {
             Ok(call) if self.opening == Opening::Brace && !tools.knows(&call.name) => plain(end),
             Ok(call) => {
-                self.stage = Stage::Tail(call);
+                self.stage = Stage::Tail(Some(call));
                 Step::Go
             }
             Err(_) if self.opening == Opening::Brace => plain(end),
             Err(reason) => wrong(end, &reason),
         }
+    }
+
+    /// A member of an object that is the whole call begins to be an object itself.
+    fn member_begins(&mut self, text: &str, key: (usize, usize), at: usize, tools: &ToolTypes) {
+        if !self.name.is_empty() || self.handed != Handed::Nothing {
+            return;
+        }
+        let key = text.get(key.0..key.1);
+        if matches!(key, Some("\"arguments\"" | "\"parameters\""))
+            && let Some(name) = self.called.clone()
+            && self.is_certain(&name, tools)
+        {
+            self.announce(name, at);
+        }
+    }
+
+    /// A member of an object that is the whole call is whole.
+    fn member_ends(&mut self, text: &str, key: (usize, usize), value: (usize, usize)) {
+        if !self.name.is_empty() {
+            return;
+        }
+        if self.handed == Handed::Part {
+            self.hand_out(text, value.1);
+            self.handed = Handed::All;
+        } else if text.get(key.0..key.1) == Some("\"name\"") && self.called.is_none() {
+            let name = text.get(value.0..value.1).unwrap_or_default();
+            self.called = serde_json::from_str(name).ok();
+        }
+    }
+
+    /// Whether a call of this tool can be nothing else any more.
+    fn is_certain(&self, name: &str, tools: &ToolTypes) -> bool {
+        tools.knows(name) && (self.must_call || self.opening != Opening::Brace)
+    }
+
+    /// Announces the call; its arguments are handed out from byte `at` of the text.
+    fn announce(&mut self, name: String, at: usize) {
+        self.early.push(Early::Name(name));
+        (self.handed, self.handed_to) = (Handed::Part, at);
+    }
+
+    /// Hands out arguments that are JSON, up to this byte.
+    fn hand_out(&mut self, text: &str, to: usize) {
+        if self.handed != Handed::Part || to <= self.handed_to {
+            return;
+        }
+        let json = text.get(self.handed_to..to).unwrap_or_default().to_owned();
+        self.early.push(Early::Arguments(json));
+        self.handed_to = to;
+    }
+
+    /// A closing brace that was left out costs nothing where the arguments are whole, as with a closing tag.
+    fn unclosed(&mut self, text: &str, ended: bool) -> Step {
+        let rest = text.get(self.at..).unwrap_or_default();
+        if self.opening == Opening::Tag {
+            let begun = CALL_END.starts_with(rest);
+            if rest.starts_with(CALL_END) || begun && ended {
+                self.stage = Stage::Tail(None);
+                return Step::Go;
+            }
+            if begun {
+                return Step::Done(Read::More);
+            }
+        }
+        self.fail(self.at, "its JSON is malformed")
     }
 
     fn named(&mut self, text: &str, tools: &ToolTypes) -> Step {
@@ -233,9 +390,12 @@ impl CallReader {
         Step::Go
     }
 
-    fn function(&mut self, text: &str) -> Step {
+    fn function(&mut self, text: &str, tools: &ToolTypes) -> Step {
         let rest = self.skip_white(text);
         if rest.starts_with('{') && self.values.is_empty() {
+            if self.is_certain(&self.name, tools) {
+                self.announce(self.name.clone(), self.at);
+            }
             self.stage = Stage::Object {
                 start: self.at,
                 object: JsonObject::at(self.at),
@@ -250,21 +410,27 @@ impl CallReader {
         if rest.starts_with(FUNCTION_END) {
             self.at += FUNCTION_END.len();
             self.closed = true;
+            if self.handed == Handed::Part {
+                self.early.push(Early::Arguments("}".to_owned()));
+                (self.handed, self.handed_to) = (Handed::All, self.at);
+                self.stage = Stage::Tail(None);
+                return Step::Go;
+            }
             let values: Vec<String> = self
                 .values
                 .iter()
                 .map(|(key, value)| format!("{}: {value}", serde_json::Value::from(key.as_str())))
                 .collect();
-            self.stage = Stage::Tail(ToolCall {
+            self.stage = Stage::Tail(Some(ToolCall {
                 name: std::mem::take(&mut self.name),
                 arguments: format!("{{{}}}", values.join(", ")),
-            });
+            }));
             return Step::Go;
         }
         if PARAMETER.starts_with(rest) || FUNCTION_END.starts_with(rest) {
             return Step::Done(Read::More);
         }
-        wrong(self.at, "between the parameters of a call stands text")
+        self.fail(self.at, "between the parameters of a call stands text")
     }
 
     fn key(&mut self, text: &str) -> Step {
@@ -272,15 +438,16 @@ impl CallReader {
         let key = match self.up_to_bracket(text) {
             Ok(Some(key)) => key.to_owned(),
             Ok(None) => return Step::Done(Read::More),
-            Err(()) => return wrong(start, "a parameter has no proper name"),
+            Err(()) => return self.fail(start, "a parameter has no proper name"),
         };
         if self.values.iter().any(|(earlier, _)| *earlier == key) {
-            return wrong(start, &format!("the parameter `{key}` is there twice"));
+            return self.fail(start, &format!("the parameter `{key}` is there twice"));
         }
         self.stage = Stage::Value {
             key,
             start: self.at,
             searched: self.at,
+            opened: false,
         };
         Step::Go
     }
@@ -292,6 +459,7 @@ impl CallReader {
             key,
             start,
             searched,
+            ..
         } = &mut self.stage
         else {
             return Step::Done(Read::More);
@@ -302,6 +470,8 @@ impl CallReader {
         let Some(found) = parameter.into_iter().chain(function).min() else {
             let keep = overlap(unread, PARAMETER_END).max(overlap(unread, FUNCTION_END));
             *searched = text.len() - keep;
+            let certain = *searched;
+            self.hand_out_value(text, certain, tools);
             return Step::Done(Read::More);
         };
         let at = *searched + found;
@@ -315,23 +485,82 @@ impl CallReader {
         };
         if !follows.iter().any(|next| rest.starts_with(next)) {
             if follows.iter().any(|next| next.starts_with(rest)) {
+                self.hand_out_value(text, at, tools);
                 return Step::Done(Read::More);
             }
             *searched = at + 1;
             return Step::Go;
         }
-        let (key, start) = (std::mem::take(key), *start);
+        let (key, start) = (key.clone(), *start);
+        self.hand_out_value(text, at, tools);
         let value = text.get(start..at).unwrap_or_default();
         if !closes || self.holds_parameter(value, tools) {
-            return wrong(start, &format!("the parameter `{key}` is not closed"));
+            return self.fail(start, &format!("the parameter `{key}` is not closed"));
         }
         let value = value.strip_prefix('\n').unwrap_or(value);
         let value = value.strip_suffix('\n').unwrap_or(value);
         let json = tools.json(&self.name, &key, value);
+        if matches!(self.stage, Stage::Value { opened: true, .. }) {
+            self.early.push(Early::Arguments("\"".to_owned()));
+        } else if self.is_certain(&self.name, tools) {
+            self.hand_out_key(&key, &json);
+        }
         self.values.push((key, json));
         self.at = at + PARAMETER_END.len();
+        if self.handed == Handed::Part {
+            self.handed_to = self.at;
+        }
         self.stage = Stage::Function;
         Step::Go
+    }
+
+    /// Hands out a key and the beginning of its value, and announces the call with the first.
+    fn hand_out_key(&mut self, key: &str, json: &str) {
+        if self.handed == Handed::Nothing {
+            self.announce(self.name.clone(), self.at);
+        }
+        let before = if self.values.is_empty() { "{" } else { ", " };
+        let key = serde_json::Value::from(key);
+        self.early
+            .push(Early::Arguments(format!("{before}{key}: {json}")));
+    }
+
+    /// Hands out a value that is text whatever it says, as far as it is certain: up to byte `to`, less a line break there,
+    /// which belongs to the form if the value ends behind it.
+    fn hand_out_value(&mut self, text: &str, to: usize, tools: &ToolTypes) {
+        let Stage::Value {
+            key, start, opened, ..
+        } = &self.stage
+        else {
+            return;
+        };
+        if !tools.is_text(&self.name, key) || !self.is_certain(&self.name, tools) {
+            return;
+        }
+        let (key, opened) = (key.clone(), *opened);
+        let from = if opened {
+            self.handed_to
+        } else {
+            let value = text.get(*start..to).unwrap_or_default();
+            start + usize::from(value.starts_with('\n'))
+        };
+        let piece = text.get(from..to).unwrap_or_default();
+        let piece = piece.strip_suffix('\n').unwrap_or(piece);
+        if piece.is_empty() {
+            return;
+        }
+        let quoted = serde_json::Value::from(piece).to_string();
+        let inside = quoted.strip_suffix('"').unwrap_or(&quoted).to_owned();
+        if opened {
+            let inside = inside.strip_prefix('"').unwrap_or(&inside).to_owned();
+            self.early.push(Early::Arguments(inside));
+        } else {
+            self.hand_out_key(&key, &inside);
+        }
+        self.handed_to = from + piece.len();
+        if let Stage::Value { opened, .. } = &mut self.stage {
+            *opened = true;
+        }
     }
 
     /// Whether the next parameter of this tool begins inside the value: then the value's end was left out.
@@ -377,8 +606,13 @@ impl CallReader {
             return self.done(self.at);
         }
         match self.opening {
+            // Whatever follows, the call has been announced.
+            Opening::Brace if self.handed != Handed::Nothing => self.done(self.at),
             Opening::Brace => plain(self.at),
-            _ => wrong(self.at, "text follows the call before its end"),
+            _ => {
+                self.handed_to = self.at;
+                self.fail(self.at, "text follows the call before its end")
+            }
         }
     }
 
@@ -387,6 +621,17 @@ impl CallReader {
             return Step::Done(Read::More);
         };
         Step::Done(Read::Call { call, used })
+    }
+
+    /// There is no call in the first `used` bytes; or, where it was announced, it breaks off behind what was handed out.
+    fn fail(&self, used: usize, reason: &str) -> Step {
+        match self.handed {
+            Handed::Nothing => wrong(used, reason),
+            _ => Step::Done(Read::Broken {
+                used: self.handed_to,
+                reason: reason.to_owned(),
+            }),
+        }
     }
 
     /// Moves behind white space and returns what follows.

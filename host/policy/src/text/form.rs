@@ -185,6 +185,7 @@ impl ReplyForm {
             reasoning: self.reasoning != ReasoningForm::None,
             tools,
             calls: self.calls,
+            must_call: false,
         }
     }
 }

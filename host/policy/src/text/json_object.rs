@@ -1,7 +1,9 @@
 //! Reads one JSON object out of text that is still being written: says where it ends, or at which
 //! character it can no longer become one.
 //!
-//! It checks structure, strings and literals; the spelling of numbers is left to the parser that reads the whole.
+//! It checks structure, strings, literals and numbers, character by character: whatever it has taken is the beginning of a
+//! valid object, so text can be handed on before the object is whole. Members of the outermost object are reported where
+//! they can be read early.
 
 /// Nesting at which the object is given up; the parser that reads it whole gives up there, too.
 const DEEPEST: usize = 120;
@@ -15,6 +17,20 @@ pub(super) enum Scan {
     Whole(usize),
     /// The character at this byte cannot stand there.
     Wrong(usize),
+    /// A member of the outermost object begins to be an object: its opening brace stands at this byte. Scanning may go on.
+    Begins {
+        /// The key with its quotes, as a range of bytes.
+        key: (usize, usize),
+        /// Where the brace stands.
+        at: usize,
+    },
+    /// A member of the outermost object that is a string, an array or an object is whole. Scanning may go on.
+    Ends {
+        /// The key with its quotes, as a range of bytes.
+        key: (usize, usize),
+        /// The value, as a range of bytes.
+        value: (usize, usize),
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,15 +46,65 @@ enum Expected {
     Colon,
     /// A comma or the end of the innermost container.
     Comma,
-    /// More of a string; `key` when a colon follows it, `escaped` behind a backslash.
+    /// More of a string; `key` when a colon follows it.
     Text {
         key: bool,
-        escaped: bool,
+        escape: Escape,
     },
     /// More of a number.
-    Number,
+    Number(Number),
     /// These letters.
     Word(&'static str),
+}
+
+/// Where in an escape sequence a string is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    None,
+    /// Behind a backslash.
+    Begun,
+    /// This many hexadecimal digits must follow.
+    Digits(u8),
+}
+
+/// How far a number has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    Minus,
+    /// A zero that begins the number: no digit follows it.
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+}
+
+impl Number {
+    /// The state behind another character of the number; none when it is no part of it.
+    fn next(self, character: char) -> Option<Self> {
+        Some(match (self, character) {
+            (Self::Minus, '0') => Self::Zero,
+            (Self::Minus, '1'..='9') | (Self::Integer, '0'..='9') => Self::Integer,
+            (Self::Zero | Self::Integer, '.') => Self::Point,
+            (Self::Point | Self::Fraction, '0'..='9') => Self::Fraction,
+            (Self::Zero | Self::Integer | Self::Fraction, 'e' | 'E') => Self::Exponent,
+            (Self::Exponent, '+' | '-') => Self::ExponentSign,
+            (Self::Exponent | Self::ExponentSign | Self::ExponentDigits, '0'..='9') => {
+                Self::ExponentDigits
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether the number may end here.
+    fn is_whole(self) -> bool {
+        matches!(
+            self,
+            Self::Zero | Self::Integer | Self::Fraction | Self::ExponentDigits
+        )
+    }
 }
 
 /// An object that is being read, from its opening brace.
@@ -49,6 +115,10 @@ pub(super) struct JsonObject {
     /// Containers that are open, from the outside; whether each is an array.
     open: Vec<bool>,
     expected: Expected,
+    /// The last key of the outermost object, as a range of bytes.
+    key: (usize, usize),
+    /// Where its value begins.
+    value: usize,
 }
 
 impl JsonObject {
@@ -58,6 +128,8 @@ impl JsonObject {
             at,
             open: Vec::new(),
             expected: Expected::Value { end: false },
+            key: (at, at),
+            value: at,
         }
     }
 
@@ -67,21 +139,65 @@ impl JsonObject {
         let from = self.at;
         for (offset, character) in unread.char_indices() {
             self.at = from + offset;
+            let before = (self.open.len(), self.expected);
             if !self.take(character) {
                 return Scan::Wrong(self.at);
             }
+            let next = self.at + character.len_utf8();
             if self.open.is_empty() {
-                return Scan::Whole(self.at + character.len_utf8());
+                return Scan::Whole(next);
+            }
+            if let Some(member) = self.member(before, next) {
+                self.at = next;
+                return member;
             }
         }
         self.at = text.len();
         Scan::More
     }
 
+    /// Whether `text` is such an object or the beginning of one.
+    #[cfg(test)]
+    pub(super) fn begins(mut self, text: &str) -> bool {
+        loop {
+            match self.scan(text) {
+                Scan::Begins { .. } | Scan::Ends { .. } => {}
+                scan => return !matches!(scan, Scan::Wrong(_)),
+            }
+        }
+    }
+
+    /// Follows the members of the outermost object through the character at `self.at`, which ended at `next`. `before` are
+    /// the open containers and the expectation before it.
+    fn member(&mut self, before: (usize, Expected), next: usize) -> Option<Scan> {
+        let (key, depth) = (self.key, self.open.len());
+        match (before, self.expected) {
+            ((1, Expected::Key { .. }), Expected::Text { key: true, .. }) => self.key.0 = self.at,
+            ((1, Expected::Text { key: true, .. }), Expected::Colon) => self.key.1 = next,
+            ((1, Expected::Value { .. }), Expected::Text { .. }) => self.value = self.at,
+            ((1, Expected::Value { .. }), expected) if depth == 2 => {
+                self.value = self.at;
+                if matches!(expected, Expected::Key { .. }) {
+                    return Some(Scan::Begins { key, at: self.at });
+                }
+            }
+            ((1, Expected::Text { key: false, .. }), Expected::Comma) => {
+                let value = (self.value, next);
+                return Some(Scan::Ends { key, value });
+            }
+            ((2, _), _) if depth == 1 => {
+                let value = (self.value, next);
+                return Some(Scan::Ends { key, value });
+            }
+            _ => {}
+        }
+        None
+    }
+
     /// Takes the next character; false when it cannot stand here.
     fn take(&mut self, character: char) -> bool {
         match self.expected {
-            Expected::Text { key, escaped } => return self.text(key, escaped, character),
+            Expected::Text { key, escape } => return self.text(key, escape, character),
             Expected::Word(rest) => {
                 let Some(rest) = rest.strip_prefix(character) else {
                     return false;
@@ -92,9 +208,13 @@ impl JsonObject {
                 };
                 return true;
             }
-            Expected::Number => {
-                if matches!(character, '0'..='9' | '.' | 'e' | 'E' | '+' | '-') {
+            Expected::Number(number) => {
+                if let Some(number) = number.next(character) {
+                    self.expected = Expected::Number(number);
                     return true;
+                }
+                if !number.is_whole() {
+                    return false;
                 }
                 self.expected = Expected::Comma;
             }
@@ -109,15 +229,17 @@ impl JsonObject {
             (Expected::Value { end: true }, ']') => self.leave(true),
             (Expected::Value { .. }, '"') => self.expect(Expected::Text {
                 key: false,
-                escaped: false,
+                escape: Escape::None,
             }),
-            (Expected::Value { .. }, '-' | '0'..='9') => self.expect(Expected::Number),
+            (Expected::Value { .. }, '-') => self.expect(Expected::Number(Number::Minus)),
+            (Expected::Value { .. }, '0') => self.expect(Expected::Number(Number::Zero)),
+            (Expected::Value { .. }, '1'..='9') => self.expect(Expected::Number(Number::Integer)),
             (Expected::Value { .. }, 't') => self.expect(Expected::Word("rue")),
             (Expected::Value { .. }, 'f') => self.expect(Expected::Word("alse")),
             (Expected::Value { .. }, 'n') => self.expect(Expected::Word("ull")),
             (Expected::Key { .. }, '"') => self.expect(Expected::Text {
                 key: true,
-                escaped: false,
+                escape: Escape::None,
             }),
             (Expected::Key { end: true }, '}') => self.leave(false),
             (Expected::Colon, ':') => self.expect(Expected::Value { end: false }),
@@ -131,20 +253,27 @@ impl JsonObject {
         }
     }
 
-    fn text(&mut self, key: bool, escaped: bool, character: char) -> bool {
-        self.expected = match (escaped, character) {
-            (true, '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't' | 'u') => Expected::Text {
-                key,
-                escaped: false,
-            },
-            (true, _) => return false,
-            (false, '\\') => Expected::Text { key, escaped: true },
-            (false, '"') if key => Expected::Colon,
-            (false, '"') => Expected::Comma,
+    fn text(&mut self, key: bool, escape: Escape, character: char) -> bool {
+        let escape = match (escape, character) {
+            (Escape::Begun, '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => Escape::None,
+            (Escape::Begun, 'u') => Escape::Digits(4),
+            (Escape::Digits(1), '0'..='9' | 'a'..='f' | 'A'..='F') => Escape::None,
+            (Escape::Digits(left), '0'..='9' | 'a'..='f' | 'A'..='F') => Escape::Digits(left - 1),
+            (Escape::Begun | Escape::Digits(_), _) => return false,
+            (Escape::None, '\\') => Escape::Begun,
+            (Escape::None, '"') => {
+                self.expected = if key {
+                    Expected::Colon
+                } else {
+                    Expected::Comma
+                };
+                return true;
+            }
             // Line breaks and other control characters are written with an escape.
-            (false, ..' ') => return false,
-            (false, _) => return true,
+            (Escape::None, ..' ') => return false,
+            (Escape::None, _) => return true,
         };
+        self.expected = Expected::Text { key, escape };
         true
     }
 
@@ -174,8 +303,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// What a scan comes to, members passed over.
+    fn scan(object: &mut JsonObject, text: &str) -> Scan {
+        loop {
+            match object.scan(text) {
+                Scan::Begins { .. } | Scan::Ends { .. } => {}
+                scan => return scan,
+            }
+        }
+    }
+
     fn whole(text: &str) -> Scan {
-        JsonObject::at(0).scan(text)
+        scan(&mut JsonObject::at(0), text)
+    }
+
+    #[test]
+    fn members_of_the_outermost_object_are_reported() {
+        let text = r#"{"a": "x", "n": 1, "o" : {"in": {}}, "l": [{}]}"#;
+        let mut object = JsonObject::at(0);
+        let shown = |(from, to): (usize, usize)| &text[from..to];
+        let mut seen = Vec::new();
+        loop {
+            match object.scan(text) {
+                Scan::Begins { key, at } => seen.push((shown(key), &text[at..=at])),
+                Scan::Ends { key, value } => seen.push((shown(key), shown(value))),
+                Scan::Whole(end) => break assert_eq!(end, text.len()),
+                other => panic!("{other:?}"),
+            }
+        }
+        let expected = [
+            ("\"a\"", "\"x\""),
+            ("\"o\"", "{"),
+            ("\"o\"", "{\"in\": {}}"),
+            ("\"l\"", "[{}]"),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]
@@ -193,6 +355,13 @@ mod tests {
             ("{\"a\": \"two\nlines\"}", Scan::Wrong(10)),
             (r#"{"a": "\x"}"#, Scan::Wrong(8)),
             (r#"{"a" 1}"#, Scan::Wrong(5)),
+            (r#"{"a": 01}"#, Scan::Wrong(7)),
+            (r#"{"a": -}"#, Scan::Wrong(7)),
+            (r#"{"a": 1.}"#, Scan::Wrong(8)),
+            (r#"{"a": 1e5e}"#, Scan::Wrong(9)),
+            (r#"{"a": [-0.5E+1, 0]}"#, Scan::Whole(19)),
+            (r#"{"a": "\u00e"}"#, Scan::Wrong(12)),
+            (r#"{"a": "\u00e9"}"#, Scan::Whole(15)),
             ("[1]{", Scan::Whole(3)),
         ] {
             assert_eq!(whole(text), expected, "{text}");
@@ -228,7 +397,7 @@ mod tests {
             let mut last = Scan::More;
             for piece in after.chars().collect::<Vec<_>>().chunks(size) {
                 so_far.extend(piece);
-                last = read.scan(&so_far);
+                last = scan(&mut read, &so_far);
                 if last != Scan::More {
                     break;
                 }

@@ -1,14 +1,15 @@
 //! What a reply consists of, while it is being written: reasoning, content, tool calls.
 //!
 //! Fed with final text, it yields pieces that are never taken back. So the beginning of a tag is
-//! held until it is one or is not, and a call is held until it is whole and comes in one piece: one that turns
-//! out malformed, or that the length limit cuts off, stays text, marked, and was never announced. Streaming its
-//! arguments as they are written would announce calls that can still become none. What stands in a fenced code
+//! held until it is one or is not, and a call is held until it is certain: until it names an offered tool and its arguments
+//! have begun. From there on its arguments come as they are written, and never more of them than the beginning of a valid
+//! JSON object. A call that breaks off behind that point, because its JSON is malformed or the length limit cuts it, keeps
+//! what came of it and is marked; what turns out malformed before stays text, marked, and was never announced. What stands in a fenced code
 //! block is no call, and what a model says in its reasoning it has not done. The tokens are not its business.
 
 use std::sync::Arc;
 
-use super::call_reader::{CallReader, Opening, Read, overlap};
+use super::call_reader::{CallReader, Early, Opening, Read, overlap};
 use super::fences::Fences;
 use super::form::{CallForm, PYTHON, THINK, THINK_END};
 use super::tool_call::ToolCall;
@@ -26,6 +27,8 @@ pub struct ReplyStyle {
     pub tools: bool,
     /// How calls are written. Default [`CallForm::Hermes`].
     pub calls: CallForm,
+    /// The reply can be nothing but calls, so that one without a tag is certain before it ends. Default false.
+    pub must_call: bool,
 }
 
 impl Default for ReplyStyle {
@@ -35,6 +38,7 @@ impl Default for ReplyStyle {
             reasoning: true,
             tools: true,
             calls: CallForm::default(),
+            must_call: false,
         }
     }
 }
@@ -53,12 +57,20 @@ pub enum ReplyPiece {
         /// Name of the tool.
         name: String,
     },
-    /// JSON text of the arguments of a call that has begun; all of it in one piece.
+    /// JSON text of the arguments of a call that has begun. All pieces of a call together are an object, or the beginning
+    /// of one when a [`ReplyPiece::BrokenCall`] follows.
     ToolCallArguments {
         /// Position among the calls of this reply.
         index: usize,
-        /// Text of a JSON object.
+        /// Text that continues the JSON object.
         json: String,
+    },
+    /// The call that has begun breaks off: there are no more arguments, or something else contradicts them.
+    BrokenCall {
+        /// Position among the calls of this reply.
+        index: usize,
+        /// Why it is not whole.
+        reason: String,
     },
     /// A call that is none. Its text, tags included, belongs to the content.
     MalformedCall {
@@ -76,13 +88,21 @@ pub struct ParsedReply {
     pub content: String,
     /// Text of the reasoning block; none when there was no block or it was empty.
     pub reasoning: Option<String>,
-    /// Well-formed calls in order.
+    /// Calls in order. They are well-formed, save that the arguments of one that broke off may be only the beginning of an
+    /// object.
     pub tool_calls: Vec<ToolCall>,
-    /// Reasons of the calls that stayed text.
+    /// Positions of the calls that broke off, ascending.
+    pub broken: Vec<usize>,
+    /// Reasons of the calls that stayed text or broke off.
     pub malformed: Vec<String>,
 }
 
 impl ParsedReply {
+    /// Whether at least one call is whole.
+    pub fn has_whole_calls(&self) -> bool {
+        self.tool_calls.len() > self.broken.len()
+    }
+
     /// Adds a piece.
     pub fn add(&mut self, piece: &ReplyPiece) {
         match piece {
@@ -100,6 +120,10 @@ impl ParsedReply {
                 if let Some(call) = self.tool_calls.last_mut() {
                     call.arguments.push_str(json);
                 }
+            }
+            ReplyPiece::BrokenCall { index, reason } => {
+                self.broken.push(*index);
+                self.malformed.push(reason.clone());
             }
             ReplyPiece::MalformedCall { text, reason } => {
                 self.content.push_str(text);
@@ -148,7 +172,10 @@ pub struct ReplyParser {
     fences: Fences,
     /// An object that stands here may be a call: the content has not begun, or only with such calls.
     bare: bool,
+    /// Calls that have begun.
     calls: usize,
+    /// Calls that have ended, whole or broken off.
+    ended: usize,
     /// What the calls were written as.
     #[cfg(test)]
     written: Vec<String>,
@@ -177,14 +204,15 @@ impl ReplyParser {
             fences: Fences::default(),
             bare: style.tools && style.calls == CallForm::Llama,
             calls: 0,
+            ended: 0,
             #[cfg(test)]
             written: Vec::new(),
         }
     }
 
-    /// Whether the reply has at least one well-formed tool call so far.
+    /// Whether a tool call of the reply has ended.
     pub fn has_calls(&self) -> bool {
-        self.calls > 0
+        self.ended > 0
     }
 
     /// Adds text and returns what it decided.
@@ -301,7 +329,7 @@ impl ReplyParser {
             let at = self.held.len() - text.len();
             let rest = self.held.split_off(at);
             self.white = std::mem::replace(&mut self.held, rest);
-            self.place = Place::Call(CallReader::new(Opening::Brace));
+            self.place = Place::Call(CallReader::new(Opening::Brace, self.style.must_call));
         }
         true
     }
@@ -341,7 +369,8 @@ impl ReplyParser {
             self.fences.feed(&white);
             self.white = white;
             let outer = self.style.calls == CallForm::QwenXml;
-            self.place = Place::Call(CallReader::new(Opening::of(tag, outer)));
+            let opening = Opening::of(tag, outer);
+            self.place = Place::Call(CallReader::new(opening, self.style.must_call));
             return true;
         }
         let tag = openings.iter().map(|tag| overlap(&self.held, tag)).max();
@@ -391,18 +420,42 @@ impl ReplyParser {
             return false;
         };
         let opening = reader.opening;
-        match reader.read(&self.held, ended, &self.tools) {
+        let read = reader.read(&self.held, ended, &self.tools);
+        for early in std::mem::take(&mut reader.early) {
+            match early {
+                Early::Name(name) => {
+                    pieces.push(ReplyPiece::ToolCallStart {
+                        index: self.calls,
+                        name,
+                    });
+                    self.calls += 1;
+                }
+                // Arguments follow a name, so a call has begun.
+                Early::Arguments(json) => pieces.push(ReplyPiece::ToolCallArguments {
+                    index: self.calls.saturating_sub(1),
+                    json,
+                }),
+            }
+        }
+        match read {
             Read::More => return false,
             Read::Call { call, used } => {
-                let rest = self.held.split_off(used);
-                let written = std::mem::replace(&mut self.held, rest);
                 #[cfg(test)]
-                self.written.push(format!("{}{written}", opening.text()));
-                self.fences.feed(&written);
-                self.white.clear();
-                self.announce(call, pieces);
+                self.remember(opening, used);
+                self.close(used);
+                if let Some(call) = call {
+                    self.announce(call, pieces);
+                }
                 self.bare = self.style.calls == CallForm::Llama;
                 self.place = Place::Content { fresh: true };
+            }
+            Read::Broken { used, reason } => {
+                #[cfg(test)]
+                self.remember(opening, used);
+                self.close(used);
+                let index = self.calls.saturating_sub(1);
+                pieces.push(ReplyPiece::BrokenCall { index, reason });
+                self.place = Place::Content { fresh: false };
             }
             Read::Text { used, reason } => {
                 let mut text = std::mem::take(&mut self.white);
@@ -420,6 +473,22 @@ impl ReplyParser {
             }
         }
         true
+    }
+
+    /// Takes the text of a call that has ended.
+    fn close(&mut self, used: usize) {
+        let rest = self.held.split_off(used);
+        let written = std::mem::replace(&mut self.held, rest);
+        self.fences.feed(&written);
+        self.white.clear();
+        self.ended += 1;
+    }
+
+    /// Keeps the text of a call that has ended.
+    #[cfg(test)]
+    fn remember(&mut self, opening: Opening, used: usize) {
+        let text = self.held.get(..used).unwrap_or_default();
+        self.written.push(format!("{}{text}", opening.text()));
     }
 
     fn announce(&mut self, call: ToolCall, pieces: &mut Vec<ReplyPiece>) {

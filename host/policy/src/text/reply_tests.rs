@@ -1,6 +1,7 @@
 //! Replies as models write them, whole and in every possible division. The replies stand in `reply_cases.json`.
 
 use super::*;
+use crate::text::json_object::JsonObject;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -175,6 +176,85 @@ fn content_streams_and_only_the_undecided_end_is_held() {
     assert_eq!(parser.finish(), []);
 }
 
+/// What each push of a text adds to the arguments of its calls.
+fn arguments(parser: &mut ReplyParser, pushes: &[&str]) -> Vec<String> {
+    let json = |pieces: Vec<ReplyPiece>| {
+        let json = pieces.into_iter().filter_map(|piece| match piece {
+            ReplyPiece::ToolCallArguments { json, .. } => Some(json),
+            _ => None,
+        });
+        json.collect::<String>()
+    };
+    pushes.iter().map(|text| json(parser.push(text))).collect()
+}
+
+#[test]
+fn arguments_stream_once_the_call_is_certain() {
+    let mut parser = ReplyParser::new(style(CallForm::Hermes), tools());
+    let start = ReplyPiece::ToolCallStart {
+        index: 0,
+        name: "f".to_owned(),
+    };
+    assert_eq!(
+        parser.push("<tool_call>\n{\"name\": \"f\", \"arguments\": "),
+        []
+    );
+    assert_eq!(parser.push("{")[0], start);
+    assert!(!parser.has_calls(), "the call goes on");
+    let pushes = [
+        "\"text\": \"one",
+        " two",
+        "\\",
+        "n\"",
+        "}",
+        "}\n",
+        "</tool_call>",
+    ];
+    let pieces = arguments(&mut parser, &pushes);
+    assert_eq!(pieces, [pushes[0], " two", "\\", "n\"", "}", "", ""]);
+    assert!(parser.has_calls());
+
+    // Values without quotes: text goes out as it is written, anything else once it is whole.
+    let mut parser = ReplyParser::new(style(CallForm::QwenXml), tools());
+    let pushes = [
+        "<tool_call>\n<function=f>\n<parameter=text>",
+        "\nline \"1\"\n",
+        "line 2\n</para",
+        "meter>\n<parameter=a>\n1",
+        "2\n</parameter>\n",
+        "</function>\n</tool_call>",
+    ];
+    let pieces = arguments(&mut parser, &pushes);
+    let expected = [
+        "",
+        "{\"text\": \"line \\\"1\\\"",
+        "\\nline 2",
+        "\"",
+        ", \"a\": 12",
+        "}",
+    ];
+    assert_eq!(pieces, expected);
+
+    // An object without a tag may still turn out to be no call, unless the reply must be one.
+    let pushes = ["{\"name\": \"f\", \"parameters\": {\"a\": ", "1}", "}"];
+    let mut parser = ReplyParser::new(style(CallForm::Llama), tools());
+    assert_eq!(arguments(&mut parser, &pushes), ["", "", ""]);
+    let must_call = ReplyStyle {
+        must_call: true,
+        ..style(CallForm::Llama)
+    };
+    let mut parser = ReplyParser::new(must_call, tools());
+    assert_eq!(arguments(&mut parser, &pushes), ["{\"a\": ", "1}", ""]);
+    // A tool that was not offered is held back until the call is whole.
+    let mut parser = ReplyParser::new(style(CallForm::Hermes), tools());
+    let pushes = [
+        "<tool_call>{\"name\": \"g\", \"arguments\": {",
+        "}}",
+        "</tool_call>",
+    ];
+    assert_eq!(arguments(&mut parser, &pushes), ["", "", "{}"]);
+}
+
 #[test]
 fn text_behind_what_is_no_call_streams_on() {
     let mut parser = ReplyParser::new(ReplyStyle::default(), tools());
@@ -295,17 +375,37 @@ proptest! {
         let (parser, pieces) = divided(&text, size, style);
         let mut written = parser.written.iter();
         let mut again = String::new();
+        // Arguments of the call that has begun last.
+        let mut arguments: Option<String> = None;
         for piece in &pieces {
+            let breaks = matches!(piece, ReplyPiece::BrokenCall { .. });
+            if !matches!(piece, ReplyPiece::ToolCallArguments { .. })
+                && let Some(json) = arguments.take()
+            {
+                if breaks {
+                    let begun = JsonObject::at(0).begins(&json);
+                    prop_assert!(begun, "{}", json);
+                } else {
+                    let value: Value = serde_json::from_str(&json).unwrap();
+                    prop_assert!(value.is_object());
+                }
+            }
             match piece {
                 ReplyPiece::Content(text) | ReplyPiece::Reasoning(text) | ReplyPiece::MalformedCall { text, .. } => {
                     again.push_str(text);
                 }
-                ReplyPiece::ToolCallStart { .. } => again.push_str(written.next().unwrap()),
+                ReplyPiece::ToolCallStart { .. } => {
+                    again.push_str(written.next().unwrap());
+                    arguments = Some(String::new());
+                }
+                ReplyPiece::BrokenCall { .. } => {}
                 ReplyPiece::ToolCallArguments { json, .. } => {
-                    let value: Value = serde_json::from_str(json).unwrap();
-                    prop_assert!(value.is_object());
+                    arguments.as_mut().unwrap().push_str(json);
                 }
             }
+        }
+        if let Some(json) = arguments {
+            prop_assert!(serde_json::from_str::<Value>(&json).unwrap().is_object());
         }
         prop_assert_eq!(written.next(), None);
         // A tag may have been cut in two by one that was taken out, so tags go until none is left.

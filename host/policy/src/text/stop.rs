@@ -1,11 +1,13 @@
 //! Stop strings across token borders: text that could be the beginning of a stop string is held
-//! back until the next tokens decide, and no character of a stop string is ever let out.
+//! back until the next tokens decide, and no character of a stop string is ever let out unless that is wanted.
 
 /// Watches the text of one reply for its stop strings.
 #[derive(Debug, Clone)]
 pub(crate) struct StopStrings {
     stops: Vec<String>,
     held: String,
+    /// The stop string is let out, too.
+    included: bool,
     /// The stop string that ended the reply.
     hit: Option<String>,
 }
@@ -30,11 +32,19 @@ impl StopStrings {
         Self {
             stops,
             held: String::new(),
+            included: false,
             hit: None,
         }
     }
 
-    /// Adds text and returns what is certain to come before any stop string.
+    /// Whether the stop string itself is let out. Default false.
+    #[must_use]
+    pub(crate) fn including(mut self, included: bool) -> Self {
+        self.included = included;
+        self
+    }
+
+    /// Adds text and returns what is certain to come before any stop string, or with it.
     pub(crate) fn push(&mut self, text: &str) -> Passed {
         if self.stops.is_empty() {
             return Passed {
@@ -49,8 +59,9 @@ impl StopStrings {
             .filter_map(|stop| Some((self.held.find(stop)?, stop)))
             .min_by_key(|(at, _)| *at)
         {
+            let shown = if self.included { stop.len() } else { 0 };
             self.hit = Some(stop.clone());
-            self.held.truncate(at);
+            self.held.truncate(at + shown);
             return Passed {
                 text: std::mem::take(&mut self.held),
                 stopped: true,
@@ -166,5 +177,14 @@ mod tests {
             prop_assert_eq!(stopped, text.contains(&stop));
             prop_assert_eq!(out.concat(), text.split(&stop).next().unwrap());
         }
+    }
+
+    #[test]
+    fn a_stop_string_is_let_out_where_that_is_wanted() {
+        let mut stops = StopStrings::new(&["STOP".to_owned()]).including(true);
+        assert_eq!(stops.push("one ST").text, "one ");
+        let passed = stops.push("OP two");
+        assert_eq!((passed.text.as_str(), passed.stopped), ("STOP", true));
+        assert_eq!(stops.hit(), Some("STOP"));
     }
 }

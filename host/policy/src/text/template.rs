@@ -55,6 +55,9 @@ pub enum TemplateError {
         /// The limit.
         limit: u64,
     },
+    /// The template leaves out the message that the reply should continue.
+    #[error("the chat template leaves the last message out, so a reply cannot continue it")]
+    NotContinued,
     /// The template wrote too much.
     #[error("the chat template wrote more than {limit} bytes")]
     Output {
@@ -169,6 +172,36 @@ impl ChatTemplate {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         self.render_at(input, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+    }
+
+    /// [`ChatTemplate::render_at`] so that the reply continues the last message: nothing follows its content.
+    /// `add_generation_prompt` of the input is not looked at.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`], and when the template does not write the last message.
+    pub fn render_continuing_at(
+        &self,
+        input: &ChatInput<'_>,
+        now: i64,
+    ) -> Result<String, TemplateError> {
+        // Templates trim content, so its end is found by a mark of characters that no text has.
+        const MARK: &str = "\u{e0de}\u{e0ad}\u{e0de}";
+        let mut messages = input.messages.to_vec();
+        let last = messages.last_mut().ok_or(TemplateError::NotContinued)?;
+        *last = as_expected(last, false);
+        match last.get_mut("content") {
+            Some(Json::String(content)) => content.push_str(MARK),
+            _ => return Err(TemplateError::NotContinued),
+        }
+        let marked = ChatInput {
+            messages: &messages,
+            add_generation_prompt: false,
+            ..*input
+        };
+        let mut text = self.render_at(&marked, now)?;
+        let end = text.rfind(MARK).ok_or(TemplateError::NotContinued)?;
+        text.truncate(end);
+        Ok(text)
     }
 
     /// [`ChatTemplate::render`] at a given time, in seconds since 1970.

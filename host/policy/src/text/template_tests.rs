@@ -294,3 +294,28 @@ fn a_template_of_its_own_for_tools_is_taken_where_there_are_tools() {
     assert_eq!(render(&[json!({"type": "function"})]), "tools 1 text");
     assert!(compile("").with_tool_template("{% if %}").is_err());
 }
+
+#[test]
+fn a_reply_can_continue_the_last_message() {
+    let source = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}\
+                  {% if add_generation_prompt %}<assistant>{% endif %}";
+    let template = ChatTemplate::new(source, []).unwrap();
+    let messages = [
+        serde_json::json!({"role": "user", "content": "hi"}),
+        serde_json::json!({"role": "assistant", "content": [{"type": "text", "text": "Well, "}]}),
+    ];
+    let input = ChatInput {
+        messages: &messages,
+        tools: &[],
+        add_generation_prompt: true,
+        extra: None,
+    };
+    // White space at the end is part of what is continued, although the template trims.
+    let text = template.render_continuing_at(&input, 0).unwrap();
+    assert_eq!(text, "<user>hi</><assistant>Well, ");
+    let forgetful = ChatTemplate::new("{{ messages[0].content }}", []).unwrap();
+    assert!(matches!(
+        forgetful.render_continuing_at(&input, 0),
+        Err(TemplateError::NotContinued)
+    ));
+}

@@ -56,6 +56,13 @@ impl ToolTypes {
             .is_some_and(|parameters| parameters.contains_key(parameter))
     }
 
+    /// Whether a value of this parameter is text whatever it says, so that it is known before it is whole.
+    pub(super) fn is_text(&self, tool: &str, parameter: &str) -> bool {
+        let kinds = self.tools.get(tool).and_then(|keys| keys.get(parameter));
+        let kinds = kinds.copied().unwrap_or_default();
+        !kinds.container && !kinds.null && (kinds.string || !kinds.scalar)
+    }
+
     /// JSON of a value that the model wrote without quotes. Text that is not of the type which the schema asks for
     /// stays text: the tool's own check can tell the model what is wrong with it.
     pub(super) fn json(&self, tool: &str, parameter: &str, written: &str) -> String {
