@@ -2,8 +2,8 @@
 //! they were when it was granted.
 
 use clawhost_plugins::{
-    Capability, FaultKind, GrantBook, GrantedTo, HostOptions, Kind, Limits, PluginError,
-    PluginHost, Profile, digest,
+    Capability, FaultKind, GrantBook, GrantEditor, GrantedTo, HostOptions, Kind, Limits,
+    PluginError, PluginHost, Profile, digest,
 };
 
 use super::guest::{Guest, HTTP, MODEL, STATE, verdict};
@@ -296,7 +296,8 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
     let build = |reward: &str| Guest::reward(reward).with_state();
     let (first, second) = (build("0.5").wasm(), build("0.75").wasm());
     let dir = tempfile::tempdir().unwrap();
-    let mut book = GrantBook::open(&dir.path().join("grants.toml")).unwrap();
+    let path = dir.path().join("grants.toml");
+    let mut book = GrantEditor::open(&path).unwrap();
     let entry = GrantedTo {
         plugin: "keeper".into(),
         at_ms: 1,
@@ -305,7 +306,7 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
     };
     book.write(&digest(&first), entry).unwrap();
 
-    let book = GrantBook::open(book.path()).unwrap();
+    let book = GrantBook::open(&path).unwrap();
     let load = |bytes: &[u8]| {
         host.load(
             "keeper",

@@ -23,4 +23,3 @@ mod steering;
 mod time;
 
 use clawhost_tests::guest;
-

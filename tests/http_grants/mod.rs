@@ -15,4 +15,3 @@ mod command;
 mod errand;
 mod places;
 mod site;
-

@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 
 use clawhost_journal::{Journal, JudgingState, TurnId, VerdictOutcome, VerdictRecord};
-use clawhost_plugins::{GrantBook, GrantedTo, Grants, digest};
+use clawhost_plugins::{GrantEditor, GrantedTo, Grants, digest};
 use clawhost_tests::{Client, Command, Talk, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -66,7 +66,7 @@ async fn the_allowed_origin_is_reached_in_any_spelling_and_nothing_else_is() {
 
     let data = dir.path().join("data");
     std::fs::create_dir(&data).unwrap();
-    let mut book = GrantBook::open(&data.join("grants.toml")).unwrap();
+    let mut book = GrantEditor::open(&data.join("grants.toml")).unwrap();
     let mut grants = Grants::default();
     for argument in [
         format!("http={}", allowed.origin()),

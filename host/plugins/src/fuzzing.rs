@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 use crate::bindings::{advantage, loss};
 use crate::call::{CallContext, Limits};
 use crate::capability::http::policy;
+use crate::capability::http::redact::Redactor;
 use crate::conversation::Trajectory;
 use crate::grants::{GrantBook, Grants, Manifest};
 use crate::host::{HostOptions, PluginHost};
@@ -152,8 +153,9 @@ pub fn url_policy(bytes: &[u8]) {
             assert!(!value.contains(SECRET) || host == "api.example");
         }
         assert!(!admitted.url.as_str().contains(SECRET));
-        let echo = policy::redact(format!("{:?}", admitted.headers).into(), &admitted.secrets);
-        assert!(!String::from_utf8_lossy(&echo).contains(SECRET));
+        let echo = Redactor::new(&admitted.secrets)
+            .map(|redactor| redactor.text(&format!("{:?}", admitted.headers)));
+        assert!(echo.is_ok_and(|echo| !echo.contains(SECRET)));
     }
 }
 

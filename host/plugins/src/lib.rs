@@ -33,7 +33,7 @@ pub mod measure;
 mod meter;
 mod openai;
 mod options;
-mod printable;
+pub mod printable;
 mod profile;
 mod receipt;
 mod regular_file;
@@ -60,8 +60,8 @@ pub use embedded::{EMBEDDED, embedded};
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
 pub use grants::{
-    Capability, GrantBook, GrantBookError, GrantedTo, Grants, HTTP_PLACE, Manifest, ManifestError,
-    Origin, SecretBinding,
+    Capability, GrantBook, GrantBookError, GrantEditor, GrantedTo, Grants, HTTP_PLACE, Manifest,
+    ManifestError, Origin, SecretBinding,
 };
 pub use host::{Called, HostOptions, Judged, Plugin, PluginHost};
 pub use inspect::{Inspection, digest};

@@ -21,6 +21,19 @@ pub(crate) fn one_line(text: &str, max_bytes: usize) -> String {
     out
 }
 
+/// The text with the same characters escaped but for line ends: for several lines on a terminal.
+pub fn lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push(c),
+            c if c.is_control() || is_direction_or_invisible(c) => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 fn is_direction_or_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
@@ -43,5 +56,6 @@ mod tests {
         );
         assert_eq!(one_line("äöü", 3), "ä… (4 more bytes)");
         assert_eq!(one_line("", 0), "");
+        assert_eq!(lines("a\n\u{9b}2J\u{202e}b"), "a\n\\u{9b}2J\\u{202e}b");
     }
 }

@@ -2,9 +2,8 @@
 //! it trained and which adapter came of it. Only reads; texts are shortened, the export has them whole.
 
 use clawhost_journal::{
-    Feedback, HintOutcome, HintRecord, Journal, JudgingState, SampleRecord, SampleState,
-    SessionId, SessionRecord, TurnId, TurnKind, TurnRecord, TurnState, VerdictOutcome,
-    VerdictRecord,
+    Feedback, HintOutcome, HintRecord, Journal, JudgingState, SampleRecord, SampleState, SessionId,
+    SessionRecord, TurnId, TurnKind, TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
 };
 use serde_json::{Value, json};
 
@@ -198,7 +197,6 @@ impl Story<'_> {
                     ),
                     None => trained,
                 }
-            }
             }
         }
     }

@@ -4,6 +4,8 @@
 //! shown, never inherited.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -107,29 +109,7 @@ impl GrantBook {
             .filter(|(other, entry)| *other != digest && entry.plugin == plugin)
             .max_by_key(|(_, entry)| entry.at_ms)
     }
-
-    /// Writes down what a digest may reach, in place of what it could before, and keeps it on
-    /// disk.
-    ///
-    /// # Errors
-    /// [`GrantBookError`] when the file cannot be written; then nothing has changed on disk.
-    pub fn write(&mut self, digest: &str, entry: GrantedTo) -> Result<(), GrantBookError> {
-        self.entries.insert(digest.to_owned(), entry);
-        self.save()
-    }
-
-    /// Takes back everything that was granted to a digest. Answers whether there was anything.
-    ///
-    /// # Errors
-    /// [`GrantBookError`] when the file cannot be written.
-    pub fn revoke(&mut self, digest: &str) -> Result<bool, GrantBookError> {
-        let had = self.entries.remove(digest).is_some();
-        if had {
-            self.save()?;
-        }
-        Ok(had)
-    }
-
+    /// Replaces the file. Only the holder of the lock calls it: the name of the new file is its own.
     fn save(&self) -> Result<(), GrantBookError> {
         let failed = |message: String| GrantBookError {
             path: self.path.clone(),
@@ -142,10 +122,79 @@ impl GrantBook {
         );
         // A reader sees the old file or the new one, never a half.
         let beside = self.path.with_extension("toml.new");
-        std::fs::write(&beside, text)
-            .and_then(|()| std::fs::rename(&beside, &self.path))
-            .map_err(|error| failed(format!("cannot be written: {error}")))
+        let replace = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&beside, &self.path)
+        };
+        replace().map_err(|error| failed(format!("cannot be written: {error}")))
     }
+}
+
+/// The grants file while one writer holds it: what it changes is based on what is on disk, and no other writer's
+/// change is lost. Dropping it lets the next writer in.
+#[derive(Debug)]
+pub struct GrantEditor {
+    book: GrantBook,
+    /// Locked until it is closed. A file beside the grants, because a rename replaces those.
+    _lock: File,
+}
+
+impl GrantEditor {
+    /// Waits until no other process writes the file, and reads it. Makes the directory where it is missing.
+    ///
+    /// # Errors
+    /// [`GrantBookError`] when it cannot be locked or read, or is not a grants file.
+    pub fn open(path: &Path) -> Result<GrantEditor, GrantBookError> {
+        let lock = lock(path).map_err(|error| GrantBookError {
+            path: path.to_owned(),
+            message: format!("cannot be locked: {error}"),
+        })?;
+        Ok(GrantEditor {
+            book: GrantBook::open(path)?,
+            _lock: lock,
+        })
+    }
+
+    /// What is written down now.
+    pub fn book(&self) -> &GrantBook {
+        &self.book
+    }
+
+    /// Writes down what a digest may reach, in place of what it could before, and keeps it on disk.
+    ///
+    /// # Errors
+    /// [`GrantBookError`] when the file cannot be written; then nothing has changed on disk.
+    pub fn write(&mut self, digest: &str, entry: GrantedTo) -> Result<(), GrantBookError> {
+        self.book.entries.insert(digest.to_owned(), entry);
+        self.book.save()
+    }
+
+    /// Takes back everything that was granted to a digest. Answers whether there was anything.
+    ///
+    /// # Errors
+    /// [`GrantBookError`] when the file cannot be written.
+    pub fn revoke(&mut self, digest: &str) -> Result<bool, GrantBookError> {
+        let had = self.book.entries.remove(digest).is_some();
+        if had {
+            self.book.save()?;
+        }
+        Ok(had)
+    }
+}
+
+fn lock(path: &Path) -> std::io::Result<File> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.with_extension("toml.lock"))?;
+    file.lock()?;
+    Ok(file)
 }
 
 fn is_digest(text: &str) -> bool {
@@ -177,9 +226,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grants.toml");
         let (first, second) = ("a".repeat(64), "b".repeat(64));
-        let mut book = GrantBook::open(&path).unwrap();
         let granted = entry("j", 1, &["state", "http=https://api.example"]);
-        book.write(&first, granted.clone()).unwrap();
+        let mut editor = GrantEditor::open(&path).unwrap();
+        editor.write(&first, granted.clone()).unwrap();
+        drop(editor);
         let book = GrantBook::open(&path).unwrap();
         assert_eq!(book.grants(&first), granted.grants);
         assert_eq!(book.grants(&second), Grants::default());
@@ -188,10 +238,28 @@ mod tests {
             Some((first.as_str(), &granted))
         );
         assert_eq!(book.predecessor("other", &second), None);
-        let mut book = book;
-        assert!(book.revoke(&first).unwrap());
-        assert!(!book.revoke(&first).unwrap());
+        let mut editor = GrantEditor::open(&path).unwrap();
+        assert!(editor.revoke(&first).unwrap());
+        assert!(!editor.revoke(&first).unwrap());
         assert_eq!(GrantBook::open(&path).unwrap().entries().count(), 0);
+    }
+
+    #[test]
+    fn concurrent_grants_are_all_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data/grants.toml");
+        std::thread::scope(|scope| {
+            for number in 0..12 {
+                let path = &path;
+                scope.spawn(move || {
+                    let mut editor = GrantEditor::open(path).unwrap();
+                    let digest = format!("{number:064x}");
+                    let granted = entry("j", number, &["state"]);
+                    editor.write(&digest, granted).unwrap();
+                });
+            }
+        });
+        assert_eq!(GrantBook::open(&path).unwrap().entries().count(), 12);
     }
 
     #[test]

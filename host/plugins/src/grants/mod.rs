@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use manifest::Budgets;
 
-pub use book::{GrantBook, GrantBookError, GrantedTo};
+pub use book::{GrantBook, GrantBookError, GrantEditor, GrantedTo};
 pub use manifest::{Manifest, ManifestError};
 pub use origin::Origin;
 
@@ -115,6 +115,48 @@ pub struct SecretBinding {
     pub env: String,
     /// The only origin that it is sent to.
     pub origin: Origin,
+    /// The only header that it is sent in, in lower case. Default `authorization`.
+    #[serde(default = "SecretBinding::default_header")]
+    pub header: String,
+}
+
+impl SecretBinding {
+    fn default_header() -> String {
+        "authorization".to_owned()
+    }
+
+    /// Reads `ENV@ORIGIN` or `ENV@ORIGIN#HEADER`.
+    fn parse(text: &str) -> Result<SecretBinding, String> {
+        let (env, place) = text
+            .split_once('@')
+            .ok_or_else(|| format!("{text:?} names no origin"))?;
+        if env.is_empty() {
+            return Err(format!("{text:?} names no environment variable"));
+        }
+        let (origin, header) = match place.split_once('#') {
+            Some((origin, header)) => (origin, header.to_ascii_lowercase()),
+            None => (place, SecretBinding::default_header()),
+        };
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if header.is_empty() || !header.bytes().all(token) {
+            return Err(format!("{header:?} is no name of a header"));
+        }
+        Ok(SecretBinding {
+            env: env.to_owned(),
+            origin: origin.parse()?,
+            header,
+        })
+    }
+}
+
+impl std::fmt::Display for SecretBinding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.env, self.origin)?;
+        if self.header != SecretBinding::default_header() {
+            write!(f, "#{}", self.header)?;
+        }
+        Ok(())
+    }
 }
 
 impl Grants {
@@ -151,7 +193,7 @@ impl Grants {
             self.secrets
                 .iter()
                 .filter(|(name, binding)| other.secrets.get(*name) != Some(binding))
-                .map(|(name, binding)| format!("secret={name}:{}@{}", binding.env, binding.origin)),
+                .map(|(name, binding)| format!("secret={name}:{binding}")),
         );
         more
     }
@@ -173,7 +215,7 @@ impl Grants {
     }
 
     /// Adds one argument of `clawhost plugin grant`: `model`, `model=ALIAS`, `state`,
-    /// `http=ORIGIN`, `secret=NAME:ENV@ORIGIN`, `sandbox`, `display`.
+    /// `http=ORIGIN`, `secret=NAME:ENV@ORIGIN[#HEADER]`, `sandbox`, `display`.
     ///
     /// # Errors
     /// A sentence that says which forms there are.
@@ -182,22 +224,18 @@ impl Grants {
             Some((what, value)) => (what, Some(value)),
             None => (argument, None),
         };
-        let forms = "write model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN, sandbox or display";
+        let forms = "write model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER], sandbox or display";
         match (what, value) {
             ("secret", Some(value)) => {
                 let (name, rest) = value
                     .split_once(':')
                     .ok_or_else(|| format!("{argument:?} is no secret; {forms}"))?;
-                let (env, origin) = rest
-                    .split_once('@')
-                    .ok_or_else(|| format!("{argument:?} names no origin; {forms}"))?;
-                if !is_secret_name(name) || env.is_empty() {
+                if !is_secret_name(name) {
                     return Err(format!("{argument:?} is no secret; {forms}"));
                 }
-                let origin = origin.parse()?;
-                let env = env.to_owned();
-                self.secrets
-                    .insert(name.to_owned(), SecretBinding { env, origin });
+                let binding =
+                    SecretBinding::parse(rest).map_err(|reason| format!("{reason}; {forms}"))?;
+                self.secrets.insert(name.to_owned(), binding);
             }
             ("http", Some(_)) if argument == HTTP_PLACE => {
                 return Err(format!(
@@ -248,6 +286,7 @@ mod tests {
             "model=judge",
             "http=https://api.example",
             "secret=KEY:API_KEY@https://api.example",
+            "secret=OTHER:API_KEY@https://api.example#X-Api-Key",
         ] {
             grants.add(argument).unwrap();
         }
@@ -261,7 +300,8 @@ mod tests {
                 "http",
                 "model=judge",
                 "http=https://api.example",
-                "secret=KEY:API_KEY@https://api.example"
+                "secret=KEY:API_KEY@https://api.example",
+                "secret=OTHER:API_KEY@https://api.example#x-api-key"
             ]
         );
         assert!(grants.beyond(&grants).is_empty());
@@ -274,6 +314,8 @@ mod tests {
             "secret=A",
             "secret=A:B",
             "secret=a b:C@https://x",
+            "secret=A:B@https://x#",
+            "secret=A:B@https://x#a b",
             "root",
             "state=1",
         ] {

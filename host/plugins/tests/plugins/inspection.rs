@@ -7,8 +7,8 @@
     reason = "tests fail by panicking"
 )]
 
-use clawhost_plugins::{Grants, Kind, Profile, embedded};
 use super::common::host;
+use clawhost_plugins::{Grants, Kind, Profile, embedded};
 
 #[test]
 fn inspection_says_what_a_component_is() {

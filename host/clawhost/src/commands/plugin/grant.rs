@@ -1,12 +1,12 @@
 //! `clawhost plugin grant`: write down what one build of a component may reach.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_journal::now_ms;
-use clawhost_plugins::{GrantBook, GrantedTo, Grants, HostOptions, Manifest};
+use clawhost_plugins::{GrantBook, GrantEditor, GrantedTo, Grants, HostOptions, Manifest};
 use serde_json::json;
 
 use crate::compiling;
@@ -27,8 +27,8 @@ pub(crate) struct GrantArgs {
     /// The component
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What it may reach: model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN; none
-    /// shows what it asks for and has
+    /// What it may reach: model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER]; none
+    /// shows what it asks for and has. A secret is sent in the header `authorization` unless HEADER is named
     #[arg(value_name = "GRANT")]
     wanted: Vec<String>,
     /// Give this build what the build granted before it had
@@ -60,39 +60,13 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
         Some(path) => path.clone(),
         None => args.data.join("grants.toml"),
     };
-    let mut book = GrantBook::open(&path)?;
-    let had = book.grants(&found.digest);
-    let before = book
-        .predecessor(&name, &found.digest)
-        .map(|(digest, entry)| (digest.to_owned(), entry.grants.clone()));
-    if args.revoke {
-        let any = book.revoke(&found.digest)?;
-        ensure!(any, "nothing was granted to sha256 {}", found.digest);
-    } else if args.as_before || !args.wanted.is_empty() {
-        let mut grants = had.clone();
-        if args.as_before {
-            let Some((_, entry)) = &before else {
-                bail!("no other build of {name} has been granted anything; name the grants");
-            };
-            grants.join(entry);
-        }
-        for argument in &args.wanted {
-            grants.add(argument).map_err(anyhow::Error::msg)?;
-        }
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)
-                .with_context(|| format!("cannot make {}", parent.display()))?;
-        }
-        book.write(
-            &found.digest,
-            GrantedTo {
-                plugin: name.clone(),
-                at_ms: now_ms(),
-                wants: manifest.wants(),
-                grants,
-            },
-        )?;
-    }
+    let reads_only = !args.revoke && !args.as_before && args.wanted.is_empty();
+    let book = if reads_only {
+        GrantBook::open(&path)?
+    } else {
+        change(args, &found.digest, &name, &manifest, &path)?
+    };
+    let before = predecessor(&book, &name, &found.digest);
     let has = book.grants(&found.digest);
     let lacks = manifest.lacking(&found.capabilities, &has);
     let unwanted = manifest.unwanted(&has);
@@ -144,4 +118,44 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
     text.push_str(&format!("\nin {}\n", path.display()));
     say(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what the arguments ask for, based on what is on disk while no other process writes.
+fn change(
+    args: &GrantArgs,
+    digest: &str,
+    name: &str,
+    manifest: &Manifest,
+    path: &Path,
+) -> Result<GrantBook> {
+    let mut editor = GrantEditor::open(path)?;
+    if args.revoke {
+        let any = editor.revoke(digest)?;
+        ensure!(any, "nothing was granted to sha256 {digest}");
+        return Ok(editor.book().clone());
+    }
+    let mut grants = editor.book().grants(digest);
+    if args.as_before {
+        let Some((_, before)) = predecessor(editor.book(), name, digest) else {
+            bail!("no other build of {name} has been granted anything; name the grants");
+        };
+        grants.join(&before);
+    }
+    for argument in &args.wanted {
+        grants.add(argument).map_err(anyhow::Error::msg)?;
+    }
+    let entry = GrantedTo {
+        plugin: name.to_owned(),
+        at_ms: now_ms(),
+        wants: manifest.wants(),
+        grants,
+    };
+    editor.write(digest, entry)?;
+    Ok(editor.book().clone())
+}
+
+/// Digest and grants of the build that was granted before this one.
+fn predecessor(book: &GrantBook, name: &str, digest: &str) -> Option<(String, Grants)> {
+    book.predecessor(name, digest)
+        .map(|(digest, entry)| (digest.to_owned(), entry.grants.clone()))
 }

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_authoring::goldens;
-use clawhost_plugins::{CallContext, Called, Fault, GrantBook, Kind, Plugin, Receipt, Trajectory};
+use clawhost_plugins::{
+    CallContext, Called, Fault, GrantBook, Kind, Plugin, Receipt, Trajectory, printable,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -102,6 +104,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                 told
             }
         };
+        // All of it is the component's text.
+        let told = printable::lines(&told);
         say(&format!(
             "{told}\n\n{} µs, {} KiB, {} host calls, {} model calls ({} tokens), {}\n",
             receipt.wall_us,

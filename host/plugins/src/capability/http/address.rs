@@ -15,7 +15,7 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
+    let [a, b, c, d] = address.octets();
     !(a == 0
         || a == 10
         || a == 127
@@ -28,6 +28,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a == 198 && (b == 18 || b == 19))
         || (a == 198 && b == 51 && c == 100)
         || (a == 203 && b == 0 && c == 113)
+        // Azure's host agent and metadata, inside every one of its machines although the address looks public.
+        || [a, b, c, d] == [168, 63, 129, 16]
         || a >= 224)
 }
 
@@ -62,6 +64,7 @@ mod tests {
             "93.184.215.14",
             "172.32.0.1",
             "192.0.1.1",
+            "168.63.129.17",
             "100.128.0.1",
             "2606:4700::1111",
             "2002:0101:0101::1",
@@ -84,6 +87,8 @@ mod tests {
             "203.0.113.1",
             "224.0.0.1",
             "255.255.255.255",
+            "168.63.129.16",
+            "2002:a83f:8110::1",
             "::",
             "::1",
             "::127.0.0.1",

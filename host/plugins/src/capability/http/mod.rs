@@ -6,6 +6,7 @@
 
 mod address;
 pub(crate) mod policy;
+pub(crate) mod redact;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use crate::bindings::http;
 use crate::capability::Answer;
+use crate::capability::http::redact::Redactor;
 use crate::fault::FaultKind;
 use crate::grants::Grants;
 use crate::store::CallState;
@@ -144,6 +146,7 @@ async fn exchange(
         reveal,
     )
     .map_err(http::Error::Denied)?;
+    let redactor = Redactor::new(&admitted.secrets).map_err(http::Error::Denied)?;
     let addresses = match admitted.origin.host() {
         Ok(_) => Vec::new(),
         Err(name) => grant
@@ -168,27 +171,29 @@ async fn exchange(
         .map_err(|error| match error {
             NetworkError::TooLarge => http::Error::TooLarge,
             NetworkError::Timeout => http::Error::Timeout,
-            NetworkError::Transport(reason) => {
-                http::Error::Transport(clean(&reason, &admitted.secrets))
-            }
+            NetworkError::Transport(reason) => http::Error::Transport(redactor.text(&reason)),
         })?;
     if answer.body.len() > max_response_bytes {
         return Err(http::Error::TooLarge);
+    }
+    let compressed = |(name, value): &&(String, String)| {
+        name.eq_ignore_ascii_case("content-encoding") && !value.eq_ignore_ascii_case("identity")
+    };
+    if !admitted.secrets.is_empty()
+        && let Some((_, coding)) = answer.headers.iter().find(compressed)
+    {
+        return Err(http::Error::Transport(format!(
+            "the answer came as {}, although none was asked for: it cannot be searched for secrets",
+            redactor.text(coding)
+        )));
     }
     Ok(http::Response {
         status: answer.status,
         headers: answer
             .headers
-            .into_iter()
-            .map(|(name, value)| {
-                let secrets = &admitted.secrets;
-                (clean(&name, secrets), clean(&value, secrets))
-            })
+            .iter()
+            .map(|(name, value)| (redactor.text(name), redactor.text(value)))
             .collect(),
-        body: policy::redact(answer.body, &admitted.secrets),
+        body: redactor.bytes(&answer.body),
     })
-}
-
-fn clean(text: &str, secrets: &[(String, String)]) -> String {
-    String::from_utf8_lossy(&policy::redact(text.as_bytes().to_vec(), secrets)).into_owned()
 }

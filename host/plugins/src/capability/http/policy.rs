@@ -29,8 +29,8 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 32 << 10;
 const MAX_URL_BYTES: usize = 8 << 10;
 /// Where a secret goes.
-const OPEN: &str = "{{secret:";
-const CLOSE: &str = "}}";
+pub(crate) const OPEN: &str = "{{secret:";
+pub(crate) const CLOSE: &str = "}}";
 
 /// An exchange that passed, with its secrets filled in.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +39,8 @@ pub(crate) struct Admitted {
     pub(crate) url: Url,
     pub(crate) origin: Origin,
     pub(crate) headers: Vec<(String, String)>,
-    /// Name and value of every secret that was put in.
+    /// Name and value of every secret of the grants, whether or not it was put in: an earlier exchange may have
+    /// left it where this one reads.
     pub(crate) secrets: Vec<(String, String)>,
 }
 
@@ -82,19 +83,24 @@ pub(crate) fn admit(
         url: parsed,
         origin,
         headers: Vec::with_capacity(headers.len()),
-        secrets: Vec::new(),
+        secrets: grants
+            .secrets
+            .iter()
+            .filter_map(|(name, binding)| Some((name.clone(), reveal(&binding.env)?)))
+            .filter(|(_, secret)| !secret.is_empty())
+            .collect(),
     };
     let mut bytes = 0;
     for (name, value) in headers {
         check_header(name, value)?;
-        let value = fill(grants, &mut admitted, value, &reveal)?;
+        let value = fill(grants, &admitted, name, value)?;
         bytes += name.len() + value.len();
         admitted.headers.push((name.to_ascii_lowercase(), value));
     }
     let asks_for_a_part = |(name, _): &(String, String)| name == "range" || name == "if-range";
     if !admitted.secrets.is_empty() && admitted.headers.iter().any(asks_for_a_part) {
         return Err(
-            "an exchange with a secret takes the whole answer: leave out Range and If-Range".into(),
+            "a component with a secret takes whole answers: leave out Range and If-Range".into(),
         );
     }
     if bytes > MAX_HEADER_BYTES {
@@ -155,12 +161,7 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
 }
 
 /// Fills the secrets into a header value.
-fn fill(
-    grants: &Grants,
-    admitted: &mut Admitted,
-    value: &str,
-    reveal: &impl Fn(&str) -> Option<String>,
-) -> Result<String, String> {
+fn fill(grants: &Grants, admitted: &Admitted, header: &str, value: &str) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = value;
     while let Some((before, after)) = rest.split_once(OPEN) {
@@ -175,53 +176,35 @@ fn fill(
             .get(name)
             .filter(|binding| binding.origin == admitted.origin)
             .ok_or_else(|| format!("secret {name} is not granted for {}", admitted.origin))?;
-        let secret = reveal(&binding.env)
-            .filter(|secret| !secret.is_empty())
+        if !binding.header.eq_ignore_ascii_case(header) {
+            return Err(format!(
+                "secret {name} is granted for header {:?}, not {header:?}; to send it there, grant \
+                 secret={name}:{}@{}#{}",
+                binding.header,
+                binding.env,
+                binding.origin,
+                header.to_ascii_lowercase()
+            ));
+        }
+        let secret = admitted
+            .secrets
+            .iter()
+            .find_map(|(known, secret)| (known == name).then_some(secret))
             .ok_or_else(|| format!("secret {name} has no value on this host"))?;
-        check_header(name, &secret)
+        check_header(header, secret)
             .map_err(|_| format!("the value of secret {name} cannot stand in a header"))?;
         filled.push_str(before);
-        filled.push_str(&secret);
-        admitted.secrets.push((name.to_owned(), secret));
+        filled.push_str(secret);
         rest = after;
     }
     filled.push_str(rest);
     Ok(filled)
 }
 
-/// Puts `{{secret:NAME}}` where an answer repeats a secret, so that no echo tells it.
-pub(crate) fn redact(bytes: Vec<u8>, secrets: &[(String, String)]) -> Vec<u8> {
-    let mut bytes = bytes;
-    // The longest first: a secret that begins another must not leave the other's end standing.
-    let mut longest_first: Vec<_> = secrets.iter().collect();
-    longest_first.sort_by_key(|(_, secret)| std::cmp::Reverse(secret.len()));
-    for (name, secret) in longest_first {
-        let needle = secret.as_bytes();
-        if needle.is_empty() || !contains(&bytes, needle) {
-            continue;
-        }
-        let mut clean = Vec::with_capacity(bytes.len());
-        let mut rest = bytes.as_slice();
-        while let Some(at) = find(rest, needle) {
-            let (before, found) = rest.split_at(at);
-            clean.extend_from_slice(before);
-            clean.extend_from_slice(format!("{OPEN}{name}{CLOSE}").as_bytes());
-            rest = found.get(needle.len()..).unwrap_or_default();
-        }
-        clean.extend_from_slice(rest);
-        bytes = clean;
-    }
-    bytes
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack
         .windows(needle.len())
-        .position(|window| window == needle)
-}
-
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    find(haystack, needle).is_some()
+        .any(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -334,13 +317,26 @@ mod tests {
             let message = refused.unwrap_err();
             assert!(!message.contains("s3cret"), "{message}");
         }
-        let echo = redact(b"you sent s3cret, s3cret".to_vec(), &sent.secrets);
-        assert_eq!(echo, b"you sent {{secret:KEY}}, {{secret:KEY}}");
-        let nested = [("A", "s3"), ("KEY", "s3cret")].map(|(n, s)| (n.to_owned(), s.to_owned()));
-        assert_eq!(redact(b"s3cret".to_vec(), &nested), b"{{secret:KEY}}");
+        // In its header only, and the error says how to allow another.
+        let elsewhere = ask("https://api.example", &[("X-Api-Key", "{{secret:KEY}}")]).unwrap_err();
+        assert!(
+            elsewhere.contains("secret=KEY:API_KEY@https://api.example#x-api-key"),
+            "{elsewhere}"
+        );
+        // It is looked for in every answer: an earlier exchange may have stored it there.
+        for url in ["https://api.example", "https://other.example"] {
+            let known = [("KEY".to_owned(), "s3cret".to_owned())];
+            assert_eq!(ask(url, &[]).unwrap().secrets, known);
+        }
         // A part of an answer, or a compressed one, could hide it.
         assert!(ask("https://api.example", &[auth, ("Range", "bytes=0-3")]).is_err());
-        assert!(ask("https://api.example", &[("Range", "bytes=0-3")]).is_ok());
+        assert!(ask("https://other.example", &[("Range", "bytes=0-3")]).is_err());
+        let none = Grants {
+            secrets: std::collections::BTreeMap::new(),
+            ..grants()
+        };
+        let range = [("Range".to_owned(), "bytes=0-3".to_owned())];
+        assert!(admit(&none, "GET", "https://api.example", &range, b"", reveal).is_ok());
         assert!(ask("https://api.example", &[("Accept-Encoding", "gzip")]).is_err());
     }
 
