@@ -8,6 +8,7 @@ mod cli;
 mod conformance;
 mod containment;
 mod crash;
+mod demo;
 mod eval;
 mod http_grants;
 mod learning_signals;

@@ -59,6 +59,18 @@ impl ArmRecord {
             .collect()
     }
 
+    /// One entry per conversation, by number: its value, or none where its first reply did not come.
+    pub fn curve(&self) -> Vec<Option<f64>> {
+        let ends = self.conversations.iter().map(|c| c.index + 1);
+        let mut curve = vec![None; ends.max().unwrap_or(0)];
+        for conversation in &self.conversations {
+            if let Some(slot) = curve.get_mut(conversation.index) {
+                *slot = conversation.value();
+            }
+        }
+        curve
+    }
+
     /// How many requests failed.
     pub fn failed_requests(&self) -> usize {
         self.conversations.iter().map(|c| c.failures.len()).sum()

@@ -70,23 +70,29 @@ impl Default for DemoOptions {
     }
 }
 
-/// What "it learned" means, in mean scores of windows.
+/// What "it learned" means.
+///
+/// Chance in a window of twelve conversations shall neither fail a run that learned nor pass one that did not: a
+/// start above its bound must be sure, and so must the gain. Where the *trained* arm starts is not tested: one
+/// that learns within its first window starts high.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// The last window of the trained arm reaches at least this. Default: 0.8.
-    pub last_at_least: f64,
-    /// Its first window starts at most here. Default: 0.35.
-    pub first_at_most: f64,
-    /// The windows of the control arm differ by at most this. Default: 0.12.
-    pub control_within: f64,
+    /// The frozen policy's first window is not surely above this (its 95 % interval reaches down to it): there is
+    /// something to learn. Default: 0.35.
+    pub start_at_most: f64,
+    /// The paired gain (trained minus control over the last window) is at least this, and its 95 % interval lies
+    /// above 0. Default: 0.3.
+    pub gain_at_least: f64,
 }
+
+/// Means of scores are sums of fractions: a bound must not fail for its last bit.
+const HAIR: f64 = 1e-9;
 
 impl Default for Bounds {
     fn default() -> Self {
         Bounds {
-            last_at_least: 0.8,
-            first_at_most: 0.35,
-            control_within: 0.12,
+            start_at_most: 0.35,
+            gain_at_least: 0.3,
         }
     }
 }
@@ -138,6 +144,8 @@ pub struct DemoOutcome {
     pub trained_summary: ArmSummary,
     /// The figures of the second.
     pub control_summary: ArmSummary,
+    /// Trained minus control over the last window, conversation by conversation; none without a pair.
+    pub gain: Option<Estimate>,
     /// Wall time of the whole demonstration in seconds.
     pub seconds: f64,
 }
@@ -165,41 +173,43 @@ impl DemoOutcome {
     /// Judges the outcome by the bounds of its options.
     pub fn verdict(&self) -> Verdict {
         let bounds = self.options.bounds;
-        let (trained, control) = (&self.trained_summary, &self.control_summary);
         let mut failed = Vec::new();
         let mut unless = |holds: bool, sentence: String| {
             if !holds {
                 failed.push(sentence);
             }
         };
-        // Means of 0/1 scores are sums of twelfths: compare with a hair of tolerance, or 0.12 could
-        // fail for its last bit.
-        let hair = 1e-9;
-        unless(
-            trained.last12 + hair >= bounds.last_at_least,
-            format!(
-                "the last conversations of the trained arm score {:.2}, not {:.2}",
-                trained.last12, bounds.last_at_least
+        match self.control_summary.first_window {
+            Some(start) => unless(
+                start.low <= bounds.start_at_most,
+                format!(
+                    "the frozen policy already starts at {:.2} ({:.2} … {:.2}), above {:.2}, so that there is little to learn",
+                    start.mean, start.low, start.high, bounds.start_at_most
+                ),
             ),
-        );
-        unless(
-            trained.first12 <= bounds.first_at_most + hair,
-            format!(
-                "its first conversations already score {:.2}, above {:.2} (the frozen policy starts at {:.2}), so that the gain is not shown",
-                trained.first12, bounds.first_at_most, control.first12
+            None => unless(false, "the control arm has no reply".to_owned()),
+        }
+        match self.gain {
+            Some(gain) => unless(
+                gain.mean + HAIR >= bounds.gain_at_least && gain.low > 0.0,
+                format!(
+                    "the last conversations of the trained arm score {:+.2} ({:+.2} … {:+.2}) beside the same ones of the control arm, not at least {:+.2} and surely more than 0",
+                    gain.mean, gain.low, gain.high, bounds.gain_at_least
+                ),
             ),
-        );
-        let drift = (control.last12 - control.first12).abs();
-        unless(
-            drift <= bounds.control_within + hair,
-            format!(
-                "the frozen control arm moved by {drift:.2}, more than {:.2}, so that the gain may be chance",
-                bounds.control_within
-            ),
-        );
+            None => unless(false, "no conversation has a reply of both arms".to_owned()),
+        }
         unless(
             self.trained.steps > 0,
             "the server reported no training step".to_owned(),
+        );
+        // That the control arm stands still is checked by what it served: its scores also move by chance.
+        let (steps, served) = (self.control.steps, self.control.adapters().len());
+        unless(
+            steps == 0 && served <= 1,
+            format!(
+                "the control arm is not frozen: {steps} training steps, {served} adapter versions served"
+            ),
         );
         let requests = self.failed_requests();
         unless(requests == 0, format!("{requests} requests failed"));
@@ -212,6 +222,8 @@ impl DemoOutcome {
         json!({
             "trained": self.trained_summary,
             "control": self.control_summary,
+            "gain": self.gain,
+            "curves": { "trained": self.trained.curve(), "control": self.control.curve() },
             "failed_requests": self.failed_requests(),
             "steps": self.trained.steps,
             "seconds": (self.seconds * 10.0).round() / 10.0,
@@ -224,6 +236,18 @@ impl DemoOutcome {
             "adapters": self.trained.adapters(),
         })
     }
+}
+
+/// Trained minus control over the last window of the conversations that both arms replied in. Both met the same
+/// problems with the same seeds, so that pairing takes out what a problem adds to both.
+pub(crate) fn gain(trained: &ArmRecord, control: &ArmRecord, seed: u64) -> Option<Estimate> {
+    let differences: Vec<f64> = trained
+        .curve()
+        .into_iter()
+        .zip(control.curve())
+        .filter_map(|(trained, control)| Some(trained? - control?))
+        .collect();
+    estimate(last(&differences), seed)
 }
 
 /// Why there is no outcome.
@@ -311,6 +335,7 @@ pub async fn run_demo(
         options,
         trained_summary: ArmSummary::of(&trained, options.seed),
         control_summary: ArmSummary::of(&control, options.seed),
+        gain: gain(&trained, &control, options.seed),
         trained,
         control,
         seconds: begun.elapsed().as_secs_f64(),
@@ -353,6 +378,7 @@ mod tests {
             options: DemoOptions::default(),
             trained_summary: ArmSummary::of(&trained, 1),
             control_summary: ArmSummary::of(&control, 1),
+            gain: gain(&trained, &control, 1),
             trained,
             control,
             seconds: 12.34,
@@ -361,6 +387,12 @@ mod tests {
 
     fn series(low: f64, high: f64) -> Vec<f64> {
         (0..60).map(|i| if i < 30 { low } else { high }).collect()
+    }
+
+    /// 0 or 1, with about this share of ones.
+    fn replies(share: f64, count: usize) -> Vec<f64> {
+        let ones = |i: usize| (i as f64 * share).floor();
+        (0..count).map(|i| ones(i + 1) - ones(i)).collect()
     }
 
     #[test]
@@ -373,16 +405,16 @@ mod tests {
         );
         let cases = [
             (
-                outcome(arm(&series(0.2, 0.7), 9, 0), flat()),
-                "score 0.70, not 0.80",
+                outcome(arm(&series(0.2, 0.45), 9, 0), flat()),
+                "score +0.25 (+0.25 … +0.25)",
             ),
             (
-                outcome(arm(&series(0.5, 0.9), 9, 0), flat()),
-                "already score 0.50",
+                outcome(good(), arm(&series(0.5, 0.2), 0, 0)),
+                "already starts at 0.50",
             ),
             (
-                outcome(good(), arm(&series(0.2, 0.4), 0, 0)),
-                "moved by 0.20",
+                outcome(good(), arm(&series(0.2, 0.2), 1, 0)),
+                "not frozen: 1 training steps",
             ),
             (
                 outcome(arm(&series(0.2, 0.9), 0, 0), flat()),
@@ -401,12 +433,52 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_of_exactly_the_bound_holds() {
-        let control = arm(&series(0.2, 0.32), 0, 0);
+    fn an_arm_that_learns_within_its_first_window_has_learned() {
+        let trained = arm(&series(0.6, 0.95), 9, 0);
         assert!(
-            outcome(arm(&series(0.35, 0.8), 1, 0), control)
+            outcome(trained, arm(&series(0.2, 0.2), 0, 0))
                 .verdict()
                 .learned()
+        );
+    }
+
+    #[test]
+    fn a_gain_that_may_be_chance_is_none() {
+        // Eight of the last twelve against the other four: a mean gain of a third whose interval holds 0.
+        let mut values = vec![0.0; 48];
+        values.extend([[1.0; 8].as_slice(), &[0.0; 4]].concat());
+        let mut frozen = vec![0.0; 48];
+        frozen.extend([[0.0; 8].as_slice(), &[1.0; 4]].concat());
+        let outcome = outcome(arm(&values, 9, 0), arm(&frozen, 0, 0));
+        let gain = outcome.gain.unwrap();
+        assert!(gain.low <= 0.0 && gain.mean > 0.3, "{gain:?}");
+        assert!(!outcome.verdict().learned());
+        // The same end without a control arm that moves: chance in its scores is no fault of the trained arm.
+        let mut frozen = replies(0.1, 48);
+        frozen.extend(replies(0.3, 12));
+        let learned = arm(&series(0.2, 1.0), 9, 0);
+        assert!(
+            super::tests::outcome(learned, arm(&frozen, 0, 0))
+                .verdict()
+                .learned()
+        );
+    }
+
+    #[test]
+    fn conversations_are_paired_by_their_number() {
+        let mut trained = arm(&series(0.0, 1.0), 9, 0);
+        let control = arm(&series(0.0, 0.25), 0, 0);
+        for conversation in &mut trained.conversations[50..54] {
+            conversation.first = None;
+        }
+        let gain = gain(&trained, &control, 1).unwrap();
+        assert_eq!((gain.mean, gain.count), (0.75, 12));
+        trained.conversations.clear();
+        assert_eq!(super::gain(&trained, &control, 1), None);
+        let verdict = outcome(trained, control).verdict();
+        assert!(
+            verdict.failed[0].contains("no conversation has a reply of both"),
+            "{verdict:?}"
         );
     }
 
@@ -422,6 +494,9 @@ mod tests {
             ("/trained/last12", json!(1.0)),
             ("/control/first12", json!(0.25)),
             ("/control/last12", json!(0.25)),
+            ("/gain/low", json!(0.75)),
+            ("/curves/trained/59", json!(1.0)),
+            ("/curves/control/0", json!(0.25)),
             ("/failed_requests", json!(0)),
             ("/steps", json!(9)),
             ("/seconds", json!(12.3)),

@@ -124,7 +124,7 @@ async fn a_policy_that_learns_is_told_from_one_that_does_not() {
     let twice = run(&control, &control).await.unwrap();
     let failed = twice.verdict().failed;
     assert!(
-        failed[0].contains("the trained arm score 0.00"),
+        failed[0].contains("the trained arm score +0.00"),
         "{failed:?}"
     );
 }

@@ -15,6 +15,8 @@ mod conversation;
 mod demo;
 #[cfg(test)]
 mod demo_over_http;
+#[cfg(test)]
+mod demo_recorded;
 mod persona;
 mod personalize;
 mod plot;

@@ -6,6 +6,7 @@
 //!
 //! It refuses to know what a session, a judge or a loss is.
 
+mod background;
 mod cache;
 mod config;
 mod engine;
@@ -22,12 +23,13 @@ mod tensors;
 mod text;
 mod weights;
 
+pub use background::Background;
 pub use cache::KvCache;
 pub use config::{ModelConfig, RopeScaling};
 pub use engine::{
     Activate, Elsewhere, Engine, EngineOptions, EngineStats, Event, FinishReason, Finished,
-    GenerateRequest, Generation, NotReleased, Priority, Recorded, Refused, Reply, SampledToken,
-    Served, measure,
+    GenerateRequest, Generation, NotReleased, NotReplayed, Priority, Recorded, Refused, Replay,
+    Replayed, Reply, SampledToken, Served, measure,
 };
 pub use error::{ForwardError, LoadError};
 pub use files::ModelFiles;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clawhost_journal::JournalError;
-use clawhost_policy::{LoadError, NotReleased};
+use clawhost_policy::{LoadError, NotReleased, NotReplayed};
 
 use crate::advantage::BaselineError;
 use crate::options::{OptionsError, Parameters};
@@ -96,6 +96,9 @@ pub enum TrainingError {
     /// The engine could not be brought to serve a version.
     #[error(transparent)]
     NotReleased(#[from] NotReleased),
+    /// The engine could not replay the samples of a step now; they are still queued.
+    #[error(transparent)]
+    NotReplayed(#[from] NotReplayed),
     /// The engine serves something else than what was published.
     #[error(
         "adapter version {version} with digest {expected} was published, but the engine serves {served}"

@@ -9,6 +9,7 @@ mod batch;
 mod checkpoint;
 mod component;
 mod current;
+mod engine_proof;
 mod error;
 mod forced;
 mod hints;
@@ -43,6 +44,7 @@ pub mod pretrain;
 pub mod sft;
 
 pub use component::{ComponentCalls, Components};
+pub use engine_proof::EngineProof;
 pub use error::TrainingError;
 pub use importing::{Imported, import};
 pub use logging::flat_metrics;

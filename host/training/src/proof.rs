@@ -1,12 +1,14 @@
 //! Proof that a new version is what was trained, before anybody is served with it.
 //!
 //! It is read back from the checkpoint that was written, so that the very bytes that will
-//! be served, and loaded after a restart, are scored against the trainer's own forward pass.
+//! be served, and loaded after a restart, are scored against the trainer's own forward pass. Both sides are passes of
+//! the training code; [`engine_proof`](crate::engine_proof) runs the serving engine.
 
 use clawhost_policy::{ForwardError, Learned, Model};
 use serde::Serialize;
 
 use crate::batch::Chosen;
+use crate::engine_proof::EngineProof;
 use crate::loss::Mismatch;
 use crate::packing::Laid;
 use crate::update::drift;
@@ -28,10 +30,19 @@ pub struct Proof {
     pub lowered: Option<f64>,
     /// Divergence per token of the new policy from the one before the update.
     pub drift: f64,
+    /// The same samples, or some of them, replayed through the serving engine; none where another program generates.
+    pub engine: Option<EngineProof>,
 }
 
-/// Scores up to `count` samples under the version as trained and as served, taking turns between
-/// those that were pulled up and those that were pulled down (`pulls`). `before` are the log-probs before the update.
+/// The trainer's log-probs of a sample's reply under the new version.
+pub(crate) struct Trained {
+    /// Which chosen sample.
+    pub(crate) index: usize,
+    pub(crate) logprobs: Vec<f32>,
+}
+
+/// Scores samples under the version as trained and as it was read back. `before` are the log-probs before the update,
+/// `pulls` says which samples were pulled up and which down. Also gives the trainer's log-probs.
 pub(crate) fn prove(
     model: &Model,
     trained: &Learned,
@@ -39,13 +50,14 @@ pub(crate) fn prove(
     chosen: &[Chosen],
     pulls: &[f64],
     before: &[Vec<f32>],
-    count: usize,
-) -> Result<Proof, ForwardError> {
+    picks: &[usize],
+) -> Result<(Proof, Vec<Trained>), ForwardError> {
     let mut mismatch = Mismatch::default();
     let mut up = Change::default();
     let mut down = Change::default();
     let mut proof = Proof::default();
-    for index in picks(pulls, count) {
+    let mut all = Vec::with_capacity(picks.len());
+    for &index in picks {
         let (Some(sample), Some(before)) = (chosen.get(index), before.get(index)) else {
             continue;
         };
@@ -65,6 +77,10 @@ pub(crate) fn prove(
                 }
             }
             proof.drift += drift(&trained.logprobs, before);
+            all.push(Trained {
+                index,
+                logprobs: trained.logprobs.clone(),
+            });
         }
         proof.samples += 1;
     }
@@ -80,7 +96,7 @@ pub(crate) fn prove(
     {
         proof.drift /= proof.tokens.max(1) as f64;
     }
-    Ok(proof)
+    Ok((proof, all))
 }
 
 /// Sum of changes.
@@ -101,8 +117,8 @@ impl Change {
     }
 }
 
-/// Indices of the samples to look at: the first pulled up, the first that was not, the second …
-fn picks(pulls: &[f64], count: usize) -> Vec<usize> {
+/// All samples in the order in which they are looked at: the first pulled up, the first that was not, the second …
+pub(crate) fn in_turns(pulls: &[f64]) -> Vec<usize> {
     let of = |raised: bool| {
         pulls
             .iter()
@@ -119,6 +135,5 @@ fn picks(pulls: &[f64], count: usize) -> Vec<usize> {
         }
         picks.extend(round.into_iter().flatten());
     }
-    picks.truncate(count);
     picks
 }

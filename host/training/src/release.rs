@@ -1,18 +1,21 @@
 //! The second half of a step: proof of what was written, and the outcome in the journal's words.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use clawhost_journal::{NewAdapter, NewStep, SampleId, StepOutcome, now_ms};
+use clawhost_policy::{NotReplayed, Refused, Served};
 use serde_json::{Value, json};
 
 use crate::batch::{Batch, Chosen};
 use crate::checkpoint::{Checkpoints, Unfinished};
 use crate::component::InUse;
 use crate::current::{BASELINES, Current};
+use crate::engine_proof::{self, EngineProof, REPLAYED};
 use crate::error::TrainingError;
 use crate::metrics::Metrics;
-use crate::proof::prove;
+use crate::proof::{Trained, in_turns, prove};
 use crate::trainer::{Prepared, Trainer};
 use crate::update::Updated;
 
@@ -24,6 +27,14 @@ pub(crate) enum Computed {
     },
     NoSignal(String),
     Failed(String),
+}
+
+/// Why the engine gave no proof.
+enum Unproved {
+    /// The step is at fault: it is recorded as failed.
+    Step(String),
+    /// Nothing is known: the samples stay queued.
+    Now(TrainingError),
 }
 
 impl Trainer {
@@ -51,27 +62,54 @@ impl Trainer {
         }
         let options = &self.options.proof;
         let proving = Instant::now();
-        let proof = match prove(
+        let pulls = updated.report.pulls();
+        let order = in_turns(&pulls);
+        let replayed = self.to_replay(&batch.chosen, &order);
+        let mut picks: Vec<usize> = order.into_iter().take(options.samples).collect();
+        picks.extend(
+            replayed
+                .iter()
+                .filter(|index| !picks.contains(index))
+                .collect::<Vec<_>>(),
+        );
+        let (mut proof, trained) = match prove(
             model,
             &updated.learned,
             &served,
             &batch.chosen,
-            &updated.report.pulls(),
+            &pulls,
             &updated.before,
-            options.samples,
+            &picks,
         ) {
-            Ok(proof) => proof,
+            Ok(proved) => proved,
             Err(error) => return Ok(Computed::Failed(error.to_string())),
         };
-        let agrees = proof.mean <= options.mean && proof.max <= options.max;
-        let said = format!(
-            "served and trained log-probs differ by {:.2e} on average and {:.2e} at most; training.proof allows {:.0e} and {:.0e}",
-            proof.mean, proof.max, options.mean, options.max
-        );
+        let beyond = |mean: f64, max: f64, whose: &str| {
+            // Written so that NaN is beyond every bound.
+            let within = mean <= options.mean && max <= options.max;
+            (!within).then(|| {
+                format!(
+                    "{whose} and trained log-probs differ by {mean:.2e} on average and {max:.2e} at most; training.proof allows {:.0e} and {:.0e}",
+                    options.mean, options.max
+                )
+            })
+        };
+        let mut refused = beyond(proof.mean, proof.max, "read-back");
+        if refused.is_none() && self.engine.generates_here() {
+            let candidate = self.engine.candidate(version, served.clone());
+            match self.replay(&candidate, &batch.chosen, &trained, &replayed) {
+                Ok(found) => {
+                    refused = beyond(found.mean, found.max, "the engine's");
+                    proof.engine = Some(found);
+                }
+                Err(Unproved::Step(reason)) => refused = Some(reason),
+                Err(Unproved::Now(error)) => return Err(error),
+            }
+        }
         metrics.proof_seconds = Some(proving.elapsed().as_secs_f64());
         metrics.proof = Some(proof);
-        if !agrees {
-            return Ok(Computed::Failed(said));
+        if let Some(reason) = refused {
+            return Ok(Computed::Failed(reason));
         }
         metrics.seconds = started.elapsed().as_secs_f64();
         let provenance = unfinished.finish(json!({
@@ -97,6 +135,45 @@ impl Trainer {
                 baselines: batch.baselines.clone(),
             }),
             provenance,
+        })
+    }
+
+    /// The samples that the engine replays: the first in this order that it has room for.
+    fn to_replay(&self, chosen: &[Chosen], order: &[usize]) -> Vec<usize> {
+        let fit = order.iter().copied().filter(|&index| {
+            let chosen = chosen.get(index);
+            chosen.is_some_and(|chosen| engine_proof::fits(&self.engine, chosen))
+        });
+        fit.take(REPLAYED).collect()
+    }
+
+    /// Replays these samples through the engine under a candidate.
+    fn replay(
+        &self,
+        candidate: &Served,
+        chosen: &[Chosen],
+        trained: &[Trained],
+        indices: &[usize],
+    ) -> Result<EngineProof, Unproved> {
+        let samples: Vec<(&Chosen, &[f32])> = trained
+            .iter()
+            .filter(|trained| indices.contains(&trained.index))
+            .filter_map(|trained| Some((chosen.get(trained.index)?, trained.logprobs.as_slice())))
+            .collect();
+        if samples.is_empty() {
+            return Err(Unproved::Step(
+                "the engine has no room for any sample of the batch; raise engine.cache_megabytes or engine.context"
+                    .to_owned(),
+            ));
+        }
+        engine_proof::replay(&self.engine, candidate, &samples).map_err(|error| {
+            if self.stop.load(Ordering::Relaxed) || self.engine.is_shutting_down() {
+                Unproved::Now(TrainingError::Stopped)
+            } else if let NotReplayed::Refused(Refused::Busy { .. }) = error {
+                Unproved::Now(error.into())
+            } else {
+                Unproved::Step(error.to_string())
+            }
         })
     }
 

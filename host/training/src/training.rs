@@ -3,14 +3,16 @@
 //!
 //! The journal's notification makes it prompt; what it does is decided by what the journal holds.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clawhost_journal::{Journal, JournalError, StepOutcome, now_ms};
-use clawhost_policy::Engine;
-use tokio::sync::watch;
+use clawhost_policy::{Background, Engine};
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
 
 use crate::component::Components;
 use crate::error::TrainingError;
@@ -174,18 +176,38 @@ async fn step(
     stop: &mut watch::Receiver<bool>,
 ) -> (Option<Trainer>, Result<Attempt, TrainingError>) {
     let flag = trainer.stop.clone();
-    let mut thread = tokio::task::spawn_blocking(move || {
+    let options = &trainer.options;
+    let background = Background::new(&trainer.engine, options.nice, options.busy_share);
+    let (sender, mut receiver) = oneshot::channel();
+    let work = {
+        let (background, runtime) = (background.clone(), Handle::current());
         let mut trainer = trainer;
-        let result = trainer.step(now_ms());
-        (trainer, result)
-    });
-    let joined = tokio::select! {
-        joined = &mut thread => joined,
-        () = stopped(stop) => {
-            flag.store(true, Ordering::Relaxed);
-            thread.await
+        move || {
+            // Components are called on the runtime.
+            let _context = runtime.enter();
+            let result = background.run(|| trainer.step(now_ms()));
+            // Whoever waited is gone only when the runtime is.
+            let _gone = sender.send((trainer, result));
         }
     };
+    // Not one of the runtime's: it keeps its low priority.
+    let named = std::thread::Builder::new().name("clawhost-training".to_owned());
+    let thread = match named.spawn(work) {
+        Ok(thread) => thread,
+        Err(error) => return (None, Err(TrainingError::Thread(error.to_string()))),
+    };
+    let received = tokio::select! {
+        received = &mut receiver => received,
+        () = stopped(stop) => {
+            flag.store(true, Ordering::Relaxed);
+            background.hurry();
+            receiver.await
+        }
+    };
+    let joined = received.map_err(|_| match thread.join() {
+        Ok(()) => "it ended without a result".to_owned(),
+        Err(panic) => message(panic.as_ref()).to_owned(),
+    });
     match joined {
         Ok((trainer, Ok(Some(recorded)))) => (Some(trainer), Ok(Attempt::Recorded(recorded))),
         // Every queued sample belongs to a group that may still grow: look again soon.
@@ -194,8 +216,15 @@ async fn step(
             (Some(trainer), Ok(Attempt::Wait(Some(wait))))
         }
         Ok((trainer, Err(error))) => (Some(trainer), Err(error)),
-        Err(error) => (None, Err(TrainingError::Thread(error.to_string()))),
+        Err(reason) => (None, Err(TrainingError::Thread(reason))),
     }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }
 
 /// Ends when `stop` turns true or its sender is gone.

@@ -14,7 +14,7 @@ use crate::batch::Chosen;
 use crate::component::{Asked, LossComponent, Member};
 use crate::forced::{kept, spread};
 use crate::loss::{Divergence, LossError, SequenceInputs, SequenceLoss};
-use crate::optimizer::{Moments, ShapeError, clip_factor, global_norm};
+use crate::optimizer::{Moments, Parameter, ShapeError, clip_factor, global_norm};
 use crate::options::{TeacherFrom, TrainingOptions};
 use crate::packing::{Laid, order, passes, portions, sequences};
 use crate::report::{Moved, Report, SampleReport, Totals};
@@ -298,7 +298,10 @@ impl Run<'_> {
         }
         let rate = options.optimizer.schedule().rate(self.moments.updates + 1);
         let mut tensors = self.learned.tensors_mut();
-        let mut parameters: Vec<&mut [f32]> = tensors.iter_mut().map(|(_, v)| &mut **v).collect();
+        let mut parameters: Vec<Parameter<'_, f32>> = tensors
+            .iter_mut()
+            .map(|(name, values)| Parameter::named(name, values))
+            .collect();
         options.optimizer.adamw().update(
             rate,
             clip_factor(norm, options.optimizer.clip_norm),

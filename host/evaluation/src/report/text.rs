@@ -23,6 +23,11 @@ pub fn table(outcome: &DemoOutcome) -> String {
             control,
             |s| interval(s.last_window),
         ),
+        [
+            format!("gain over control, last {wide}"),
+            interval(outcome.gain),
+            String::new(),
+        ],
         row("all conversations", trained, control, |s| interval(s.all)),
         row("until three in a row", trained, control, |s| {
             s.until_three

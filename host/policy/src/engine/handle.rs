@@ -13,10 +13,11 @@ use super::sequence::Sequence;
 use super::served::Served;
 use super::stats::EngineStats;
 use super::worker::Worker;
-use crate::error::LoadError;
+use crate::background::Load;
+use crate::error::{ForwardError, LoadError};
 use crate::files::ModelFiles;
 use crate::learned::Learned;
-use crate::model::Model;
+use crate::model::{Model, Row};
 use crate::sampling::{Compiler, Sampling, SamplingError};
 use crate::text::{ChatTemplate, ReplyForm, Tokenizer, named_tokens};
 
@@ -41,6 +42,8 @@ struct Inner {
     files: OnceLock<ModelFiles>,
     intake: Arc<Intake>,
     stats: Arc<Mutex<EngineStats>>,
+    /// Whether there are requests, for work that yields to them.
+    load: Arc<Load>,
     stopped: watch::Receiver<bool>,
     /// What generates in the place of this process's own batcher.
     elsewhere: OnceLock<Arc<dyn Elsewhere>>,
@@ -184,6 +187,27 @@ impl Engine {
         Ok(engine)
     }
 
+    /// [`Engine::start`] with another forward pass, so that tests of other crates can see what a defect of the
+    /// serving path leads to.
+    #[doc(hidden)]
+    pub fn start_with_forward(
+        model: Arc<Model>,
+        tokenizer: Arc<Tokenizer>,
+        template: Arc<ChatTemplate>,
+        options: EngineOptions,
+        forward: impl FnMut(&Model, &mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> + Send + 'static,
+    ) -> Self {
+        let ends = model.config().eos_token_ids.clone();
+        Self::launch(
+            model,
+            tokenizer,
+            template,
+            (Sampling::default(), ends),
+            options,
+            Box::new(forward),
+        )
+    }
+
     pub(super) fn launch(
         model: Arc<Model>,
         tokenizer: Arc<Tokenizer>,
@@ -197,10 +221,12 @@ impl Engine {
         let batcher = Batcher::new(Arc::clone(&model), forward, options.clone());
         let stats = Arc::new(Mutex::new(batcher.stats.clone()));
         let (stop, stopped) = watch::channel(false);
+        let load = Arc::new(Load::default());
         let worker = Worker {
             batcher,
             intake: Arc::clone(&intake),
             stats: Arc::clone(&stats),
+            load: Arc::clone(&load),
             stopped: stop,
         };
         let thread = std::thread::Builder::new().name("clawhost-engine".to_owned());
@@ -231,12 +257,17 @@ impl Engine {
             files: OnceLock::new(),
             intake,
             stats,
+            load,
             stopped,
             elsewhere: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    pub(crate) fn request_load(&self) -> Arc<Load> {
+        Arc::clone(&self.inner.load)
     }
 
     /// The model.
@@ -285,6 +316,17 @@ impl Engine {
             .options
             .context
             .map_or(made_for, |asked| asked.min(made_for))
+    }
+
+    /// Most tokens that a request can have here, prompt and reply: what context and KV cache hold.
+    pub fn room(&self) -> usize {
+        self.context()
+            .min(memory_tokens(&self.inner.model, &self.inner.options))
+    }
+
+    /// Whether it refuses new requests because it shuts down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.inner.intake.lock().closing().is_some()
     }
 
     /// Tokens that end a reply.
@@ -354,6 +396,12 @@ impl Engine {
         })
     }
 
+    /// Loads a version as [`Engine::release`] does, without making it active: it answers only requests that name
+    /// it.
+    pub fn candidate<L: Into<Learned>>(&self, version: u64, learned: L) -> Served {
+        self.version(version, Some(learned.into()))
+    }
+
     fn version(&self, version: u64, learned: Option<Learned>) -> Served {
         let digest = match &learned {
             Some(learned) => learned.digest(),
@@ -377,13 +425,28 @@ impl Engine {
     /// # Errors
     /// When the request cannot be taken on, before anything was done for it.
     pub fn generate(&self, request: GenerateRequest) -> Result<Generation, Refused> {
-        self.enqueue(request, Arc::clone(&self.inner.ends), true)
+        self.enqueue(request, Arc::clone(&self.inner.ends), true, None)
     }
 
     /// [`Engine::generate`] of a reply that only `max_tokens` ends and that shares nothing with
     /// others, for measuring.
     pub(super) fn generate_apart(&self, request: GenerateRequest) -> Result<Generation, Refused> {
-        self.enqueue(request, Arc::new([]), false)
+        self.enqueue(request, Arc::new([]), false, None)
+    }
+
+    /// [`Engine::generate`] in this process, whatever generates elsewhere, of a reply that takes its tokens from a
+    /// record and ends with it.
+    pub(super) fn generate_recorded(
+        &self,
+        request: GenerateRequest,
+        reply: Arc<[u32]>,
+    ) -> Result<Generation, Refused> {
+        self.enqueue(request, Arc::new([]), true, Some(reply))
+    }
+
+    /// Whether this process generates, and not another program.
+    pub fn generates_here(&self) -> bool {
+        self.inner.elsewhere.get().is_none()
     }
 
     fn enqueue(
@@ -391,6 +454,7 @@ impl Engine {
         request: GenerateRequest,
         ends: Arc<[u32]>,
         shares: bool,
+        recorded: Option<Arc<[u32]>>,
     ) -> Result<Generation, Refused> {
         let GenerateRequest {
             prompt, sampling, ..
@@ -412,7 +476,8 @@ impl Engine {
         sampling.validate()?;
         sampling.validate_tokens(vocab)?;
         let tokenizer = Arc::clone(&self.inner.tokenizer);
-        if let Some(elsewhere) = self.inner.elsewhere.get().filter(|_| shares) {
+        let elsewhere = self.inner.elsewhere.get();
+        if let Some(elsewhere) = elsewhere.filter(|_| shares && recorded.is_none()) {
             // Whoever generates there follows the constraint as well.
             let mut request = request;
             let ends = request.sampling.endings(ends);
@@ -439,6 +504,9 @@ impl Engine {
         );
         sequence.shares = shares;
         sequence.sampler.ban(banned);
+        if let Some(recorded) = recorded {
+            sequence.sampler = sequence.sampler.replaying(recorded);
+        }
         self.inner
             .intake
             .push(sequence, self.inner.options.max_waiting)?;
@@ -457,6 +525,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         stats.waiting = self.inner.intake.lock().waiting();
+        stats.yielding = self.inner.load.waiting();
         stats
     }
 

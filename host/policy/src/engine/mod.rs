@@ -16,6 +16,7 @@ mod options;
 mod places;
 mod plan;
 mod prefix;
+mod replay;
 mod request;
 mod sequence;
 mod served;
@@ -28,6 +29,7 @@ mod worker;
 pub use elsewhere::{Activate, Elsewhere, Reply};
 pub use handle::{Engine, NotReleased};
 pub use options::{EngineOptions, Priority};
+pub use replay::{NotReplayed, Replay, Replayed};
 pub use request::{
     Event, FinishReason, Finished, GenerateRequest, Generation, Recorded, Refused, SampledToken,
 };

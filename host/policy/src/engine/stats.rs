@@ -43,6 +43,8 @@ pub struct EngineStats {
     pub active_cache_bytes: usize,
     /// Bytes of attention memory kept of finished requests.
     pub cache_bytes: usize,
+    /// Threads of training that wait for requests to end.
+    pub yielding: usize,
     /// Beginnings whose attention memory is kept, those not counted that a longer one goes on from.
     pub cache_entries: usize,
 }

@@ -9,12 +9,14 @@ use tokio::sync::watch;
 use super::batcher::{Batcher, message};
 use super::intake::Intake;
 use super::stats::EngineStats;
+use crate::background::Load;
 
 /// What the thread owns and what it shares with the handles.
 pub(super) struct Worker {
     pub(super) batcher: Batcher,
     pub(super) intake: Arc<Intake>,
     pub(super) stats: Arc<Mutex<EngineStats>>,
+    pub(super) load: Arc<Load>,
     pub(super) stopped: watch::Sender<bool>,
 }
 
@@ -22,6 +24,7 @@ impl Worker {
     /// Runs until shutdown.
     pub(super) fn run(mut self) {
         while self.turn() {
+            self.load.set(!self.batcher.is_idle());
             let step = catch_unwind(AssertUnwindSafe(|| self.batcher.step()));
             if let Err(panic) = step {
                 let reason = format!("the engine panicked: {}", message(panic.as_ref()));
@@ -31,6 +34,7 @@ impl Worker {
             self.publish();
         }
         self.publish();
+        self.load.set(false);
         self.stopped.send_replace(true);
     }
 
@@ -63,6 +67,7 @@ impl Worker {
         let mut shared = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         shared.clone_from(&self.batcher.stats);
         drop(shared);
+        self.load.set(!self.batcher.is_idle());
         self.batcher.deliver();
     }
 }

@@ -11,6 +11,7 @@ use super::gradients::Gradients;
 use super::layer::{Below, Scratch, backward as layer_backward};
 use super::packed::Packed;
 use super::sequence::{Partials, Scored, Sequence};
+use crate::background;
 use crate::error::ForwardError;
 use crate::lora::Adapter;
 use crate::model::{Activations, Group, Model, Way};
@@ -129,6 +130,7 @@ impl Model {
         let groups: [Group<'_>; 1] = [(0..packed.tokens.len(), adapter)];
         let mut act = Activations::default();
         for layer in 0..self.config().num_hidden_layers {
+            background::yield_to_requests();
             before(&x);
             let way = self.way(packed, &groups, layer, false, threads);
             let attend = |qkv: &[f32], out: &mut [f32]| {
@@ -167,6 +169,7 @@ impl Model {
     fn scored(&self, packed: &mut Packed, normed: &[f32], threads: Threads) -> Vec<Scored> {
         let sizes = (self.config().hidden_size, self.config().vocab_size);
         let weight = self.head();
+        background::yield_to_requests();
         let found = head::forward(
             normed,
             weight,
@@ -317,6 +320,7 @@ impl Portion {
             places.head()
         };
 
+        background::yield_to_requests();
         let mut dnormed = vec![0f32; normed.len()];
         head::backward(
             &mut dnormed,
@@ -347,6 +351,7 @@ impl Portion {
         let mut scratch = Scratch::default();
         let mut x = Vec::new();
         while let Some(input) = inputs.pop() {
+            background::yield_to_requests();
             let layer = inputs.len();
             x.clone_from(&input);
             let way = model.way(&packed, &groups, layer, true, threads);
@@ -404,8 +409,10 @@ fn apart<T: Send, R: Send>(
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.next()
     };
+    let background = background::current();
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
         let worker = || {
+            let _entered = background::enter(background.clone());
             let mut own = Vec::new();
             while let Some((at, one)) = next() {
                 own.push((at, each(one, share)));

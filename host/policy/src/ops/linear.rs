@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use super::panels::Panels;
 use super::rows::{Lane, Rows, TILE};
 use super::{simd, team};
+use crate::background;
 
 /// A view of a row-major matrix inside a larger buffer.
 #[derive(Clone, Copy)]
@@ -92,30 +93,39 @@ fn gemm(
     } else {
         gemm::Parallelism::None
     };
-    // SAFETY: the three assertions above bound the last element that each operand touches, all
-    // strides are non-negative, and `dst` is borrowed mutably, so it aliases neither operand.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            dst.as_mut_ptr(),
-            1,
-            dst_stride as isize,
-            keep,
-            a.as_ptr(),
-            a_col as isize,
-            a_row as isize,
-            b.as_ptr(),
-            b_col as isize,
-            b_row as isize,
-            1.0,
-            scale,
-            false,
-            false,
-            false,
-            parallelism,
-        );
+    let mut multiply = |parallelism| {
+        // SAFETY: the three assertions above bound the last element that each operand touches, all
+        // strides are non-negative, and `dst` is borrowed mutably, so it aliases neither operand.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                k,
+                dst.as_mut_ptr(),
+                1,
+                dst_stride as isize,
+                keep,
+                a.as_ptr(),
+                a_col as isize,
+                a_row as isize,
+                b.as_ptr(),
+                b_col as isize,
+                b_row as isize,
+                1.0,
+                scale,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    };
+    match parallelism {
+        gemm::Parallelism::Rayon(_) if background::is_behind() => match background::pool() {
+            Some(pool) => pool.install(|| multiply(parallelism)),
+            None => multiply(gemm::Parallelism::None),
+        },
+        _ => multiply(parallelism),
     }
 }
 

@@ -18,6 +18,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::linear::Threads;
+use crate::background;
 
 /// Multiply-adds, or what takes as long, from which on a second thread is of use if it is awake.
 const SHARE_FROM: usize = 48 << 10;
@@ -93,12 +94,19 @@ pub(crate) fn rouse(threads: Threads, weight: usize) {
     }
 }
 
-/// The one team of this process; none where there is one processor or a thread cannot be had.
+/// The team of serving, or that of work behind it, whose threads inherit the low priority of the thread that starts
+/// them; none where there is one processor or a thread cannot be had.
 fn team() -> Option<&'static Team> {
-    static TEAM: OnceLock<Option<&'static Team>> = OnceLock::new();
-    *TEAM.get_or_init(|| {
+    static SERVING: OnceLock<Option<&'static Team>> = OnceLock::new();
+    static BEHIND: OnceLock<Option<&'static Team>> = OnceLock::new();
+    let (team, name) = if background::is_behind() {
+        (&BEHIND, "clawhost-behind-team")
+    } else {
+        (&SERVING, "clawhost-team")
+    };
+    *team.get_or_init(|| {
         let helpers = std::thread::available_parallelism().map_or(1, usize::from) - 1;
-        (helpers > 0).then(|| Team::start(helpers.min(MOST)))?
+        (helpers > 0).then(|| Team::start(name, helpers.min(MOST)))?
     })
 }
 
@@ -165,7 +173,7 @@ unsafe impl Sync for Team {}
 unsafe impl Send for Team {}
 
 impl Team {
-    fn start(helpers: usize) -> Option<&'static Self> {
+    fn start(name: &str, helpers: usize) -> Option<&'static Self> {
         let team: &'static Self = Box::leak(Box::new(Self {
             turn: Mutex::new(0),
             state: AtomicU64::new(0),
@@ -175,7 +183,7 @@ impl Team {
             helpers: OnceLock::new(),
         }));
         let started = (0..helpers).map_while(|index| {
-            let thread = std::thread::Builder::new().name(format!("clawhost-team-{index}"));
+            let thread = std::thread::Builder::new().name(format!("{name}-{index}"));
             let handle = thread.spawn(move || team.help(index)).ok()?;
             Some(Helper {
                 thread: handle.thread().clone(),

@@ -46,6 +46,9 @@ pub(crate) enum NoDraw {
     /// The constraint could not say what may follow.
     #[error("the constraint of the reply gave up: {0}")]
     Constraint(String),
+    /// A replay went on after its record.
+    #[error("the recorded reply has no token {place}")]
+    NoRecord { place: usize },
 }
 
 /// Draws the tokens of one request. Token `i` of the reply takes the `i`-th number of a random stream that
@@ -67,6 +70,8 @@ pub(crate) struct Sampler {
     banned: Vec<Vec<u32>>,
     /// The last tokens that were drawn, as many as the longest banned sequence has.
     recent: Vec<u32>,
+    /// Tokens that are taken instead of drawn ones.
+    recorded: Option<Arc<[u32]>>,
     room: Room,
 }
 
@@ -126,6 +131,7 @@ impl Sampler {
             guide: None,
             banned: Vec::new(),
             recent: Vec::new(),
+            recorded: None,
             room: Room::default(),
         }
     }
@@ -138,6 +144,12 @@ impl Sampler {
     /// The tokens by which the model ends a reply, and what holds the reply to its form.
     pub(crate) fn guided(mut self, ends: Arc<[u32]>, guide: Option<Guide>) -> Self {
         (self.ends, self.guide) = (ends, guide);
+        self
+    }
+
+    /// Takes these tokens, one after the other, instead of drawing. Their `logprob` is 0.
+    pub(crate) fn replaying(mut self, recorded: Arc<[u32]>) -> Self {
+        self.recorded = Some(recorded);
         self
     }
 
@@ -199,7 +211,11 @@ impl Sampler {
         let full = &mut room.distribution;
         // The sum over all tokens at the temperature, where drawing needs it anyway.
         let mut whole = None;
-        let (id, logprob_drawn) = if self.sampling.is_greedy() {
+        let (id, logprob_drawn) = if let Some(recorded) = &self.recorded {
+            let place = self.drawn as usize;
+            let id = recorded.get(place).ok_or(NoDraw::NoRecord { place })?;
+            (*id, 0.0)
+        } else if self.sampling.is_greedy() {
             // Nothing else could have been taken.
             (likeliest(source), 0.0)
         } else {

@@ -70,7 +70,7 @@ pub struct Estimation {
     pub estimator: Estimator,
     /// What a reward counts one token earlier; of `gae` and `reinforce++`. Default 1.
     pub discount: f64,
-    /// How far `gae` looks ahead. Default 0.95.
+    /// How far `gae` looks ahead. Default 1: without a critic less would only take credit from early tokens.
     pub lambda: f64,
     /// Factor on the votes; of `step`. Default 1.
     pub step_coefficient: f64,
@@ -140,7 +140,7 @@ impl From<Estimator> for Estimation {
         Self {
             estimator,
             discount: 1.0,
-            lambda: 0.95,
+            lambda: 1.0,
             step_coefficient: 1.0,
             step_over: StepOver::default(),
         }

@@ -2,9 +2,39 @@
 //!
 //! θ ← θ (1 − lr·wd) − lr · m̂ / (√v̂ + ε), with m̂ and v̂ corrected for their start at zero
 //! (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"). Clipping is folded in as a
-//! factor on the gradient, so that gradients are read once.
+//! factor on the gradient, so that gradients are read once. Norm weights and biases do not decay: a norm's neutral
+//! value is 1, and neither grows with the size of the model.
 
 use crate::real::Real;
+
+/// A tensor to update.
+#[derive(Debug)]
+pub struct Parameter<'a, R> {
+    /// Its values.
+    pub values: &'a mut [R],
+    /// Whether weight decay applies to it.
+    pub decays: bool,
+}
+
+impl<'a, R> Parameter<'a, R> {
+    /// A tensor with its name in the checkpoint: norm weights and biases do not decay, everything else does.
+    pub fn named(name: &str, values: &'a mut [R]) -> Self {
+        Self {
+            values,
+            decays: !(name.ends_with("norm.weight") || name.ends_with(".bias")),
+        }
+    }
+}
+
+impl<'a, R> From<&'a mut [R]> for Parameter<'a, R> {
+    /// A tensor that decays.
+    fn from(values: &'a mut [R]) -> Self {
+        Self {
+            values,
+            decays: true,
+        }
+    }
+}
 
 /// Constants of AdamW. Default: betas 0.9 and 0.98, weight decay 0.1, epsilon 1e-8.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,11 +149,11 @@ impl AdamW {
         rate: f64,
         scale: f64,
         moments: &mut Moments<R>,
-        parameters: &mut [&mut [R]],
+        parameters: &mut [Parameter<'_, R>],
         gradients: &[Vec<R>],
         threads: usize,
     ) -> Result<(), ShapeError> {
-        let lengths: Vec<usize> = parameters.iter().map(|p| p.len()).collect();
+        let lengths: Vec<usize> = parameters.iter().map(|p| p.values.len()).collect();
         let fits = gradients.len() == lengths.len()
             && gradients.iter().zip(&lengths).all(|(g, &n)| g.len() == n)
             && moments.fits(&lengths);
@@ -135,42 +165,48 @@ impl AdamW {
             });
         }
         moments.updates += 1;
-        let constants = self.constants::<R>(rate, scale, moments.updates);
+        let decayed = self.constants::<R>(rate, scale, moments.updates);
+        let kept = Constants {
+            keep: R::of(1.0),
+            ..decayed
+        };
         let tensors = parameters
             .iter_mut()
             .zip(gradients)
             .zip(moments.first.iter_mut().zip(&mut moments.second))
-            .map(|((p, g), (m, v))| (&mut **p, g.as_slice(), m.as_mut_slice(), v.as_mut_slice()));
+            .map(|((p, g), (m, v))| {
+                let constants = if p.decays { decayed } else { kept };
+                let (m, v) = (m.as_mut_slice(), v.as_mut_slice());
+                (constants, (&mut *p.values, g.as_slice(), m, v))
+            });
         let total: usize = lengths.iter().sum();
         let threads = threads.clamp(1, total.div_ceil(SHARE).max(1));
         if threads == 1 {
-            for (p, g, m, v) in tensors {
-                constants.pass(p, g, m, v);
-            }
+            tensors.for_each(|(constants, part)| constants.pass(part));
             return Ok(());
         }
         let share = total.div_ceil(threads);
         std::thread::scope(|scope| {
             let mut open = Vec::new();
             let mut room = share;
-            for (mut p, mut g, mut m, mut v) in tensors {
+            for (constants, (mut p, mut g, mut m, mut v)) in tensors {
                 while !p.is_empty() {
                     let take = room.min(p.len());
                     let (p_now, p_rest) = p.split_at_mut(take);
                     let (g_now, g_rest) = g.split_at(take);
                     let (m_now, m_rest) = m.split_at_mut(take);
                     let (v_now, v_rest) = v.split_at_mut(take);
-                    open.push((p_now, g_now, m_now, v_now));
+                    open.push((constants, (p_now, g_now, m_now, v_now)));
                     (p, g, m, v) = (p_rest, g_rest, m_rest, v_rest);
                     room -= take;
                     if room == 0 {
                         room = share;
                         let part = std::mem::take(&mut open);
-                        scope.spawn(move || constants.pass_all(part));
+                        scope.spawn(move || pass_all(part));
                     }
                 }
             }
-            constants.pass_all(open);
+            pass_all(open);
         });
         Ok(())
     }
@@ -202,14 +238,14 @@ const SHARE: usize = 1 << 16;
 /// A stretch of one tensor: parameters, gradients and the two moments.
 type Stretch<'a, R> = (&'a mut [R], &'a [R], &'a mut [R], &'a mut [R]);
 
-impl<R: Real> Constants<R> {
-    fn pass_all(self, parts: Vec<Stretch<'_, R>>) {
-        for (p, g, m, v) in parts {
-            self.pass(p, g, m, v);
-        }
+fn pass_all<R: Real>(parts: Vec<(Constants<R>, Stretch<'_, R>)>) {
+    for (constants, part) in parts {
+        constants.pass(part);
     }
+}
 
-    fn pass(self, p: &mut [R], g: &[R], m: &mut [R], v: &mut [R]) {
+impl<R: Real> Constants<R> {
+    fn pass(self, (p, g, m, v): Stretch<'_, R>) {
         for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m.iter_mut()).zip(v.iter_mut()) {
             let g = g * self.scale;
             *m = self.beta1 * *m + self.rest1 * g;
@@ -239,7 +275,7 @@ mod tests {
                     1e-2,
                     0.5,
                     &mut moments,
-                    &mut [&mut first, &mut second],
+                    &mut [first.as_mut_slice().into(), second.as_mut_slice().into()],
                     &gradients,
                     threads,
                 )
@@ -258,6 +294,37 @@ mod tests {
     }
 
     #[test]
+    fn norms_and_biases_do_not_decay() {
+        let names = [
+            "model.layers.0.input_layernorm.weight",
+            "model.layers.0.self_attn.q_norm.weight",
+            "model.norm.weight",
+            "model.layers.0.self_attn.q_proj.bias",
+            "model.layers.0.self_attn.q_proj.weight",
+            "model.embed_tokens.weight",
+            "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight",
+        ];
+        for threads in [1, 4] {
+            // Large enough that threads share the tensors, and without a gradient: what moves is decay alone.
+            let mut values = vec![vec![1.0f64; SHARE]; names.len()];
+            let gradients = vec![vec![0.0; SHARE]; names.len()];
+            let mut moments = Moments::zeros(gradients.iter().map(Vec::len));
+            let mut parameters: Vec<Parameter<'_, f64>> = names
+                .iter()
+                .zip(&mut values)
+                .map(|(name, values)| Parameter::named(name, values))
+                .collect();
+            AdamW::default()
+                .update(0.5, 1.0, &mut moments, &mut parameters, &gradients, threads)
+                .unwrap();
+            let expected = [1.0, 1.0, 1.0, 1.0, 0.95, 0.95, 0.95];
+            for ((name, values), expected) in names.iter().zip(&values).zip(expected) {
+                assert!(values.iter().all(|v| *v == expected), "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn shapes_that_differ_change_nothing() {
         let mut values = vec![1.0f32; 3];
         let mut moments = Moments::zeros([3]);
@@ -266,7 +333,7 @@ mod tests {
                 0.1,
                 1.0,
                 &mut moments,
-                &mut [&mut values],
+                &mut [values.as_mut_slice().into()],
                 &[vec![1.0; 2]],
                 1,
             )

@@ -3,7 +3,7 @@
 mod adamw;
 mod schedule;
 
-pub use adamw::{AdamW, Moments, ShapeError};
+pub use adamw::{AdamW, Moments, Parameter, ShapeError};
 pub use schedule::{Schedule, Shape};
 
 use crate::real::Real;

@@ -302,6 +302,27 @@ mod tests {
     }
 
     #[test]
+    fn the_dual_clip_is_off_unless_it_is_set() {
+        let ppo = |text: &str| match read(text).surrogate() {
+            Surrogate::Ppo(clip) => clip,
+            other => panic!("{other:?}"),
+        };
+        let (off, on) = (ppo(""), ppo("dual_clip = 3.0"));
+        assert_eq!((off.dual, on.dual), (None, Some(3.0)));
+        // A token that became 20 times as likely although it was punished.
+        let (now, old) = (0.05f64.ln() + 20f64.ln(), 0.05f64.ln());
+        let (off, on) = (off.token(now, old, -1.0), on.token(now, old, -1.0));
+        assert!(
+            (off.loss - 20.0).abs() < 1e-9 && off.d_logprob > 0.0,
+            "{off:?}"
+        );
+        assert!(
+            (on.loss - 3.0).abs() < 1e-9 && on.d_logprob == 0.0,
+            "{on:?}"
+        );
+    }
+
+    #[test]
     fn what_a_method_does_not_know_is_refused() {
         for (text, message) in [
             (

@@ -86,6 +86,11 @@ pub struct TrainingOptions {
     /// Whether a step ends with one more scoring of its samples, so that `clawhost explain` can tell how far each
     /// moved. Default true.
     pub measure_moved: bool,
+    /// Priority of training's threads in the operating system, 0 (as serving) to 19 (lowest). Default 15.
+    pub nice: u8,
+    /// Share of the time for which each of training's threads computes while requests are running, more than 0 and at
+    /// most 1; it waits between layers for the rest. 1 = it never waits. Default 0.1.
+    pub busy_share: f64,
     /// Full checkpoints (adapter and optimizer) that are kept; older ones keep the adapter only. The active one and
     /// the one it was trained from are always kept.
     /// Default 8.
@@ -104,11 +109,12 @@ pub struct TrainingOptions {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProofOptions {
-    /// Trained samples that are scored again through the written adapter. Default 4.
+    /// Trained samples that are scored again through the written adapter. Two of the batch are also replayed through
+    /// the serving engine, whatever this says. Default 4.
     pub samples: usize,
-    /// Largest mean difference between served and trained log-probs. Default 1e-4.
+    /// Largest mean difference between served and trained log-probs, also of the replay. Default 1e-4.
     pub mean: f64,
-    /// Largest single difference. Default 1e-3.
+    /// Largest single difference, also of the replay. Default 1e-3.
     pub max: f64,
 }
 
@@ -139,6 +145,8 @@ impl Default for TrainingOptions {
             proof: ProofOptions::default(),
             log: LogOptions::default(),
             measure_moved: true,
+            nice: 15,
+            busy_share: 0.1,
             keep_checkpoints: 8,
             keep_every: 0,
             keep_adapters: 0,
@@ -208,6 +216,18 @@ impl TrainingOptions {
             "training.lora.targets",
             "[]",
             "must name at least one layer, such as \"q_proj\"",
+        )?;
+        rule(
+            self.nice <= 19,
+            "training.nice",
+            self.nice,
+            "must be between 0 and 19",
+        )?;
+        rule(
+            self.busy_share > 0.0 && self.busy_share <= 1.0,
+            "training.busy_share",
+            self.busy_share,
+            "must be more than 0 and at most 1",
         )?;
         at_least_one("training.keep_checkpoints", self.keep_checkpoints)?;
         rule(
@@ -335,6 +355,11 @@ mod tests {
             (
                 "[loss]\ndual_clip = 0.5",
                 "training.loss.dual_clip = 0.5: must be more than 1",
+            ),
+            ("nice = 20", "training.nice = 20: must be between 0 and 19"),
+            (
+                "busy_share = 0.0",
+                "training.busy_share = 0: must be more than 0 and at most 1",
             ),
             (
                 "max_wait_seconds = nan",

@@ -27,7 +27,7 @@ pub struct OptimizerOptions {
     pub beta2: f64,
     /// Added to the root of the second moment. Default 1e-8.
     pub epsilon: f64,
-    /// Decoupled weight decay. Default 0.1.
+    /// Decoupled weight decay; norm weights and biases do not decay. Default 0.1.
     pub weight_decay: f64,
     /// Largest global norm of a gradient; larger ones are scaled down. Default 1.
     pub clip_norm: f64,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clawhost_policy::{ForwardError, Gradients, Model};
 
-use crate::optimizer::{AdamW, Moments, Schedule, ShapeError, clip_factor, global_norm};
+use crate::optimizer::{AdamW, Moments, Parameter, Schedule, ShapeError, clip_factor, global_norm};
 use crate::options::OptionsError;
 use shard::Shards;
 
@@ -165,7 +165,11 @@ pub fn pretrain(
         }
         let rate = schedule.rate(step);
         let mut tensors = model.parameters_mut();
-        let mut parameters: Vec<&mut [f32]> = tensors.iter_mut().map(|(_, v)| &mut **v).collect();
+        // Every tensor decays, norms too: the embedded policy was made so, and its recipe must make it again.
+        let mut parameters: Vec<Parameter<'_, f32>> = tensors
+            .iter_mut()
+            .map(|(_, values)| Parameter::from(&mut **values))
+            .collect();
         let factor = clip_factor(norm, options.clip_norm);
         optimizer.update(
             rate,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clawhost_policy::{ForwardError, Learned, Model, Partials, Scored};
 
 use crate::current::zeros;
-use crate::optimizer::{ShapeError, clip_factor, global_norm};
+use crate::optimizer::{Parameter, ShapeError, clip_factor, global_norm};
 use crate::options::OptionsError;
 use crate::packing::{Laid, order, passes, portions, sequences};
 use crate::update::threads;
@@ -155,9 +155,9 @@ pub fn tune(
             }
             let rate = schedule.rate(step);
             let mut tensors = learned.tensors_mut();
-            let mut parameters: Vec<&mut [f32]> = tensors
+            let mut parameters: Vec<Parameter<'_, f32>> = tensors
                 .iter_mut()
-                .map(|(_, values)| &mut **values)
+                .map(|(name, values)| Parameter::named(name, values))
                 .collect();
             adamw.update(
                 rate,

@@ -55,6 +55,16 @@ fn gae_gives_the_last_token_most() {
 }
 
 #[test]
+fn gae_by_default_gives_every_token_the_whole_advantage() {
+    let options = with(Estimator::Gae, AdvantageOptions::default());
+    let (_, found) = stepped(&options, [1.0, -1.0, 1.0, -1.0]);
+    for ((advantage, _), reward) in found.iter().zip([1.0, -1.0, 1.0, -1.0]) {
+        assert!((advantage - reward).abs() < 1e-6, "{found:?}");
+    }
+    assert!(found.iter().any(|(_, tokens)| *tokens > 1));
+}
+
+#[test]
 fn reinforce_plus_plus_trains_on_whitened_returns() {
     let options = with(Estimator::ReinforcePlusPlus, AdvantageOptions::default());
     let rewards = [1.0, 0.0, 1.0, 0.0];

@@ -1,9 +1,13 @@
 //! The loop: prompt, patient, and it stops when told.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use clawhost_journal::StepOutcome;
+use clawhost_policy::{GenerateRequest, Generation, Priority, Sampling};
 use tokio::sync::watch;
 
-use super::workshop::{Workshop, options};
+use super::workshop::{Workshop, engine_with, options};
 use crate::component::Components;
 use crate::state::TrainingSnapshot;
 use crate::training::Training;
@@ -170,4 +174,85 @@ async fn it_ends_when_the_one_who_could_stop_it_is_gone() {
     let (stop, stopped) = watch::channel(false);
     drop(stop);
     training.run(stopped).await;
+}
+
+/// A workshop with a full batch whose engine is in the middle of a step of its own, and what holds it there.
+async fn held() -> (Workshop, Arc<AtomicBool>, Generation) {
+    let held = Arc::new(AtomicBool::new(false));
+    let entered = Arc::new(AtomicBool::new(false));
+    let (hold, enter) = (Arc::clone(&held), Arc::clone(&entered));
+    let shop = tokio::task::spawn_blocking(move || {
+        let mut shop = Workshop::new();
+        shop.engine = engine_with(7, move |model, rows| {
+            while hold.load(Ordering::SeqCst) {
+                enter.store(true, Ordering::SeqCst);
+                std::thread::yield_now();
+            }
+            model.forward(rows)
+        });
+        shop.eight();
+        shop
+    })
+    .await
+    .unwrap();
+    held.store(true, Ordering::SeqCst);
+    let request = GenerateRequest {
+        prompt: vec![1, 2, 3],
+        sampling: Sampling::default(),
+        served: shop.engine.active(),
+        priority: Priority::Person,
+        user: None,
+    };
+    let running = shop.engine.generate(request).unwrap();
+    while !entered.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    (shop, held, running)
+}
+
+async fn until_it_yields(shop: &Workshop) {
+    while shop.engine.stats().yielding == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_waits_between_layers_while_requests_are_running() {
+    let (shop, held, _running) = held().await;
+    let yielding = crate::TrainingOptions {
+        busy_share: 1e-9,
+        ..options()
+    };
+    let training = training(&shop, yielding);
+    let state = training.state();
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(training.run(stopped));
+    until_it_yields(&shop).await;
+    assert!(shop.journal.steps(1).unwrap().is_empty());
+    held.store(false, Ordering::SeqCst);
+    let seen = until(&state, |s| s.published > 0).await;
+    assert_eq!(seen.last_error, None);
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    assert_eq!(shop.engine.stats().yielding, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_waits_for_requests_is_given_up_when_the_server_stops() {
+    let (shop, held, _running) = held().await;
+    let yielding = crate::TrainingOptions {
+        busy_share: 1e-9,
+        // Each sample has a pass of its own, so that there is a place at which the step is given up.
+        pass_tokens: 1,
+        ..options()
+    };
+    let training = training(&shop, yielding);
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(training.run(stopped));
+    until_it_yields(&shop).await;
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    assert_eq!(shop.journal.queued_count().unwrap(), 8);
+    assert!(shop.journal.steps(1).unwrap().is_empty());
+    held.store(false, Ordering::SeqCst);
 }

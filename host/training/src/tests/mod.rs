@@ -5,6 +5,7 @@ use clawhost_policy::{Model, ModelConfig};
 
 mod components;
 mod elsewhere;
+mod engine_proof;
 mod estimators;
 mod forced;
 mod full;

@@ -9,8 +9,8 @@ use clawhost_journal::{
     TurnId, TurnKind,
 };
 use clawhost_policy::{
-    ChatTemplate, Constraint, Engine, EngineOptions, Event, GenerateRequest, Priority, Sampling,
-    Tokenizer,
+    ChatTemplate, Constraint, Engine, EngineOptions, Event, ForwardError, GenerateRequest, Model,
+    Priority, Row, Sampling, Tokenizer,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -54,6 +54,14 @@ pub(super) fn options() -> TrainingOptions {
 }
 
 pub(super) fn engine(seed: u64) -> Engine {
+    engine_with(seed, |model, rows| model.forward(rows))
+}
+
+/// An engine with this forward pass.
+pub(super) fn engine_with(
+    seed: u64,
+    forward: impl FnMut(&Model, &mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> + Send + 'static,
+) -> Engine {
     let letters: serde_json::Map<String, Value> = ('a'..='x')
         .zip(0u32..)
         .map(|(letter, id)| (letter.to_string(), json!(id)))
@@ -63,11 +71,12 @@ pub(super) fn engine(seed: u64) -> Engine {
         "post_processor": null, "decoder": null,
         "model": {"type": "BPE", "vocab": letters, "merges": []},
     });
-    Engine::start(
+    Engine::start_with_forward(
         Arc::new(super::tiny_model(seed)),
         Arc::new(Tokenizer::from_bytes(tokenizer.to_string().as_bytes()).unwrap()),
         Arc::new(ChatTemplate::new("{{ messages[0].content }}", []).unwrap()),
         EngineOptions::default(),
+        forward,
     )
 }
 

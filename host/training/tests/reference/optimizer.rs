@@ -29,7 +29,7 @@ pub(crate) fn adamw<R: Real>() {
                 hyper("lr"),
                 clip_factor(norm, hyper("max_norm")),
                 &mut moments,
-                &mut [&mut theta],
+                &mut [theta.as_mut_slice().into()],
                 &gradients,
                 1,
             )

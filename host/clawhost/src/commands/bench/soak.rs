@@ -2,12 +2,15 @@
 //!
 //! It shows what an operator has to rely on: no error, each reply from the version that was active when it began and
 //! from that alone, memory that stays flat, and a swap that nobody notices in the flow of tokens. A bound that is
-//! broken is named, and the exit code is 1.
+//! broken is named, and the exit code is 1. With `--train` the adapters are those of real training, and the streams
+//! are compared with and without it.
 
 mod gaps;
+mod phases;
 mod talk;
 
-use std::path::PathBuf;
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_journal::TurnId;
-use clawhost_policy::{Adapter, Candidates, LoraSpec, ModelConfig, Sequence};
+use clawhost_policy::{Adapter, Candidates, Learned, LoraSpec, ModelConfig, Sequence};
 use serde_json::json;
 
 use super::streaming::serving_with;
@@ -24,6 +27,7 @@ use super::{number, resident};
 use crate::output::{say, say_json};
 use crate::progress::Progress;
 use crate::serve::Server;
+use phases::{Comparison, Phases};
 use talk::{Answered, Board, Seen, Talker};
 
 /// Most that the 99th percentile of gaps just after a swap may be of the median gap.
@@ -39,7 +43,7 @@ const LOGPROB_BOUND: f32 = 1e-3;
 /// Arguments of `clawhost bench soak`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n\nExit code 1: a bound was broken; it is named."
+    after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n  clawhost bench soak --train --streams 32 --minutes 4\n\nExit code 1: a bound was broken; it is named."
 )]
 pub(super) struct SoakArgs {
     /// Model directory instead of the policy inside this program
@@ -57,6 +61,9 @@ pub(super) struct SoakArgs {
     /// Attention memory in megabytes; less than the default so that it is soon full
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cache_megabytes: u32,
+    /// Train on praise and complaint in the second half of the time, and compare the halves
+    #[arg(long, conflicts_with = "swap_seconds")]
+    train: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -87,11 +94,19 @@ struct Outcome {
     mean_batch: f64,
     pauses: u64,
     evictions: u64,
+    /// Of the streams with and without training, with `--train`.
+    training: Option<Comparison>,
 }
+
+/// How often `--train` looks at what training does: more often than it can publish.
+const FOLLOW: Duration = Duration::from_millis(50);
+/// Learning rate of `--train`: so low that what is served stays the same, and both halves have the same work.
+const LEARNING_RATE: f64 = 1e-7;
 
 /// Runs the command.
 pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
     let streams = args.streams as usize;
+    let data = OnceCell::new();
     let outcome = serving_with(
         args.model.as_deref(),
         |config| {
@@ -99,8 +114,14 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
             config.engine.max_batch = config.engine.max_batch.max(streams.min(64));
             config.engine.max_waiting = config.engine.max_waiting.max(2 * streams);
             config.server.max_concurrent = config.server.max_concurrent.max(2 * streams);
+            config.training.enabled = args.train;
+            config.training.optimizer.learning_rate = LEARNING_RATE;
+            data.get_or_init(|| config.server.data.clone());
         },
-        async |server| soak(server, args).await,
+        async |server| {
+            let data = data.get().context("the server has no data directory")?;
+            soak(server, args, data).await
+        },
     )?;
     let broken = outcome.broken();
     outcome.report(args, &broken)?;
@@ -123,7 +144,7 @@ fn adapter(config: &ModelConfig, version: u64) -> Adapter {
     adapter
 }
 
-async fn soak(server: &Server, args: &SoakArgs) -> Result<Outcome> {
+async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> {
     let all = Duration::from_secs_f64(args.minutes * 60.0);
     let every = Duration::from_secs(args.swap_seconds.into());
     let board = Arc::new(Board::new());
@@ -145,33 +166,44 @@ async fn soak(server: &Server, args: &SoakArgs) -> Result<Outcome> {
     let sample = (all / 100).clamp(Duration::from_millis(200), Duration::from_secs(1));
     let mut watch = tokio::time::interval(sample);
     let mut swap = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+    let mut follow = tokio::time::interval(FOLLOW);
+    let mut phases = Phases::new(all, server.training());
     let end = tokio::time::sleep(all);
     tokio::pin!(end);
     let mut told = 0.0;
     loop {
         tokio::select! {
-                    () = &mut end => break,
-                    _ = watch.tick() => {
-                        memory.extend(resident("VmRSS:"));
-                        let now = begun.elapsed().as_secs_f64();
-                        progress.done(now - told);
-                        told = now;
-        progress.stage(&format!("{} streams, version {swaps}", args.streams));
-                    }
-                    _ = swap.tick() => {
-                        swaps += 1;
-                        let engine = server.engine().clone();
-                        let publish = tokio::task::spawn_blocking(move || {
-                            let adapter = Arc::new(adapter(engine.model().config(), swaps));
-                            let begun = Instant::now();
-                            engine.release(swaps, Some(adapter)).map(|_| begun.elapsed())
-                        });
-                        let took = publish.await.context("publishing broke off")??;
-                        board.publish(swaps);
-                        longest_publish = longest_publish.max(took.as_secs_f64() * 1e3);
-                    }
+            () = &mut end => break,
+            _ = watch.tick() => {
+                memory.extend(resident("VmRSS:"));
+                let now = begun.elapsed().as_secs_f64();
+                progress.done(now - told);
+                told = now;
+                progress.stage(&format!("{} streams, version {swaps}", args.streams));
+            }
+            _ = follow.tick(), if args.train => {
+                phases.follow(&board, server.training());
+                let active = server.engine().active().version;
+                if active > swaps {
+                    swaps = active;
+                    board.publish(swaps);
                 }
+            }
+            _ = swap.tick(), if !args.train => {
+                swaps += 1;
+                let engine = server.engine().clone();
+                let publish = tokio::task::spawn_blocking(move || {
+                    let adapter = Arc::new(adapter(engine.model().config(), swaps));
+                    let begun = Instant::now();
+                    engine.release(swaps, Some(adapter)).map(|_| begun.elapsed())
+                });
+                let took = publish.await.context("publishing broke off")??;
+                board.publish(swaps);
+                longest_publish = longest_publish.max(took.as_secs_f64() * 1e3);
+            }
+        }
     }
+    phases.end(&board);
     board.over.store(true, Ordering::Relaxed);
     let seconds = begun.elapsed().as_secs_f64();
     progress.stage("the last replies end");
@@ -182,7 +214,18 @@ async fn soak(server: &Server, args: &SoakArgs) -> Result<Outcome> {
     progress.end();
     let stats = server.engine().stats();
     let answered = std::mem::take(&mut seen.answered);
-    let (recomputed, wrong) = look_up(server, &answered)?;
+    let own = |version: u64| -> Result<Learned> {
+        let base = server.engine().model();
+        if !args.train {
+            return Ok(Arc::new(adapter(base.config(), version)).into());
+        }
+        let rows = server.journal().adapters()?;
+        let row = rows.iter().find(|row| row.version == version);
+        let row = row.with_context(|| format!("version {version} is not recorded"))?;
+        Ok(Learned::load(&data.join(&row.path), base)?)
+    };
+    let (recomputed, wrong) = look_up(server, &answered, own)?;
+    let training = args.train.then(|| phases.compare(&seen, server.training()));
     Ok(Outcome {
         seconds,
         swaps,
@@ -195,12 +238,17 @@ async fn soak(server: &Server, args: &SoakArgs) -> Result<Outcome> {
         mean_batch: stats.mean_batch(),
         pauses: stats.pauses,
         evictions: stats.evictions,
+        training,
     })
 }
 
 /// Compares replies with their records, and the log-probs of some with what their version gives: how many were
-/// computed again, and what is wrong.
-fn look_up(server: &Server, answered: &[Answered]) -> Result<(usize, Vec<String>)> {
+/// computed again, and what is wrong. `own` gives what a version has beside the base.
+fn look_up(
+    server: &Server,
+    answered: &[Answered],
+    own: impl Fn(u64) -> Result<Learned>,
+) -> Result<(usize, Vec<String>)> {
     let model = server.engine().model();
     let every = answered.len().div_ceil(RECOMPUTED).max(1);
     let (mut wrong, mut recomputed) = (Vec::new(), 0);
@@ -233,8 +281,10 @@ fn look_up(server: &Server, answered: &[Answered]) -> Result<(usize, Vec<String>
             temperature: turn.temperature,
             candidates: Candidates::None,
         };
-        let own = (one.version > 0).then(|| adapter(model.config(), one.version));
-        let scored = model.score(own.as_ref(), &[sequence])?;
+        let scored = match one.version {
+            0 => model.score(None, &[sequence])?,
+            version => own(version)?.score(model, &[sequence])?,
+        };
         let scored = scored.into_iter().flat_map(|scored| scored.logprobs);
         let pairs = scored.zip(&completion.full_logprobs);
         let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -284,6 +334,10 @@ impl Outcome {
         if last > second * GROWTH.0 + GROWTH.1 {
             broken.push(format!("memory grew from {second:.0} to {last:.0} MiB"));
         }
+        if let Some(training) = &self.training {
+            broken.extend(training.broken());
+            return broken;
+        }
         let (median, near) = (seen.away.quantile(0.5), seen.near.quantile(0.99));
         if near > GAP_BOUND * median {
             broken.push(format!(
@@ -308,6 +362,7 @@ impl Outcome {
                 "wrong": self.wrong, "longest_publish_ms": self.longest_publish,
                 "gaps": gaps(&seen.away), "gaps_after_swap": gaps(&seen.near),
                 "resident_mib": {"second_tenth": second, "last_tenth": last, "most": most},
+                "training": self.training.as_ref().map(Comparison::json),
                 "broken": broken,
             }));
         }
@@ -350,6 +405,7 @@ impl Outcome {
                 gaps.count()
             ));
         }
+        lines.extend(self.training.iter().flat_map(Comparison::lines));
         lines.extend(broken.iter().map(|reason| format!("BROKEN: {reason}")));
         lines.iter().try_for_each(|line| say(line))
     }

@@ -1,7 +1,7 @@
 //! One client that never stops talking: conversations of a few turns, streamed, each token timed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +16,23 @@ const NEAR: Duration = Duration::from_secs(1);
 /// Errors that are told; the others are counted.
 const TOLD: usize = 5;
 
+/// What people say to a reply that is to train: the judge hears praise and complaint in turn.
+const REACTIONS: [&str; 2] = [
+    "Thanks, that is perfect.",
+    "No, that is wrong, please redo it.",
+];
+
+/// What is counted now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing.
+    Uncounted,
+    /// The streams, without training.
+    Without,
+    /// The streams, with training.
+    With,
+}
+
 /// What clients and the publisher tell each other.
 pub(super) struct Board {
     begun: Instant,
@@ -24,6 +41,10 @@ pub(super) struct Board {
     /// When that was, in microseconds since the beginning.
     swapped: AtomicU64,
     pub(super) over: AtomicBool,
+    /// A [`Phase`].
+    phase: AtomicU8,
+    /// Whether people praise and complain, so that there is something to train.
+    teaches: AtomicBool,
 }
 
 impl Board {
@@ -33,11 +54,33 @@ impl Board {
             published: AtomicU64::new(0),
             swapped: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            phase: AtomicU8::new(Phase::Uncounted as u8),
+            teaches: AtomicBool::new(false),
         }
     }
 
     fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        let phase = self.phase.load(Ordering::Relaxed);
+        let all = [Phase::Without, Phase::With];
+        let found = all.into_iter().find(|one| *one as u8 == phase);
+        found.unwrap_or(Phase::Uncounted)
+    }
+
+    pub(super) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn teaches(&self) -> bool {
+        self.teaches.load(Ordering::Relaxed)
+    }
+
+    /// People praise and complain from now on.
+    pub(super) fn teach(&self) {
+        self.teaches.store(true, Ordering::Relaxed);
     }
 
     /// A version is active from now on.
@@ -61,6 +104,13 @@ pub(super) struct Answered {
     pub(super) version: u64,
 }
 
+/// What a client saw in one phase.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counted {
+    pub(super) tokens: u64,
+    pub(super) gaps: Gaps,
+}
+
 /// What one client saw.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -70,6 +120,8 @@ pub(super) struct Seen {
     pub(super) errors: Vec<String>,
     pub(super) near: Gaps,
     pub(super) away: Gaps,
+    /// By phase.
+    counted: [Counted; 3],
     /// The last of its replies, to be looked up.
     pub(super) answered: Vec<Answered>,
 }
@@ -82,6 +134,15 @@ impl Seen {
         }
     }
 
+    pub(super) fn of(&self, phase: Phase) -> &Counted {
+        let [uncounted, without, with] = &self.counted;
+        match phase {
+            Phase::Uncounted => uncounted,
+            Phase::Without => without,
+            Phase::With => with,
+        }
+    }
+
     pub(super) fn merge(&mut self, other: Self) {
         self.requests += other.requests;
         self.tokens += other.tokens;
@@ -90,6 +151,10 @@ impl Seen {
         self.errors.extend(other.errors.into_iter().take(room));
         self.near.merge(&other.near);
         self.away.merge(&other.away);
+        for (own, more) in self.counted.iter_mut().zip(&other.counted) {
+            own.tokens += more.tokens;
+            own.gaps.merge(&more.gaps);
+        }
         self.answered.extend(other.answered);
     }
 }
@@ -125,10 +190,14 @@ impl Talker {
                     break;
                 }
                 let length = 5 + chance.below(if turn == 0 { 200 } else { 40 });
-                let text = format!(
+                let mut text = format!(
                     "{number}.{conversation}.{turn}: {}",
                     words(&mut chance, length)
                 );
+                if turn > 0 && self.board.teaches() {
+                    let reaction = REACTIONS.get(chance.below(2) as usize);
+                    text = format!("{} {text}", reaction.copied().unwrap_or_default());
+                }
                 messages.push(json!({"role": "user", "content": text}));
                 match self.turn(number, &messages, &mut chance, &mut seen).await {
                     Ok(reply) => messages.push(json!({"role": "assistant", "content": reply})),
@@ -204,10 +273,15 @@ impl Talker {
                 {
                     text.push_str(delta);
                     let now = Instant::now();
+                    let counted = seen.counted.get_mut(self.board.phase() as usize);
                     if let Some(last) = last.replace(now) {
                         let near = self.board.is_near();
                         let gaps = if near { &mut seen.near } else { &mut seen.away };
                         gaps.add(now - last);
+                        if let Some(counted) = counted {
+                            counted.gaps.add(now - last);
+                            counted.tokens += 1;
+                        }
                     }
                     seen.tokens += 1;
                 }
