@@ -169,6 +169,37 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
         &["run", "--port", "0", "--host", "0.0.0.0"],
         &["key"],
     );
+    fails(
+        within,
+        &[
+            "run",
+            "--port",
+            "0",
+            "--host",
+            "0.0.0.0",
+            "--api-key",
+            "hunter2",
+        ],
+        &["`command-line`", "16 characters", "openssl rand"],
+    );
+    fails(
+        within,
+        &[
+            "run",
+            "--port",
+            "0",
+            "--tls-cert",
+            "gone.pem",
+            "--tls-key",
+            "gone.pem",
+        ],
+        &["cannot read the TLS certificate gone.pem"],
+    );
+    fails(
+        within,
+        &["run", "--port", "0", "--tls-cert", "gone.pem"],
+        &["server.tls_cert", "--tls-key"],
+    );
     for command in ["status", "export", "explain", "replay"] {
         let mut arguments = vec![command];
         if command == "explain" {

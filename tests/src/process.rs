@@ -136,15 +136,23 @@ impl Process {
         complaints.unwrap().unwrap()
     }
 
-    /// Asks it to stop as `kill` does, and waits until it has; returns its exit code.
+    /// Sends it SIGTERM, as `kill` does.
+    ///
+    /// # Panics
+    /// When it has ended already.
+    pub fn terminate(&self) {
+        let sent = std::process::Command::new("sh")
+            .args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Asks it to stop as `kill` does, and waits until it has; returns its exit code, none when the signal ended it.
     ///
     /// # Panics
     /// When it has not ended after [`PATIENCE`].
     pub async fn stop(&mut self) -> Option<i32> {
-        let asked = std::process::Command::new("sh")
-            .args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()])
-            .status();
-        assert!(asked.unwrap().success());
+        self.terminate();
         let ended = async {
             loop {
                 if let Some(status) = self.child.try_wait().unwrap() {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clawhost_gateway::{ApiKey, RateLimit, Scope};
+use clawhost_gateway::{AllowedOrigins, ApiKey, RateLimit, Scope, Tls};
 use clawhost_judging::JudgingOptions;
 use clawhost_plugins::{HostOptions, Profile};
 use clawhost_policy::{CallForm, EngineOptions, ReasoningForm};
@@ -74,7 +74,8 @@ pub struct PluginSection {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Address to listen on; anything but loopback needs a key. Default "127.0.0.1".
+    /// Address to listen on; anything but loopback needs keys, each with a secret of its own of at least 16 characters.
+    /// Default "127.0.0.1".
     pub host: String,
     /// Port; 0 = any free one. Default 30000.
     pub port: u16,
@@ -84,10 +85,22 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// Host names beside the loopback ones that are trusted while no keys are configured. Default none.
     pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may use the server from a browser (CORS), such as "https://app.example"; ["*"] = every
+    /// page, which needs a key. Default none.
+    pub allowed_origins: Vec<String>,
+    /// PEM file with the server's certificate, followed by those of its issuers; needs `tls_key`. Default: no TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of the certificate. Default: no TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
     /// Largest request body in bytes. Default 8388608.
     pub max_body: usize,
     /// Requests in progress at once. Default 256.
     pub max_concurrent: usize,
+    /// Seconds after which a connection is closed whose client takes nothing of what is sent to it; its reply is recorded
+    /// as aborted. Default 30.
+    pub write_timeout: f64,
     /// Seconds that replies in progress get to finish at shutdown. Default 20.
     pub shutdown_seconds: f64,
 }
@@ -100,9 +113,51 @@ impl Default for ServerConfig {
             data: PathBuf::from("clawhost-data"),
             aliases: Vec::new(),
             allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            tls_cert: None,
+            tls_key: None,
             max_body: 8 << 20,
             max_concurrent: 256,
+            write_timeout: 30.0,
             shutdown_seconds: 20.0,
+        }
+    }
+}
+
+impl ServerConfig {
+    fn validate(&self) -> Result<()> {
+        let write_timeout = self.write_timeout;
+        anyhow::ensure!(
+            write_timeout > 0.0 && write_timeout <= 1e7,
+            "server.write_timeout = {write_timeout}: must be more than 0 and at most 10000000"
+        );
+        self.origins()?;
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), None) => anyhow::bail!(
+                "server.tls_cert = {}: needs the private key of the certificate; name its file with server.tls_key (--tls-key)",
+                cert.display()
+            ),
+            (None, Some(key)) => anyhow::bail!(
+                "server.tls_key = {}: needs the certificate of the key; name its file with server.tls_cert (--tls-cert)",
+                key.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The web pages that may use the server.
+    pub(crate) fn origins(&self) -> Result<AllowedOrigins> {
+        AllowedOrigins::parse(&self.allowed_origins).context("server.allowed_origins")
+    }
+
+    /// What connections are encrypted with, if they are.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not hold what it should.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => Ok(Some(Tls::load(cert, key)?)),
+            _ => Ok(None),
         }
     }
 }
@@ -444,6 +499,7 @@ impl Config {
                 "{key} = {value}: must be between 0 and 10000000"
             );
         }
+        self.server.validate()?;
         for (key, value) in [
             ("engine.max_batch", self.engine.max_batch),
             ("engine.max_waiting", self.engine.max_waiting),
@@ -587,6 +643,18 @@ mod tests {
             ),
             ("[training.log]\njson = true", 2, "did you mean `jsonl`"),
             ("[judging]\nvotez = 1", 2, "votez"),
+            (
+                "[server]\nwrite_timeout = 0.0",
+                2,
+                "server.write_timeout = 0",
+            ),
+            (
+                "[server]\nallowed_origins = [\"https://app.example/\"]",
+                2,
+                "scheme://host",
+            ),
+            ("[server]\ntls_cert = \"cert.pem\"", 2, "server.tls_key"),
+            ("[server]\ntls_key = \"key.pem\"", 2, "server.tls_cert"),
         ] {
             let said = message(text);
             assert!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clawhost_gateway::{Gateway, GatewayOptions, check_bind};
+use clawhost_gateway::{Gateway, GatewayOptions, check_bind, check_origins};
 use clawhost_journal::Journal;
 use clawhost_judging::Judging;
 use clawhost_plugins::HostOptions;
@@ -61,6 +61,10 @@ impl Server {
         let config = settings.config;
         config.validate()?;
         let keys = config.api_keys()?;
+        let allowed_origins = config.server.origins()?;
+        check_origins(&allowed_origins, &keys)?;
+        let tls = config.server.tls()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let (listener, address) = listen(&config, &keys).await?;
         let data = &config.server.data;
         std::fs::create_dir_all(data).with_context(|| {
@@ -129,6 +133,9 @@ impl Server {
                 keys,
                 aliases: config.server.aliases.clone(),
                 allowed_hosts: config.server.allowed_hosts.clone(),
+                allowed_origins,
+                tls,
+                write_timeout: Duration::from_secs_f64(config.server.write_timeout),
                 max_body: config.server.max_body,
                 max_concurrent: config.server.max_concurrent,
                 shutdown_grace: grace,
@@ -149,7 +156,7 @@ impl Server {
                 tracing::error!(%error, "the endpoint broke down");
             }
         }));
-        let url = format!("http://{address}");
+        let url = format!("{scheme}://{address}");
         Ok(Self {
             url,
             model: name,

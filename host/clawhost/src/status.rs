@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use clawhost_gateway::{NotChanged, StatusSource};
+use clawhost_gateway::{Fault, NotChanged, StatusSource};
 use clawhost_journal::{Change, Standing};
 use clawhost_judging::JudgingStatus;
 use clawhost_training::{Releases, TrainingError, TrainingState};
@@ -38,14 +38,16 @@ impl StatusSource for Loops {
         })
     }
 
-    fn healthy(&self) -> Result<(), String> {
-        if let Some(reason) = self.judging.snapshot().stopped {
-            return Err(format!("judging has stopped: {reason}"));
-        }
-        match self.training.snapshot().last_error {
-            Some(reason) => Err(format!("no training step can be recorded: {reason}")),
-            None => Ok(()),
-        }
+    fn faults(&self) -> Vec<Fault> {
+        let judging = self.judging.snapshot().stopped.map(|why| Fault {
+            what: "judging has stopped",
+            why,
+        });
+        let training = self.training.snapshot().last_error.map(|why| Fault {
+            what: "no training step can be recorded",
+            why,
+        });
+        judging.into_iter().chain(training).collect()
     }
 
     fn metrics(&self) -> String {

@@ -11,17 +11,24 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
 
 use crate::auth::{self, Caller};
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::{body, guard, ids, limits};
 
-/// Paths that need no key: a load balancer or a person in trouble must always get an answer from the first two, and
-/// the third says nothing that is not public.
-const ALWAYS_OPEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
+/// Paths that need no key: a load balancer or a person in trouble must always get an answer from the first three, and
+/// the others say nothing that is not public.
+const ALWAYS_OPEN: [&str; 5] = [
+    "/health",
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/version",
+];
 /// Paths that must answer under overload too.
-const UNCOUNTED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+const UNCOUNTED: [&str; 4] = ["/health", "/healthz", "/readyz", "/metrics"];
 
 /// The operator page, which a browser shows.
 const PAGE: &str = "/";
@@ -29,10 +36,29 @@ const PAGE: &str = "/";
 /// Where Anthropic's dialect lives.
 const MESSAGES: &str = "/v1/messages";
 
-/// A place among the requests in progress; whoever holds a clone keeps it. A stream keeps it to its end.
+/// A place among the requests in progress; whoever holds a clone keeps it. A stream keeps it until its reply is
+/// generated.
 #[derive(Clone)]
 pub(crate) struct Slot {
     _permit: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Slot {
+    /// Keeps the slot until `ended` resolves, or until the returned value is dropped. So a client that does not read
+    /// its reply keeps nobody out once the engine is done with it.
+    pub(crate) fn hold_until(self, ended: impl Future<Output = ()> + Send + 'static) -> HeldSlot {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            ended.await;
+            drop(self);
+        });
+        HeldSlot { _task: task }
+    }
+}
+
+/// A slot that a task keeps; dropping this ends the task.
+pub(crate) struct HeldSlot {
+    _task: JoinSet<()>,
 }
 
 /// The middleware around all paths.
@@ -117,10 +143,19 @@ fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiE
     let path = request.uri().path();
     limits::check_head(request.uri(), request.headers(), options.max_head)?;
     if options.keys.is_empty() {
-        guard::check(request.headers(), request.uri(), &options.allowed_hosts)?;
+        guard::check(
+            request.headers(),
+            request.uri(),
+            &options.allowed_hosts,
+            &options.allowed_origins,
+        )?;
     }
     let caller = if ALWAYS_OPEN.contains(&path) {
-        Caller::nobody()
+        // A key is not needed and shows more.
+        auth::identify(&options.keys, request.headers(), false)
+            .ok()
+            .filter(|caller| caller.key.is_some())
+            .unwrap_or_else(Caller::nobody)
     } else {
         auth::identify(&options.keys, request.headers(), path == PAGE)?
     };

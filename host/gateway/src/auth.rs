@@ -17,6 +17,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use crate::error::ApiError;
 use crate::limits::RateLimit;
+use crate::origins::AllowedOrigins;
 
 /// What a key may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,13 +79,50 @@ pub enum KeyError {
          configure a key (CLAWHOST_API_KEY) or listen on 127.0.0.1"
     )]
     PublicBind(IpAddr),
+    /// A public address with a secret that can be guessed.
+    #[error(
+        "will not listen on {address} with the key `{name}`: its secret has fewer than {min} characters and \
+         could be guessed; give it a random one, for example from `openssl rand -hex 32`, or listen on 127.0.0.1",
+        min = MIN_SECRET
+    )]
+    ShortSecret {
+        /// The key.
+        name: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// A public address with one secret for two keys.
+    #[error(
+        "will not listen on {address} while the keys `{first}` and `{second}` have the same secret, since their \
+         requests could not be told apart; give each a secret of its own, for example from `openssl rand -hex 32`, \
+         or remove one of them"
+    )]
+    SharedSecret {
+        /// A key.
+        first: String,
+        /// The other key.
+        second: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Every web page without a key.
+    #[error(
+        "server.allowed_origins = [\"*\"] without a key would let every web page that is opened on this machine talk to \
+         and train the model; configure a key (CLAWHOST_API_KEY), or name the origins of the pages"
+    )]
+    AnyOriginWithoutKey,
 }
+
+/// Characters that a secret has at least where the network reaches it.
+const MIN_SECRET: usize = 16;
 
 /// One key: a name for logs and sessions, the digest of its secret, scopes, a rate limit and an adapter.
 #[derive(Clone)]
 pub struct ApiKey {
     name: String,
     digest: [u8; 32],
+    /// Characters of the secret.
+    length: usize,
     scopes: Vec<Scope>,
     rate: Option<RateLimit>,
     adapter: Option<u64>,
@@ -108,6 +146,7 @@ impl ApiKey {
         Ok(Self {
             name,
             digest: digest(secret.trim()),
+            length: secret.trim().chars().count(),
             scopes: scopes.into_iter().collect(),
             rate: None,
             adapter: None,
@@ -148,11 +187,44 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// Says whether a server with these keys may listen on this address: without a key only a loopback
-/// address may be used.
+/// Checks that a server with these keys may listen on this address. Loopback addresses may be used without a key;
+/// others need keys of at least 16 characters, each with a secret of its own.
+///
+/// # Errors
+/// The first key that does not suffice, or that there is none.
 pub fn check_bind(address: IpAddr, keys: &[ApiKey]) -> Result<(), KeyError> {
-    if keys.is_empty() && !address.to_canonical().is_loopback() {
+    if address.to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if keys.is_empty() {
         return Err(KeyError::PublicBind(address));
+    }
+    if let Some(short) = keys.iter().find(|key| key.length < MIN_SECRET) {
+        return Err(KeyError::ShortSecret {
+            name: short.name.clone(),
+            address,
+        });
+    }
+    for (index, second) in keys.iter().enumerate() {
+        let mut before = keys.iter().take(index);
+        if let Some(first) = before.find(|first| first.digest == second.digest) {
+            return Err(KeyError::SharedSecret {
+                first: first.name.clone(),
+                second: second.name.clone(),
+                address,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a server with these keys may be used by pages of these origins: by every page only with a key.
+///
+/// # Errors
+/// [`KeyError::AnyOriginWithoutKey`].
+pub fn check_origins(origins: &AllowedOrigins, keys: &[ApiKey]) -> Result<(), KeyError> {
+    if keys.is_empty() && *origins == AllowedOrigins::Any {
+        return Err(KeyError::AnyOriginWithoutKey);
     }
     Ok(())
 }
@@ -186,6 +258,12 @@ impl Caller {
             scopes: Vec::new(),
             adapter: None,
         }
+    }
+
+    /// Whether faults are shown with the files and hosts that they are about: only to who proves to be the operator,
+    /// also where everybody on this machine may do all.
+    pub(crate) fn sees_details(&self) -> bool {
+        self.key.is_some() && self.may(Scope::Operator)
     }
 
     /// The name of the key, which is what the journal keeps.
@@ -376,7 +454,52 @@ mod tests {
         assert!(check_bind("::ffff:127.0.0.1".parse().unwrap(), &[]).is_ok());
         assert!(check_bind("0.0.0.0".parse().unwrap(), &[]).is_err());
         assert!(check_bind("192.168.1.2".parse().unwrap(), &[]).is_err());
-        assert!(check_bind("0.0.0.0".parse().unwrap(), &keys()).is_ok());
+        let key = ApiKey::new("app", "0123456789abcdef", [Scope::Chat]).unwrap();
+        assert!(check_bind("0.0.0.0".parse().unwrap(), &[key]).is_ok());
+    }
+
+    #[test]
+    fn a_public_address_needs_long_secrets_that_differ() {
+        let key = |name: &str, secret: &str| ApiKey::new(name, secret, Scope::ALL).unwrap();
+        let refused = |address: &str, keys: &[ApiKey]| {
+            let bound = check_bind(address.parse().unwrap(), keys);
+            bound.err().map(|error| error.to_string())
+        };
+        let short = [
+            key("long", "0123456789abcdef"),
+            key("short", " 0123456789abcde "),
+        ];
+        let same = [
+            key("a", "0123456789abcdef"),
+            key("b", "another-secret-here"),
+            key("c", " 0123456789abcdef"),
+        ];
+        for (keys, parts) in [
+            (&short[..], ["`short`", "16 characters", "openssl rand"]),
+            (
+                &same[..],
+                ["`a` and `c`", "same secret", "secret of its own"],
+            ),
+        ] {
+            for address in ["0.0.0.0", "192.168.1.2", "::"] {
+                let error = refused(address, keys).unwrap();
+                for part in parts {
+                    assert!(error.contains(part), "{part} is missing in: {error}");
+                }
+            }
+            for address in ["127.0.0.1", "::1"] {
+                assert_eq!(refused(address, keys), None, "{address}");
+            }
+        }
+        assert_eq!(refused("0.0.0.0", &short[..1]), None);
+    }
+
+    #[test]
+    fn every_page_needs_a_key() {
+        let origins = |list: &[&str]| AllowedOrigins::parse(list).unwrap();
+        assert!(check_origins(&origins(&["*"]), &[]).is_err());
+        assert!(check_origins(&origins(&["*"]), &keys()).is_ok());
+        assert!(check_origins(&origins(&["https://app.example"]), &[]).is_ok());
     }
 
     #[test]

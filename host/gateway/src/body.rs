@@ -27,7 +27,9 @@ pub(crate) async fn read_json(
     max: usize,
     patience: Duration,
 ) -> Result<Value, ApiError> {
-    if let Err(error) = check_content_type(request.headers()) {
+    let checked = check_content_type(request.headers())
+        .and_then(|()| check_content_encoding(request.headers()));
+    if let Err(error) = checked {
         discard(request).await;
         return Err(error);
     }
@@ -130,6 +132,23 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported_media_type",
         format!("the body must be JSON with `Content-Type: application/json`, not `{shown}`"),
+    ))
+}
+
+/// Refuses an encoding that no layer before this one has taken off.
+fn check_content_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::CONTENT_ENCODING);
+    let Some(given) = given.filter(|value| *value != "identity") else {
+        return Ok(());
+    };
+    let shown: String = String::from_utf8_lossy(given.as_bytes())
+        .chars()
+        .take(80)
+        .collect();
+    Err(ApiError::with_status(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_content_encoding",
+        format!("bodies with `Content-Encoding: {shown}` cannot be read; send gzip, br or none"),
     ))
 }
 

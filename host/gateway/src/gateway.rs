@@ -10,25 +10,33 @@ use clawhost_policy::Engine;
 use clawhost_sessions::Sessions;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::admission;
 use crate::error::ApiError;
 use crate::limits::RateLimits;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
+use crate::readiness::Readiness;
 use crate::versions::Versions;
 use crate::{routes, serve};
 
 /// Replies that are begun at a time for each processor; one of them may wait for the disk.
 const BEGINNINGS: usize = 2;
 
+/// Smallest body that is compressed, in bytes; below it the saving is a packet at most.
+const MIN_COMPRESSED: u16 = 1024;
+
 /// State of the loops that the gateway does not know itself: judging, training, plugins.
 pub trait StatusSource: Send + Sync {
     /// An object that is merged into `/healthz`, for example
     /// `{"judging": {"ready": 0, "running": 1}, "training": {…}}`.
     fn status(&self) -> Value;
-    /// Why the server should be taken out of service, if it should.
-    fn healthy(&self) -> Result<(), String>;
+    /// What of the loops does not work; empty when all does. Chat goes on whatever is in it.
+    fn faults(&self) -> Vec<Fault>;
     /// Further lines in the Prometheus text format for `/metrics`; may be empty.
     fn metrics(&self) -> String;
     /// Looks at the files of the plugins now, takes what has changed and can be used, and answers the plugins
@@ -40,6 +48,21 @@ pub trait StatusSource: Send + Sync {
     /// for as long as reading a checkpoint takes. Default: nobody can.
     fn release(&self, _change: Change, _by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
         None
+    }
+}
+
+/// A part of the server that does not work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What does not work, in words for everybody.
+    pub what: &'static str,
+    /// Why. It may name files and hosts, so only the operator sees it.
+    pub why: String,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
     }
 }
 
@@ -69,6 +92,7 @@ pub(crate) struct Shared {
     /// Turns to begin a reply.
     beginnings: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
+    pub(crate) readiness: Readiness,
     pub(crate) versions: Versions,
     pub(crate) started_ms: i64,
     stopping: AtomicBool,
@@ -142,6 +166,7 @@ impl Gateway {
             slots: Arc::new(Semaphore::new(options.max_concurrent.max(1))),
             beginnings: Arc::new(Semaphore::new(BEGINNINGS * processors)),
             metrics: Metrics::default(),
+            readiness: Readiness::default(),
             versions: Versions::new(options.held_versions),
             started_ms: now_ms(),
             stopping: AtomicBool::new(false),
@@ -156,20 +181,32 @@ impl Gateway {
         }
     }
 
-    /// All paths, behind admission (keys, guard, limits).
+    /// All paths, behind CORS and admission (keys, guard, limits).
     pub fn router(&self) -> Router {
-        routes::all()
+        // Streams are not compressed: a compressor would hold events back.
+        let compressed = SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::SSE);
+        let router = routes::all()
             .into_iter()
             .fold(Router::new(), |router, (path, handler)| {
                 router.route(path, handler)
             })
             .fallback(admission::unknown_path)
             .method_not_allowed_fallback(admission::wrong_method)
+            .layer(RequestDecompressionLayer::new().pass_through_unaccepted(true))
             .layer(axum::middleware::from_fn_with_state(
                 self.shared.clone(),
                 admission::admit,
             ))
-            .with_state(self.shared.clone())
+            .layer(
+                CompressionLayer::new()
+                    .quality(CompressionLevel::Fastest)
+                    .compress_when(compressed),
+            );
+        let router = match self.shared.options.allowed_origins.layer() {
+            Some(cors) => router.layer(cors),
+            None => router,
+        };
+        router.with_state(self.shared.clone())
     }
 
     /// Serves until `stop` becomes true (or its sender is gone), then lets replies in progress finish

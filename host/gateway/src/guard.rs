@@ -10,10 +10,16 @@ use std::net::IpAddr;
 use axum::http::{HeaderMap, Uri, header};
 
 use crate::error::ApiError;
+use crate::origins::AllowedOrigins;
 
 /// Refuses requests that a foreign web page could have caused. `allowed` are further host names that
-/// the operator trusts (for example the one of a reverse proxy).
-pub(crate) fn check(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), ApiError> {
+/// the operator trusts (for example the one of a reverse proxy), `origins` the pages that may use the server.
+pub(crate) fn check(
+    headers: &HeaderMap,
+    uri: &Uri,
+    allowed: &[String],
+    origins: &AllowedOrigins,
+) -> Result<(), ApiError> {
     // A target in absolute form replaces the Host header.
     let host = match uri.host() {
         Some(host) => Some(host),
@@ -43,12 +49,12 @@ pub(crate) fn check(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Resul
         let from_here = origin
             .split_once("://")
             .is_some_and(|(_, authority)| trusted(host_of_authority(authority)));
-        if !from_here {
+        if !from_here && !origins.contains(value) {
             return Err(ApiError::forbidden(
                 "origin_not_allowed",
                 format!(
-                    "no keys are configured, so requests from other web pages (`{}`) are refused; \
-                     configure a key to allow them",
+                    "no keys are configured, so requests from other web pages (`{0}`) are refused; to allow this \
+                     page, add its origin to the configuration: server.allowed_origins = [\"{0}\"]",
                     short(origin)
                 ),
             ));
@@ -100,6 +106,7 @@ mod tests {
             &headers,
             &Uri::from_static("/v1/models"),
             &["gate.lan".into()],
+            &AllowedOrigins::parse(&["https://app.example"]).unwrap(),
         )
     }
 
@@ -143,8 +150,12 @@ mod tests {
     fn a_target_in_absolute_form_is_what_counts() {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, HeaderValue::from_static("localhost"));
-        assert!(check(&headers, &Uri::from_static("http://evil.example/"), &[]).is_err());
-        assert!(check(&headers, &Uri::from_static("http://[::1]:3/"), &[]).is_ok());
+        let check = |target| {
+            let origins = AllowedOrigins::None;
+            check(&headers, &Uri::from_static(target), &[], &origins)
+        };
+        assert!(check("http://evil.example/").is_err());
+        assert!(check("http://[::1]:3/").is_ok());
     }
 
     #[test]
@@ -154,6 +165,7 @@ mod tests {
             "http://localhost:5173",
             "http://127.0.0.1:3",
             "http://[::1]",
+            "https://app.example",
         ] {
             assert!(request(host, Some(origin)).is_ok(), "{origin}");
         }
@@ -161,9 +173,11 @@ mod tests {
             "https://evil.example",
             "null",
             "http://localhost.evil.example",
+            "https://app.example:8443",
             "",
         ] {
-            assert!(request(host, Some(origin)).is_err(), "{origin}");
+            let error = request(host, Some(origin)).unwrap_err().to_string();
+            assert!(error.contains("server.allowed_origins"), "{error}");
         }
     }
 }

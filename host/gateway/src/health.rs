@@ -1,6 +1,7 @@
-//! `/healthz`, `/readyz` and `/metrics`: the real state of engine, journal and loops.
+//! `/healthz`, `/readyz`, `/health`, `/version` and `/metrics`: the real state of engine, journal and loops.
 //!
-//! The first two need no key and say nothing of any conversation.
+//! All but the last need no key and say nothing of any conversation. Files and hosts that a fault is about are shown
+//! with the operator's key only.
 
 use std::sync::Arc;
 
@@ -14,22 +15,36 @@ use serde_json::{Map, Value, json};
 
 use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::gateway::{Fault, Shared};
 use crate::metrics::Page;
 use crate::recorded;
 
 /// State of everything, with 503 when something is broken.
-pub(crate) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn healthz(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
     let active = shared.versions.active(&shared.engine);
     let counts = counts(&shared).await;
-    let broken = broken(&shared, counts.as_ref().err());
+    let mut faults: Vec<Fault> = shared
+        .readiness
+        .journal_fault(&shared)
+        .await
+        .into_iter()
+        .chain(counts.as_ref().err().map(|error| Fault {
+            what: "the journal cannot be read",
+            why: error.to_string(),
+        }))
+        .collect();
+    faults.extend(shared.status.faults());
     let mut body = Map::new();
     body.insert(
         "status".into(),
-        if broken.is_none() { "ok" } else { "unhealthy" }.into(),
+        if faults.is_empty() { "ok" } else { "unhealthy" }.into(),
     );
-    if let Some(reason) = &broken {
-        body.insert("reason".into(), reason.as_str().into());
+    if !faults.is_empty() {
+        let reasons: Vec<String> = faults.iter().map(|fault| reason(fault, &caller)).collect();
+        body.insert("reason".into(), reasons.join("; ").into());
     }
     body.insert("model".into(), shared.options.model_name.as_str().into());
     body.insert(
@@ -43,33 +58,52 @@ pub(crate) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
         loops(&mut body, &counts);
         body.insert("journal".into(), json!(counts));
     }
-    merge(&mut body, shared.status.status());
-    let status = match broken {
-        None => StatusCode::OK,
-        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+    let mut status = shared.status.status();
+    if !caller.sees_details() {
+        hide_places(&mut status);
+    }
+    merge(&mut body, status);
+    let status = if faults.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     };
     (status, Json(Value::Object(body))).into_response()
 }
 
-/// Whether new requests should be sent here.
-pub(crate) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    let reason = if shared.stopping() {
-        Some("the server is stopping".to_owned())
-    } else {
-        let read = shared
-            .journal
-            .active_adapter()
-            .map_err(|error| recorded::refusal(&error));
-        broken(&shared, read.err().as_ref()).or_else(|| shared.engine.ready().err())
-    };
-    match reason {
+/// Whether new requests should be sent here: whether chat works.
+pub(crate) async fn readyz(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    match shared.readiness.chat_fault(&shared).await {
         None => Json(json!({"status": "ready"})).into_response(),
-        Some(reason) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            Json(json!({"status": "not ready", "reason": reason})),
-        )
-            .into_response(),
+        Some(fault) => not_ready(&fault, &caller),
     }
+}
+
+/// The same as vLLM answers it: 200 without a body.
+pub(crate) async fn health(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    match shared.readiness.chat_fault(&shared).await {
+        None => StatusCode::OK.into_response(),
+        Some(fault) => not_ready(&fault, &caller),
+    }
+}
+
+fn not_ready(fault: &Fault, caller: &Caller) -> Response {
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        Json(json!({"status": "not ready", "reason": reason(fault, caller)})),
+    )
+        .into_response()
+}
+
+/// The version of this program, as vLLM answers it.
+pub(crate) async fn version() -> Json<Value> {
+    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
 /// Everything that can be counted, for Prometheus.
@@ -107,12 +141,48 @@ pub(crate) async fn metrics(
     Ok((kind, page.into_text()).into_response())
 }
 
-/// What is broken, if anything is.
-fn broken(shared: &Shared, journal: Option<&ApiError>) -> Option<String> {
-    match journal {
-        Some(_) => Some("the journal cannot be read".to_owned()),
-        None => shared.status.healthy().err(),
+/// A fault as this caller may see it.
+fn reason(fault: &Fault, caller: &Caller) -> String {
+    if caller.sees_details() {
+        fault.to_string()
+    } else {
+        fault.what.to_owned()
     }
+}
+
+/// Stands for a text that names a place.
+const HIDDEN: &str = "(shown with an operator's key)";
+
+/// Replaces each text that names an absolute path or a URL. The whole text goes, since a path may hold spaces and so
+/// has no end that could be found.
+fn hide_places(value: &mut Value) {
+    match value {
+        Value::String(text) if names_a_place(text) => HIDDEN.clone_into(text),
+        Value::Array(list) => list.iter_mut().for_each(hide_places),
+        Value::Object(map) => map.values_mut().for_each(hide_places),
+        _ => {}
+    }
+}
+
+/// Whether a slash or a drive begins something in the text, rather than standing between two words.
+fn names_a_place(text: &str) -> bool {
+    let mut before = ' ';
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let after = characters.peek().copied().unwrap_or(' ');
+        let begins = !before.is_alphanumeric() && !matches!(before, '.' | '_' | '-' | '~');
+        let is_place = match character {
+            '/' => begins && !after.is_whitespace(),
+            ':' => matches!(after, '\\') && before.is_ascii_alphabetic(),
+            '\\' => after == '\\',
+            _ => false,
+        };
+        if is_place {
+            return true;
+        }
+        before = character;
+    }
+    false
 }
 
 async fn counts(shared: &Arc<Shared>) -> Result<Counts, ApiError> {
@@ -225,6 +295,24 @@ mod tests {
         assert_eq!(
             Value::Object(body),
             json!({"judging": {"ready": 2, "running": 3}, "plugins": ["a"]})
+        );
+    }
+
+    #[test]
+    fn texts_that_name_places_are_hidden_whole() {
+        let mut value = json!({
+            "training": {"last_error": "cannot use /srv/my data/adapters: Permission denied", "steps": 3},
+            "plugins": [{"name": "judge", "reason": "`/opt/judge.wasm` has gone"}, "C:\\Users\\me", "http://10.0.0.7/v1"],
+            "waits": "3/4 of a batch and/or 20 s, in ./adapters (7 / 8)",
+        });
+        hide_places(&mut value);
+        assert_eq!(
+            value,
+            json!({
+                "training": {"last_error": HIDDEN, "steps": 3},
+                "plugins": [{"name": "judge", "reason": HIDDEN}, HIDDEN, HIDDEN],
+                "waits": "3/4 of a batch and/or 20 s, in ./adapters (7 / 8)",
+            })
         );
     }
 

@@ -10,9 +10,9 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `gateway`, `routes`, `serve` | which path goes where; accepting, and ending well |
+//! | `gateway`, `routes`, `serve`, `connection`, `tls` | which path goes where; accepting, and ending well; encryption |
 //! | `openapi` | the document that describes the surface |
-//! | `admission`, `auth`, `guard`, `limits` | the door: keys, foreign pages, rates, sizes |
+//! | `admission`, `auth`, `guard`, `origins`, `limits` | the door: keys, foreign pages, CORS, rates, sizes |
 //! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; the shapes of errors |
 //! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
 //! | `chat` | OpenAI's chat completions |
@@ -24,7 +24,7 @@
 //! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
 //! | `steps` | which samples a step was made of |
 //! | `plugins` | looking at the plugins' files at once |
-//! | `health`, `metrics`, `page` | for load balancers, Prometheus, and people |
+//! | `health`, `readiness`, `metrics`, `page` | for load balancers, Prometheus, and people |
 
 mod adapters;
 mod admission;
@@ -32,6 +32,7 @@ mod auth;
 mod body;
 mod chat;
 mod completions;
+mod connection;
 mod error;
 mod feedback;
 mod fields;
@@ -45,8 +46,10 @@ mod metrics;
 mod models;
 mod openapi;
 mod options;
+mod origins;
 mod page;
 mod plugins;
+mod readiness;
 mod recorded;
 mod reply;
 mod responses;
@@ -55,10 +58,13 @@ mod serve;
 mod sessions;
 mod steps;
 mod tokenize;
+mod tls;
 mod versions;
 
-pub use auth::{ApiKey, KeyError, Scope, check_bind};
+pub use auth::{ApiKey, KeyError, Scope, check_bind, check_origins};
 pub use error::ApiError;
-pub use gateway::{Gateway, NotChanged, StatusSource};
+pub use gateway::{Fault, Gateway, NotChanged, StatusSource};
 pub use limits::RateLimit;
 pub use options::GatewayOptions;
+pub use origins::{AllowedOrigins, OriginError};
+pub use tls::{Tls, TlsError};

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::auth::ApiKey;
 use crate::limits::RateLimit;
+use crate::origins::AllowedOrigins;
+use crate::tls::Tls;
 
 /// Settings of a [`Gateway`](crate::Gateway). Start from [`GatewayOptions::new`] and change fields.
 #[derive(Debug, Clone)]
@@ -18,6 +20,10 @@ pub struct GatewayOptions {
     pub aliases: Vec<String>,
     /// Host names beside the loopback ones that are trusted while no keys are configured. Default: none.
     pub allowed_hosts: Vec<String>,
+    /// Web pages of other origins that may use this server. Default: none.
+    pub allowed_origins: AllowedOrigins,
+    /// What connections are encrypted with. Default: they are not.
+    pub tls: Option<Tls>,
     /// Largest request body in bytes. Default: 8 MiB.
     pub max_body: usize,
     /// Largest request head (target and header fields) in bytes. Default: 32 KiB.
@@ -35,6 +41,8 @@ pub struct GatewayOptions {
     pub held_versions: usize,
     /// Time for a request's head, and again for its body, to arrive. Default: 30 s.
     pub read_timeout: Duration,
+    /// Time after which a connection is closed whose client takes nothing of what is sent to it. Default: 30 s.
+    pub write_timeout: Duration,
     /// Time that replies in progress get to finish after the signal to stop. Default: 20 s.
     pub shutdown_grace: Duration,
     /// Time between comments that keep a silent stream open through proxies. Default: 15 s.
@@ -49,6 +57,8 @@ impl GatewayOptions {
             model_name: model_name.into(),
             aliases: Vec::new(),
             allowed_hosts: Vec::new(),
+            allowed_origins: AllowedOrigins::None,
+            tls: None,
             max_body: 8 << 20,
             max_head: 32 << 10,
             max_concurrent: 256,
@@ -57,6 +67,7 @@ impl GatewayOptions {
             rate: None,
             held_versions: 4,
             read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(20),
             keep_alive: Duration::from_secs(15),
         }

@@ -19,9 +19,11 @@ pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     vec![
         ("/", get(page::show)),
         ("/openapi.json", get(openapi::show)),
+        ("/health", get(health::health)),
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),
         ("/metrics", get(health::metrics)),
+        ("/version", get(health::version)),
         ("/v1/chat/completions", post(answer::<Chat>)),
         ("/v1/messages", post(answer::<Messages>)),
         ("/v1/messages/count_tokens", post(messages::count_tokens)),

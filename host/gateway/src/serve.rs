@@ -7,20 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::connection;
 use crate::gateway::Shared;
 
-/// Header fields in one request.
-const MAX_FIELDS: usize = 128;
-/// Bytes that one connection reads ahead; also what hyper allows for a head, before our own limit is
-/// looked at.
-const READ_BUFFER: usize = 128 << 10;
 /// A pause after the system refused a connection for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,7 +41,7 @@ pub(crate) async fn run(
         match accepted {
             Ok((stream, _)) => {
                 let connection =
-                    serve_one(shared.clone(), router.clone(), stream, finishing.clone());
+                    connection::serve(shared.clone(), router.clone(), stream, finishing.clone());
                 connections.spawn(async move {
                     connection.await;
                     drop(place);
@@ -78,38 +71,8 @@ pub(crate) async fn run(
     Ok(())
 }
 
-async fn serve_one(
-    shared: Arc<Shared>,
-    router: Router,
-    stream: TcpStream,
-    mut finishing: watch::Receiver<bool>,
-) {
-    // A token is a small packet, and it should leave now.
-    let _ = stream.set_nodelay(true);
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(shared.options.read_timeout)
-        .max_headers(MAX_FIELDS)
-        .max_buf_size(READ_BUFFER.max(shared.options.max_head));
-    let connection =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = told_to_stop(&mut finishing) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::trace!(%error, "a connection broke off");
-    }
-}
-
 /// Waits until the value is true, or until there is nobody left who could make it so.
-async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

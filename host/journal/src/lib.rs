@@ -50,6 +50,7 @@ mod settling;
 mod together;
 mod training;
 mod words;
+mod writable;
 
 #[cfg(test)]
 mod tests;

@@ -314,7 +314,7 @@ fn insert_adapter(
     Ok(())
 }
 
-fn put_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(), Fault> {
+pub(crate) fn put_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(), Fault> {
     tx.prepare_cached(
         "INSERT INTO meta (key, value) VALUES (?1, ?2)
          ON CONFLICT (key) DO UPDATE SET value = excluded.value",

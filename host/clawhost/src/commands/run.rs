@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+#[cfg(unix)]
+use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -38,6 +40,12 @@ pub(crate) struct RunArgs {
     /// Port; 0 = any free one [default: 30000]
     #[arg(long)]
     port: Option<u16>,
+    /// PEM file with the certificate to serve https with, followed by those of its issuers; needs --tls-key [default: http]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// Directory of journal, adapters and checkpoints [default: clawhost-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -67,6 +75,12 @@ impl RunArgs {
         }
         if let Some(port) = self.port {
             config.server.port = port;
+        }
+        if self.tls_cert.is_some() {
+            config.server.tls_cert.clone_from(&self.tls_cert);
+        }
+        if self.tls_key.is_some() {
+            config.server.tls_key.clone_from(&self.tls_key);
         }
         if let Some(data) = &self.data {
             config.server.data.clone_from(data);
@@ -125,7 +139,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                 }
             }
         }
-        tracing::info!("stopping");
+        tracing::info!("stopping; a second signal ends the program at once");
         server.stop().await;
         Ok(ExitCode::SUCCESS)
     })
@@ -166,9 +180,19 @@ struct Signals {
 }
 
 impl Signals {
+    /// Takes the signals over. The first one is returned by [`Signals::next`]; the second ends the process as if nobody
+    /// handled it, even if the first is not attended to. The journal outlives that as it outlives `kill -9`.
     #[cfg(unix)]
     fn new() -> Result<Self> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        use signal_hook::flag;
         use tokio::signal::unix::{SignalKind, signal};
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // In this order: a signal looks at the flag before it sets it.
+            flag::register_conditional_default(signal, is_stopping.clone())?;
+            flag::register(signal, is_stopping.clone())?;
+        }
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

@@ -32,8 +32,9 @@ pub(super) struct Begun {
     pub(super) scored: Vec<Vec<ScoredToken>>,
     /// In order: all texts of the first prompt, then those of the next.
     pub(super) choices: Vec<Choice>,
-    /// Held to the end of the answer, so that a stream counts as a request in progress.
-    pub(super) slot: Slot,
+    /// Held until the texts are generated, so that a stream counts as a request in progress. None once a stream
+    /// holds it by itself.
+    pub(super) slot: Option<Slot>,
 }
 
 /// Checks the request and begins its texts, off the threads that serve requests.
@@ -77,7 +78,7 @@ pub(super) async fn begin(
             adapter: versions::label(&served),
             scored,
             choices,
-            slot,
+            slot: Some(slot),
             asked,
             shared,
         })

@@ -93,6 +93,16 @@ impl Choice {
         Ok(Some(piece))
     }
 
+    /// Resolves when the engine is done with this text, whether or not anybody reads it.
+    pub(super) fn generated(&self) -> impl Future<Output = ()> + Send + use<> {
+        let ended = self.generation.as_ref().map(Generation::ended);
+        async move {
+            if let Some(ended) = ended {
+                ended.await;
+            }
+        }
+    }
+
     /// Tokens drawn since the last call, each with the number of characters of the text before it.
     pub(super) fn take_fresh(&mut self) -> Vec<(SampledToken, usize)> {
         std::mem::take(&mut self.fresh)

@@ -18,6 +18,7 @@ use super::begin::Begun;
 use super::choice::Choice;
 use super::shape::{Logprobs, prompt_logprobs};
 use super::whole::usage;
+use crate::admission::HeldSlot;
 use crate::error::ApiError;
 
 type Step = (Choice, Result<Option<String>, ApiError>);
@@ -29,6 +30,7 @@ struct Writing {
     ended: Vec<Choice>,
     out: VecDeque<Event>,
     finished: bool,
+    _slot: Option<HeldSlot>,
 }
 
 /// Answers with the events of these texts.
@@ -36,12 +38,21 @@ pub(super) fn respond(mut begun: Begun) -> Response {
     let headers = begun.headers();
     let keep_alive = KeepAlive::new().interval(begun.shared.options.keep_alive);
     let choices = std::mem::take(&mut begun.choices);
+    let generated: Vec<_> = choices.iter().map(Choice::generated).collect();
+    let slot = begun.slot.take().map(|slot| {
+        slot.hold_until(async move {
+            for choice in generated {
+                choice.await;
+            }
+        })
+    });
     let mut writing = Writing {
         begun,
         running: FuturesUnordered::new(),
         ended: Vec::new(),
         out: VecDeque::new(),
         finished: false,
+        _slot: slot,
     };
     for choice in choices {
         writing.open(&choice);

@@ -69,11 +69,15 @@ fn described(operation: &Operation) -> Value {
                 "text/event-stream": {"schema": reference("Event")},
             }),
             Answer::Text(kind) => json!({kind: {"schema": {"type": "string"}}}),
+            Answer::Empty => Value::Null,
         };
-        answers.insert(
-            "200".into(),
-            json!({"description": "Done.", "content": content}),
-        );
+        let mut answer = json!({"description": "Done."});
+        if let Value::Object(answer) = &mut answer
+            && !content.is_null()
+        {
+            answer.insert("content".into(), content);
+        }
+        answers.insert("200".into(), answer);
     }
     for (status, schema) in &operation.errors {
         let mut answer = json!({

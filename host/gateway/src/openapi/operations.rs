@@ -11,6 +11,8 @@ pub(super) enum Answer {
     JsonOrEvents(&'static str),
     /// Text of this media type.
     Text(&'static str),
+    /// Nothing but the status.
+    Empty,
 }
 
 /// One path with one method.
@@ -120,7 +122,7 @@ impl Operation {
 
 /// All operations.
 pub(super) fn all() -> Vec<Operation> {
-    use Answer::{Json, JsonOrEvents, Text};
+    use Answer::{Empty, Json, JsonOrEvents, Text};
     let says_hi = json!([{"role": "user", "content": "Say hi."}]);
     let text = || json!({"type": "string"});
     let number = || json!({"type": "integer", "minimum": 1});
@@ -134,6 +136,15 @@ pub(super) fn all() -> Vec<Operation> {
         )
         .open()
         .refuses(&[429]),
+        Operation {
+            errors: vec![(403, "Error"), (431, "Error"), (503, "Readiness")],
+            ..get(
+                "health",
+                "/health",
+                Empty,
+                "The same as `/readyz`, as vLLM answers it.",
+            )
+        },
         Operation {
             errors: vec![(403, "Error"), (431, "Error"), (503, "Health")],
             ..get(
@@ -152,6 +163,14 @@ pub(super) fn all() -> Vec<Operation> {
                 "Whether new requests should be sent here.",
             )
         },
+        get(
+            "version",
+            "/version",
+            Json("Version"),
+            "Version of this program.",
+        )
+        .open()
+        .refuses(&[429]),
         get(
             "metrics",
             "/metrics",

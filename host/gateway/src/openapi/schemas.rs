@@ -89,6 +89,7 @@ fn shared() -> Value {
         "Event": object(&["data"], json!({"event": {"type": "string"}, "data": {"type": "string"}})),
         "Document": object(&["openapi", "paths"], json!({})),
         "Health": object(&["status"], json!({"status": {"enum": ["ok", "unhealthy"]}, "reason": {"type": "string"}})),
+        "Version": object(&["version"], json!({"version": {"type": "string"}})),
         "Readiness": object(&["status"], json!({"status": {"enum": ["ready", "not ready"]}, "reason": {"type": "string"}})),
         "Model": object(&["id", "object", "created", "owned_by"], json!({
             "id": {"type": "string"}, "object": {"const": "model"}, "created": count(), "owned_by": {"type": "string"},

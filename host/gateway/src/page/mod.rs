@@ -58,8 +58,8 @@ fn write(page: &mut String, shared: &Shared, seen: &Overview) -> fmt::Result {
         Text(&versions::label(&served)),
         Since(now_ms() - shared.started_ms),
     )?;
-    if let Err(reason) = shared.status.healthy() {
-        write!(page, "<p class=\"bad\">{}</p>", Text(&reason))?;
+    for fault in shared.status.faults() {
+        write!(page, "<p class=\"bad\">{}</p>", Text(&fault.to_string()))?;
     }
     page.push_str("</header>");
     tiles(page, seen)?;

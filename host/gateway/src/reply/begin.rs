@@ -14,6 +14,7 @@ use super::prompt::Prompt;
 use super::{Arriving, Ask, Dialect, Known, Reply, constraint};
 use crate::admission::Slot;
 use crate::auth::Caller;
+use crate::connection::Peer;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::{ids, recorded, versions};
@@ -26,6 +27,8 @@ pub(super) struct Asked {
     pub(super) caller: Caller,
     pub(super) arrived: Instant,
     pub(super) slot: Slot,
+    /// Who waits for the reply.
+    pub(super) peer: Peer,
 }
 
 impl Asked {
@@ -101,7 +104,7 @@ impl Asked {
                 adapter_digest: served.digest.clone(),
             })
             .map_err(|error| recorded::session_refusal(&error))?;
-        let closing = Arc::new(Closing::default());
+        let closing = Arc::new(Closing::of(self.peer));
         let beginning = Beginning {
             shared: &shared,
             ask: &ask,

@@ -16,18 +16,38 @@ use serde_json::{Value, json};
 
 use super::Ask;
 use super::prompt::Prompt;
+use crate::connection::Peer;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::recorded;
 
-/// Why the choices of one reply were given up, when it was not the client who left.
-#[derive(Default)]
-pub(super) struct Closing(OnceLock<&'static str>);
+/// Why the choices of one reply are given up before their end.
+pub(super) struct Closing {
+    reason: OnceLock<&'static str>,
+    peer: Peer,
+}
 
 impl Closing {
+    /// Of a reply that this peer waits for.
+    pub(super) fn of(peer: Peer) -> Self {
+        Self {
+            reason: OnceLock::new(),
+            peer,
+        }
+    }
+
     pub(super) fn because(&self, reason: &'static str) {
         // The first reason is the cause; later ones are its consequences.
-        let _ = self.0.set(reason);
+        let _ = self.reason.set(reason);
+    }
+
+    fn reason(&self, shared: &Shared) -> &'static str {
+        match self.reason.get() {
+            Some(reason) => reason,
+            None if self.peer.has_stalled() => "client stopped reading",
+            None if shared.stopping() => "server stopped",
+            None => "client disconnected",
+        }
     }
 }
 
@@ -180,6 +200,16 @@ impl Choice {
                 }
                 Some(Event::Failed(reason)) => return Err(self.fail(&reason)),
                 None => return Err(self.fail("the engine stopped before the reply was complete")),
+            }
+        }
+    }
+
+    /// Resolves when the engine is done with this choice, whether or not anybody reads it.
+    pub(super) fn generated(&self) -> impl Future<Output = ()> + Send + use<> {
+        let ended = self.generation.as_ref().map(Generation::ended);
+        async move {
+            if let Some(ended) = ended {
+                ended.await;
             }
         }
     }
@@ -399,11 +429,7 @@ impl Drop for Choice {
         if self.closed {
             return;
         }
-        let reason = match self.closing.0.get() {
-            Some(reason) => reason,
-            None if self.shared.stopping() => "server stopped",
-            None => "client disconnected",
-        };
+        let reason = self.closing.reason(&self.shared);
         self.close(reason, End::Aborted);
     }
 }

@@ -45,6 +45,7 @@ use axum::response::Response;
 use crate::admission::Slot;
 use crate::auth::{Caller, Scope};
 use crate::body;
+use crate::connection::Peer;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
@@ -70,7 +71,7 @@ struct Reply {
     known: Known,
     choices: Vec<Choice>,
     closing: Arc<Closing>,
-    /// Held to the end of the reply, so that a stream counts as a request in progress.
+    /// Held until the reply is generated, so that a stream counts as a request in progress.
     slot: Slot,
 }
 
@@ -87,6 +88,7 @@ pub(crate) async fn answer<D: Dialect>(
     }
     let arrived = Instant::now();
     let headers = request.headers().clone();
+    let peer = request.extensions().get::<Peer>().cloned();
     let options = &shared.options;
     let body = body::read_json(request, options.max_body, options.read_timeout).await?;
     let asked = Asked {
@@ -96,6 +98,7 @@ pub(crate) async fn answer<D: Dialect>(
         caller,
         arrived,
         slot,
+        peer: peer.unwrap_or_default(),
     };
     let (reply, dialect) = asked.begin::<D>().await?;
     if dialect.streams() {

@@ -3,6 +3,10 @@
 //! The events own the choices. When the client goes away the server drops the events, the choices with
 //! them, and each choice cancels its generation and records what was said. A choice's last event leaves
 //! only after its turn was recorded as complete.
+//!
+//! A client that reads slowly holds the events up, and not the engine: what is generated waits in memory, within the
+//! bounds of `max_tokens`, and the reply leaves its slot to others as soon as all of it is generated. A client that
+//! takes nothing for [`write_timeout`](crate::GatewayOptions::write_timeout) counts as gone.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use futures_util::stream::{FuturesUnordered, unfold};
 
 use super::choice::{Closing, Progress};
 use super::{Choice, Dialect, Events, Outbox, Reply, Usage};
-use crate::admission::Slot;
+use crate::admission::HeldSlot;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
@@ -31,7 +35,7 @@ struct Writing<E> {
     out: Outbox,
     usage: Usage,
     finished: bool,
-    _slot: Slot,
+    _slot: HeldSlot,
 }
 
 /// Answers with the events of this reply.
@@ -43,6 +47,12 @@ pub(super) fn respond<D: Dialect>(shared: &Arc<Shared>, reply: Reply, dialect: D
         slot,
     } = reply;
     let headers = known.headers();
+    let generated: Vec<_> = choices.iter().map(Choice::generated).collect();
+    let slot = slot.hold_until(async move {
+        for choice in generated {
+            choice.await;
+        }
+    });
     let mut writing = Writing {
         shared: shared.clone(),
         events: dialect.events(known),

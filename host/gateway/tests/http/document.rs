@@ -287,6 +287,7 @@ async fn real_bodies_and_answers_fit() {
         "/openapi.json",
         "/healthz",
         "/readyz",
+        "/version",
         "/metrics",
         "/v1/models",
         "/v1/models/tiny",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use clawhost_gateway::{Gateway, GatewayOptions, NotChanged, StatusSource};
+use clawhost_gateway::{Fault, Gateway, GatewayOptions, NotChanged, StatusSource};
 use clawhost_journal::{Change, Journal, SessionId, Standing, TurnId, TurnRecord, TurnState};
 use clawhost_policy::{Engine, EngineOptions};
 use clawhost_sessions::{SessionOptions, Sessions};
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::chain::Chain;
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the binary would say of judging and training.
 #[derive(Default)]
@@ -29,14 +29,21 @@ pub(crate) struct Loops {
 
 impl StatusSource for Loops {
     fn status(&self) -> Value {
-        json!({"judging": {"running": 1}, "plugins": ["judge-next-state"]})
+        let trouble = self.trouble.lock().unwrap().clone();
+        let mut status = json!({"judging": {"running": 1}, "plugins": ["judge-next-state"]});
+        if let Some(trouble) = trouble {
+            status["training"] = json!({"last_error": trouble});
+        }
+        status
     }
 
-    fn healthy(&self) -> Result<(), String> {
-        match &*self.trouble.lock().unwrap() {
-            Some(trouble) => Err(trouble.clone()),
-            None => Ok(()),
-        }
+    fn faults(&self) -> Vec<Fault> {
+        let trouble = self.trouble.lock().unwrap().clone();
+        let fault = |why| Fault {
+            what: "no training step can be recorded",
+            why,
+        };
+        trouble.map(fault).into_iter().collect()
     }
 
     fn metrics(&self) -> String {

@@ -93,6 +93,31 @@ fn a_full_disk_is_a_clear_error_and_the_journal_goes_on() {
 }
 
 #[test]
+fn a_full_disk_fails_the_write_check_until_there_is_room() {
+    let dir = tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let limit = |pages: &str| {
+        journal.with_writer(|conn| {
+            let pages = conn.query_row(pages, [], |row| row.get::<_, i64>(0))?;
+            conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| {
+                row.get::<_, i64>(0)
+            })
+        })
+    };
+    limit("PRAGMA page_count").unwrap();
+    let error = journal.check_writable().unwrap_err();
+    assert!(matches!(error, JournalError::Full { .. }), "{error}");
+    limit("SELECT 1000000").unwrap();
+    let loops = journal.watch();
+    journal.check_writable().unwrap();
+    journal.check_writable().unwrap();
+    assert!(!loops.has_changed().unwrap(), "a check wakes no loop");
+    let reader = Journal::open_read_only(dir.path()).unwrap();
+    let error = reader.check_writable().unwrap_err();
+    assert!(matches!(error, JournalError::ReadOnly { .. }), "{error}");
+}
+
+#[test]
 fn a_file_that_is_no_database_is_refused() {
     let dir = tempdir().unwrap();
     std::fs::write(

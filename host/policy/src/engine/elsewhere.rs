@@ -8,10 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{self, UnboundedSender};
-
 use super::request::{
-    Event, FinishReason, Finished, GenerateRequest, Generation, Recorded, Refused, SampledToken,
+    Event, EventSender, FinishReason, Finished, GenerateRequest, Generation, Recorded, Refused,
+    SampledToken,
 };
 use super::served::Served;
 use super::stats::EngineStats;
@@ -68,7 +67,7 @@ pub struct Reply {
     taken: usize,
     stopped: bool,
     ended: bool,
-    events: UnboundedSender<Event>,
+    events: EventSender,
 }
 
 impl Reply {
@@ -80,14 +79,9 @@ impl Reply {
         context: usize,
         tokenizer: Arc<Tokenizer>,
     ) -> (Self, Generation) {
-        let (sender, events) = mpsc::unbounded_channel();
         let seed = Sampler::new(&request.sampling, &[]).seed();
         request.sampling.seed = Some(seed);
-        let generation = Generation {
-            events,
-            seed,
-            served: request.served.clone(),
-        };
+        let (events, generation) = Generation::new(seed, request.served.clone());
         let asked = usize::try_from(request.sampling.max_tokens).unwrap_or(usize::MAX);
         let reply = Self {
             stream: TokenStream::new(tokenizer).showing_special(request.sampling.show_special),
@@ -102,7 +96,7 @@ impl Reply {
             taken: 0,
             stopped: false,
             ended: false,
-            events: sender,
+            events,
         };
         (reply, generation)
     }
@@ -130,8 +124,7 @@ impl Reply {
             let passed = self.stops.push(&self.stream.push(token.id));
             (token.text, self.stopped) = (passed.text, passed.stopped);
         }
-        // A reader that has gone is noticed by `abandoned`.
-        let _gone = self.events.send(Event::Token(token));
+        self.events.send(Event::Token(token));
         match (ended || self.stopped, self.room() == 0) {
             (true, _) => Some(FinishReason::Stop),
             (false, true) => Some(FinishReason::Length),
@@ -155,7 +148,7 @@ impl Reply {
             }
         }
         self.ended = true;
-        let _gone = self.events.send(Event::Finished(Finished {
+        self.events.send(Event::Finished(Finished {
             reason,
             stop: self.stops.hit().map(str::to_owned),
             text,
@@ -169,7 +162,7 @@ impl Reply {
     /// Ends the reply with an error; what was told of it stays valid.
     pub fn fail(mut self, reason: String) {
         self.ended = true;
-        let _gone = self.events.send(Event::Failed(reason));
+        self.events.send(Event::Failed(reason));
     }
 
     /// Ends when nobody waits for the reply any more.
@@ -182,7 +175,7 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if !self.ended {
             let reason = "the engine was shut down before the reply was complete".to_owned();
-            let _gone = self.events.send(Event::Failed(reason));
+            self.events.send(Event::Failed(reason));
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What is asked of the engine and what comes back.
 
+use std::convert::Infallible;
 use std::task::{Context, Poll};
 
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
 
 use super::options::Priority;
 use super::served::Served;
@@ -95,11 +97,36 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Generation {
     pub(super) events: UnboundedReceiver<Event>,
-    pub(super) seed: u64,
-    pub(super) served: Served,
+    ended: watch::Receiver<Option<Infallible>>,
+    seed: u64,
+    served: Served,
 }
 
 impl Generation {
+    /// A generation that nothing was sampled for yet, and the engine's end of it.
+    pub(super) fn new(seed: u64, served: Served) -> (EventSender, Self) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let (ended, is_ended) = watch::channel(None);
+        let sender = EventSender {
+            events,
+            _ended: ended,
+        };
+        let generation = Self {
+            events: receiver,
+            ended: is_ended,
+            seed,
+            served,
+        };
+        (sender, generation)
+    }
+
+    /// Resolves when the engine is done with the request, whether or not its events were read.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ended = self.ended.clone();
+        // The engine sends nothing here; the channel closes when it drops its end.
+        async move { while ended.changed().await.is_ok() {} }
+    }
+
     /// The next event; none after [`Event::Finished`] or [`Event::Failed`].
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
@@ -123,6 +150,31 @@ impl Generation {
     /// The version that answers.
     pub fn served(&self) -> &Served {
         &self.served
+    }
+}
+
+/// The engine's end of a generation. Dropping it resolves [`Generation::ended`].
+#[derive(Debug)]
+pub(super) struct EventSender {
+    events: UnboundedSender<Event>,
+    _ended: watch::Sender<Option<Infallible>>,
+}
+
+impl EventSender {
+    /// Sends an event, unless the reader is gone.
+    pub(super) fn send(&self, event: Event) {
+        // Whoever generates notices by `is_closed` or `closed` that the reader is gone.
+        let _gone = self.events.send(event);
+    }
+
+    /// Whether the reader is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    /// Resolves when the reader is gone.
+    pub(super) async fn closed(&self) {
+        self.events.closed().await;
     }
 }
 

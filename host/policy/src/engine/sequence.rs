@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc::{self, UnboundedSender};
-
 use super::options::Priority;
-use super::request::{Event, FinishReason, Finished, GenerateRequest, Generation, SampledToken};
+use super::request::{
+    Event, EventSender, FinishReason, Finished, GenerateRequest, Generation, SampledToken,
+};
 use super::served::Served;
 use crate::cache::KvCache;
 use crate::sampling::{Drawn, Guide, Sampler};
@@ -45,7 +45,7 @@ pub(super) struct Sequence {
     pub(super) sampler: Sampler,
     pub(super) stream: TokenStream,
     pub(super) stops: StopStrings,
-    pub(super) events: UnboundedSender<Event>,
+    pub(super) events: EventSender,
     /// Events of this step, which the reader gets once the step is counted.
     pub(super) outbox: Vec<Event>,
 }
@@ -67,7 +67,6 @@ impl Sequence {
             priority,
             user,
         } = request;
-        let (sender, events) = mpsc::unbounded_channel();
         let endings = sampling.endings(Arc::clone(&ends));
         let own = if sampling.ignore_eos {
             Arc::new([])
@@ -75,11 +74,7 @@ impl Sequence {
             ends
         };
         let sampler = Sampler::new(&sampling, &prompt).guided(own, guide);
-        let generation = Generation {
-            events,
-            seed: sampler.seed(),
-            served: served.clone(),
-        };
+        let (events, generation) = Generation::new(sampler.seed(), served.clone());
         let reply = usize::try_from(sampling.max_tokens).unwrap_or(usize::MAX);
         let sequence = Self {
             order: 0,
@@ -99,7 +94,7 @@ impl Sequence {
             sampler,
             stream: TokenStream::new(tokenizer).showing_special(sampling.show_special),
             stops: StopStrings::new(&sampling.stop).including(sampling.include_stop_str_in_output),
-            events: sender,
+            events,
             outbox: Vec::new(),
         };
         (sequence, generation)
@@ -184,8 +179,7 @@ impl Sequence {
     /// Hands the events of this step to the reader.
     pub(super) fn deliver(&mut self) {
         for event in self.outbox.drain(..) {
-            // A reader that is gone is noticed before the next step.
-            let _gone = self.events.send(event);
+            self.events.send(event);
         }
     }
 }

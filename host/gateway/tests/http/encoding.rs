@@ -1,0 +1,117 @@
+//! Bodies are compressed on the way in and out where the client says so; streams never are.
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use futures_util::StreamExt;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Server, chat_body};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+async fn post(server: &Server, encoding: &str, body: Vec<u8>) -> Answer {
+    let request = server
+        .request(Method::POST, CHAT)
+        .header("content-type", "application/json")
+        .header("content-encoding", encoding)
+        .body(body);
+    Answer::of(request.send().await.unwrap()).await
+}
+
+#[tokio::test]
+async fn a_compressed_request_is_read_within_the_limit_of_what_it_holds() {
+    let server = Server::with(|options| options.max_body = 4096).await;
+    let body = chat_body("A", json!({})).to_string();
+    let answer = post(&server, "gzip", gzip(body.as_bytes())).await.ok();
+    assert_eq!(answer["choices"][0]["message"]["content"], "yes");
+    post(&server, "identity", body.clone().into_bytes())
+        .await
+        .ok();
+
+    let bomb = gzip(
+        chat_body(&"x".repeat(1 << 20), json!({}))
+            .to_string()
+            .as_bytes(),
+    );
+    assert!(bomb.len() < 4096);
+    assert_eq!(
+        post(&server, "gzip", bomb).await.error(413),
+        "request_too_large"
+    );
+    assert_eq!(
+        post(&server, "gzip", body.clone().into_bytes())
+            .await
+            .error(400),
+        "incomplete_body"
+    );
+    let answer = post(&server, "compress", body.into_bytes()).await;
+    assert_eq!(answer.error(415), "unsupported_content_encoding");
+    assert!(answer.text.contains("gzip"));
+}
+
+async fn get(server: &Server, accept: &str) -> Response {
+    server
+        .request(Method::GET, "/openapi.json")
+        .header("accept-encoding", accept)
+        .send()
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_is_compressed_as_the_client_accepts() {
+    let server = Server::start().await;
+    let plain = get(&server, "identity").await;
+    assert!(!plain.headers().contains_key("content-encoding"));
+    let plain = plain.bytes().await.unwrap();
+    for (accept, encoding) in [("gzip", "gzip"), ("br", "br"), ("gzip, deflate, br", "br")] {
+        let answer = get(&server, accept).await;
+        assert_eq!(answer.headers()["content-encoding"], encoding, "{accept}");
+        assert!(answer.headers().contains_key("x-request-id"));
+        let packed = answer.bytes().await.unwrap();
+        assert!(packed.len() < plain.len() / 2, "{accept}: {}", packed.len());
+        if encoding == "gzip" {
+            let mut text = Vec::new();
+            GzDecoder::new(&packed[..]).read_to_end(&mut text).unwrap();
+            assert_eq!(text, plain);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_neither_compressed_nor_held_back() {
+    let server = Server::start().await;
+    let body = chat_body("L", json!({"stream": true, "max_tokens": 60_000}));
+    let response = server
+        .request(Method::POST, CHAT)
+        .header("accept-encoding", "gzip, br")
+        .json(&body)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    assert!(!response.headers().contains_key("content-encoding"));
+    let mut body = response.bytes_stream();
+    let mut seen = String::new();
+    while seen.matches("la ").count() < 3 {
+        seen.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
+    }
+    let first: Value =
+        serde_json::from_str(seen.lines().next().unwrap().strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!(first["object"], "chat.completion.chunk");
+    assert_eq!(
+        server.engine.stats().running,
+        1,
+        "the reply is far from its end"
+    );
+}
