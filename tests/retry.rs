@@ -15,8 +15,13 @@ async fn the_same_request_twice_gives_siblings() {
     let running = Running::start().await;
     let talk = running.talk();
     let question = "Sam has 12 apples and gives 5 away. How many are left?";
-    let first = talk.request(question).send().await;
-    let again = talk.request(question).send().await;
+    let send = || {
+        talk.request(question)
+            .header("x-request-id", "req-1")
+            .send()
+    };
+    let first = send().await;
+    let again = send().await;
     assert_eq!(first.session(), again.session());
     let (first, again) = (running.turn(first.turn()), running.turn(again.turn()));
     assert_ne!(first.id, again.id);
@@ -30,6 +35,12 @@ async fn the_same_request_twice_gives_siblings() {
     }
     let told = running.explain(again.id).await;
     assert_eq!(told["siblings"], json!([first.id]), "{told}");
+
+    // Without proof that it is the same request, it is somebody else's.
+    let stranger = talk.request(question).send().await;
+    let stranger = running.turn(stranger.turn());
+    assert_ne!(stranger.session, first.session);
+    assert_eq!(stranger.matched["decision"], "new", "{}", stranger.matched);
 }
 
 #[tokio::test]

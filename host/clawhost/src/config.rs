@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clawhost_gateway::{AllowedOrigins, ApiKey, RateLimit, Scope, Tls};
+use clawhost_gateway::{AllowedOrigins, ApiKey, RateLimit, Scope, Tls, check_names};
 use clawhost_judging::JudgingOptions;
 use clawhost_plugins::{HostOptions, Profile};
 use clawhost_policy::{CallForm, EngineOptions, ReasoningForm};
@@ -289,7 +289,8 @@ impl EngineConfig {
 pub struct SessionsConfig {
     /// Minutes without a request after which a session is over. Default 30.
     pub idle_minutes: f64,
-    /// Minutes within which an identical opening request is a retry. Default 10.
+    /// Minutes within which an identical opening request is a retry if that is proved: by its request id, its trace, or a
+    /// first reply that was cut off. Default 10.
     pub retry_minutes: f64,
 }
 
@@ -316,7 +317,7 @@ impl SessionsConfig {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyConfig {
-    /// Name that sessions and logs keep of it.
+    /// Name that sessions and logs keep of it. It owns what it collects, so each key has a name of its own.
     pub name: String,
     /// The secret itself, or `env:NAME` to read it from the environment.
     pub secret: String,
@@ -516,7 +517,7 @@ impl Config {
     /// The keys that are let in, the environment's `CLAWHOST_API_KEY` among them.
     ///
     /// # Errors
-    /// A key without a name or secret, an unknown scope, a missing environment variable.
+    /// A key without a name or secret, a name that is used twice, an unknown scope, a missing environment variable.
     pub(crate) fn api_keys(&self) -> Result<Vec<ApiKey>> {
         let mut keys = self
             .keys
@@ -528,6 +529,7 @@ impl Config {
         {
             keys.push(ApiKey::new("environment", &secret, Scope::ALL)?);
         }
+        check_names(&keys)?;
         Ok(keys)
     }
 }
@@ -672,6 +674,20 @@ mod tests {
             toml::to_string(&Config::parse(&text).unwrap()).unwrap(),
             text
         );
+    }
+
+    #[test]
+    fn keys_of_one_name_are_refused_since_they_would_share_their_sessions() {
+        let key = |name: &str, secret: &str| {
+            format!("[[keys]]\nname = \"{name}\"\nsecret = \"{secret}\"\n")
+        };
+        let keys = |second: &str| {
+            let text = key("app", "0123456789abcdef") + &key(second, "fedcba9876543210");
+            Config::parse(&text).unwrap().api_keys()
+        };
+        assert!(keys("other").is_ok());
+        let error = keys("app").unwrap_err().to_string();
+        assert!(error.contains("two keys are named `app`"), "{error}");
     }
 
     #[test]

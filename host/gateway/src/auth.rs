@@ -4,6 +4,7 @@
 //! time, so that neither a memory dump nor a stopwatch gives one away. Without any key everybody on
 //! this machine is the operator; [`check_bind`] is what keeps that from reaching a network.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -24,9 +25,9 @@ use crate::origins::AllowedOrigins;
 pub enum Scope {
     /// Talk to the model, list models, see and end the sessions that this key opened.
     Chat,
-    /// Score replies through `/v1/feedback`.
+    /// Score the replies that this key received, through `/v1/feedback`.
     Feedback,
-    /// See everything that was collected, forget sessions, read metrics and the operator page.
+    /// See, score, end and forget what any key collected; read metrics and the operator page.
     Operator,
 }
 
@@ -67,6 +68,9 @@ pub enum KeyError {
     /// A key without a name could not be told apart in logs and sessions.
     #[error("a key needs a name, so that logs and sessions can say whose request it was")]
     EmptyName,
+    /// Two keys with one name would share their sessions.
+    #[error("two keys are named `{0}`; sessions belong to a key by its name, so give each its own")]
+    DuplicateName(String),
     /// An empty secret would let everybody in.
     #[error("the key `{0}` has an empty secret; give it at least 16 random characters")]
     EmptySecret(String),
@@ -187,6 +191,18 @@ impl fmt::Debug for ApiKey {
     }
 }
 
+/// Says whether these keys can be told apart in the record, which knows them by name.
+///
+/// # Errors
+/// [`KeyError::DuplicateName`] for the first name that is used twice.
+pub fn check_names(keys: &[ApiKey]) -> Result<(), KeyError> {
+    let mut names = HashSet::new();
+    match keys.iter().find(|key| !names.insert(key.name())) {
+        Some(key) => Err(KeyError::DuplicateName(key.name.clone())),
+        None => Ok(()),
+    }
+}
+
 /// Checks that a server with these keys may listen on this address. Loopback addresses may be used without a key;
 /// others need keys of at least 16 characters, each with a secret of its own.
 ///
@@ -288,10 +304,19 @@ impl Caller {
         ))
     }
 
-    /// Whether the caller may see or end a session that this key opened.
-    pub(crate) fn may_see(&self, owner: Option<&str>) -> bool {
-        self.may(Scope::Operator)
-            || (self.may(Scope::Chat) && self.name.is_some() && self.name.as_deref() == owner)
+    /// Whether a session or turn of this key may be shown to, scored or changed by the caller; whoever calls this has
+    /// checked the scope of the path. What may not be reached is answered as if it did not exist.
+    pub(crate) fn may_reach(&self, owner: Option<&str>) -> bool {
+        self.may(Scope::Operator) || self.owns(owner)
+    }
+
+    /// Whether this key is the caller's own.
+    pub(crate) fn owns(&self, owner: Option<&str>) -> bool {
+        match &self.name {
+            Some(name) => owner == Some(name),
+            // Without keys there is one owner, and what keys brought before is not theirs.
+            None => owner.is_none() && self.may(Scope::Operator),
+        }
     }
 }
 
@@ -442,9 +467,15 @@ mod tests {
         let error = caller.require(Scope::Operator).unwrap_err();
         assert_eq!(error.status(), StatusCode::FORBIDDEN);
         assert!(error.to_string().contains("operator"), "{error}");
-        assert!(caller.may_see(Some("app")));
-        assert!(!caller.may_see(Some("ops")));
-        assert!(!caller.may_see(None));
+        for (owner, own) in [(Some("app"), true), (Some("ops"), false), (None, false)] {
+            assert_eq!((caller.may_reach(owner), caller.owns(owner)), (own, own));
+        }
+        let operator = identify(&keys(), &headers("x-api-key", "secret-of-ops"), false).unwrap();
+        assert!(operator.may_reach(Some("app")) && operator.may_reach(None));
+        assert!(!operator.owns(Some("app")) && !operator.owns(None));
+        let local = Caller::local();
+        assert!(local.may_reach(Some("app")) && local.owns(None) && !local.owns(Some("app")));
+        assert!(!Caller::nobody().owns(None) && !Caller::nobody().may_reach(None));
     }
 
     #[test]

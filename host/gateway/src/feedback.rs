@@ -1,13 +1,14 @@
 //! `POST /v1/feedback`: what a person thought of a reply, at any time later.
 //!
 //! A reply is named by the `id` of its response, by its turn (header `x-clawhost-turn`), or by its
-//! session and position. What is ambiguous is refused: feedback on the wrong reply teaches the wrong thing.
+//! session and position. What is ambiguous is refused: feedback on the wrong reply teaches the wrong thing. A key scores
+//! its own replies, the operator those of all; of the others a key does not learn that they exist.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
-use clawhost_journal::{Feedback, SessionId, TurnId, TurnRecord, TurnState, now_ms};
+use clawhost_journal::{Feedback, TurnId, TurnRecord, TurnState, now_ms};
 use serde_json::{Value, json};
 
 use crate::auth::{Caller, Scope};
@@ -15,7 +16,7 @@ use crate::body;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::gateway::Shared;
-use crate::recorded;
+use crate::{recorded, sessions};
 
 /// Bytes of a feedback body; a text of a few pages.
 const MAX_BODY: usize = 256 << 10;
@@ -44,7 +45,7 @@ pub(crate) async fn create(
             "feedback needs a `score` from -1 to 1, a `text`, or both",
         ));
     }
-    let turn = find(&shared, fields)?;
+    let turn = find(&shared, &caller, fields)?;
     match turn.state {
         TurnState::Complete => {}
         TurnState::Generating => {
@@ -85,29 +86,25 @@ pub(crate) async fn create(
     })))
 }
 
-/// The one turn that the body names.
-fn find(shared: &Shared, fields: Fields<'_, '_>) -> Result<TurnRecord, ApiError> {
+/// The one turn that the body names, among those that the caller may reach.
+fn find(shared: &Shared, caller: &Caller, fields: Fields<'_, '_>) -> Result<TurnRecord, ApiError> {
     let refuse = |error| recorded::refusal(&error);
+    let reached = |turn: &TurnRecord| caller.may_reach(turn.key.as_deref());
     if let Some(response) = fields.text("response_id")? {
-        let turns = shared.journal.turns_of_response(response).map_err(refuse)?;
+        let mut turns = shared.journal.turns_of_response(response).map_err(refuse)?;
+        turns.retain(reached);
         return choose(fields, turns);
     }
     if let Some(turn) = fields.integer("turn_id", 1, i64::MAX)? {
         let found = shared.journal.turn(TurnId(turn)).map_err(refuse)?;
-        return found.ok_or_else(|| {
+        return found.filter(reached).ok_or_else(|| {
             ApiError::not_found("unknown_turn", format!("there is no turn {turn}")).param("turn_id")
         });
     }
     if let Some(session) = fields.text("session_id")? {
-        let session = SessionId::from(session);
-        let turns = shared.journal.session_turns(&session).map_err(refuse)?;
-        if turns.is_empty() {
-            return Err(ApiError::not_found(
-                "unknown_session",
-                format!("there is no session `{session}`"),
-            )
-            .param("session_id"));
-        }
+        let found = sessions::reachable(shared, caller, session)?
+            .ok_or_else(|| sessions::unknown_session(session).param("session_id"))?;
+        let turns = shared.journal.session_turns(&found.id).map_err(refuse)?;
         let position = fields.integer("turn", 0, i64::from(u32::MAX))?;
         let found = match position {
             Some(position) => turns

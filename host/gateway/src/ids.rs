@@ -10,14 +10,21 @@ pub(crate) fn response_id(prefix: &str) -> String {
 /// The id of a request: the client's own `x-request-id` when it is short and printable, so that both
 /// sides' logs agree, else a fresh one.
 pub(crate) fn request_id(headers: &HeaderMap) -> String {
+    short(headers, "x-request-id").unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()))
+}
+
+/// The client's own id of a request, which its retries repeat: `idempotency-key`, else `x-request-id`.
+pub(crate) fn clients_request_id(headers: &HeaderMap) -> Option<String> {
+    short(headers, "idempotency-key").or_else(|| short(headers, "x-request-id"))
+}
+
+/// The value of a header when it is short and printable.
+fn short(headers: &HeaderMap, name: &str) -> Option<String> {
     headers
-        .get("x-request-id")
+        .get(name)
         .and_then(|value| value.to_str().ok())
         .filter(|id| !id.is_empty() && id.len() <= 128 && id.bytes().all(|b| b.is_ascii_graphic()))
-        .map_or_else(
-            || format!("req_{:032x}", rand::random::<u128>()),
-            str::to_owned,
-        )
+        .map(str::to_owned)
 }
 
 /// The trace id of a W3C `traceparent` header, which stays the same through one run of an agent.
@@ -52,6 +59,10 @@ mod tests {
         assert_ne!(request_id(&headers("x-request-id", "a b")), "a b");
         let long = "a".repeat(129);
         assert_ne!(request_id(&headers("x-request-id", &long)), long);
+        let both = |name: &'static str| clients_request_id(&headers(name, "abc-1"));
+        assert_eq!(both("x-request-id").as_deref(), Some("abc-1"));
+        assert_eq!(both("idempotency-key").as_deref(), Some("abc-1"));
+        assert_eq!(both("x-other"), None);
     }
 
     #[test]

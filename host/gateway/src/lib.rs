@@ -61,7 +61,7 @@ mod tokenize;
 mod tls;
 mod versions;
 
-pub use auth::{ApiKey, KeyError, Scope, check_bind, check_origins};
+pub use auth::{ApiKey, KeyError, Scope, check_bind, check_names, check_origins};
 pub use error::ApiError;
 pub use gateway::{Fault, Gateway, NotChanged, StatusSource};
 pub use limits::RateLimit;

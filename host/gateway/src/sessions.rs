@@ -2,7 +2,7 @@
 //! forget it.
 //!
 //! The operator sees everything; a chat key sees the sessions that it opened, and of the others not
-//! even that they exist.
+//! even that they exist. A session is named by its id, or by the name that the caller's own key gave it.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ pub(crate) async fn explain_turn(
         .journal
         .turn(id)
         .map_err(|error| refusal(&error))?
-        .filter(|turn| caller.may_see(turn.key.as_deref()))
+        .filter(|turn| caller.may_reach(turn.key.as_deref()))
         .ok_or_else(unknown)?;
     let explained = shared
         .sessions
@@ -182,15 +182,27 @@ fn visible(shared: &Shared, caller: &Caller, named: Named) -> Result<SessionReco
         caller.require(Scope::Chat)?;
     }
     let name = name(named)?;
-    shared
-        .journal
-        .session(&SessionId::from(name.as_str()))
-        .map_err(|error| refusal(&error))?
-        .filter(|session| caller.may_see(session.key.as_deref()))
-        .ok_or_else(|| unknown_session(&name))
+    reachable(shared, caller, &name)?.ok_or_else(|| unknown_session(&name))
 }
 
-fn unknown_session(id: &str) -> ApiError {
+/// The session with this id if the caller may reach it, else the one that the caller's own key calls by this name.
+pub(crate) fn reachable(
+    shared: &Shared,
+    caller: &Caller,
+    name: &str,
+) -> Result<Option<SessionRecord>, ApiError> {
+    let refuse = |error| refusal(&error);
+    let by_id = shared.journal.session(&SessionId::from(name));
+    match by_id.map_err(refuse)? {
+        Some(session) if caller.may_reach(session.key.as_deref()) => Ok(Some(session)),
+        _ => shared
+            .journal
+            .session_of(caller.name(), name)
+            .map_err(refuse),
+    }
+}
+
+pub(crate) fn unknown_session(id: &str) -> ApiError {
     ApiError::not_found(
         "unknown_session",
         format!("there is no session `{}`", short(id)),

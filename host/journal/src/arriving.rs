@@ -1,6 +1,6 @@
 //! Writing down one request: its session, the next state of the turns that it answers, its new turns.
 
-use rusqlite::Transaction;
+use rusqlite::{OptionalExtension, Transaction};
 use serde_json::{Map, Value, json};
 
 use crate::codec::{Json, encode_json, encode_u32s, encode_u64, finite};
@@ -8,25 +8,59 @@ use crate::collecting::{refresh, require_turn};
 use crate::continuity::insert_histories;
 use crate::error::Fault;
 use crate::ids::{SessionId, TurnId};
-use crate::records::{JudgingState, NewTurn, NextState, SessionUpsert, TurnKind, TurnState};
+use crate::records::{
+    Arrival, JudgingState, NewTurn, NextState, SessionUpsert, TurnKind, TurnState,
+};
 use crate::together;
 
 pub(crate) fn upsert_session(tx: &Transaction<'_>, session: &SessionUpsert) -> Result<(), Fault> {
-    tx.prepare_cached(
-        "INSERT INTO sessions (id, origin, key, user, started_ms, last_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?5)
-         ON CONFLICT (id) DO UPDATE SET
-            key = COALESCE(key, excluded.key), user = COALESCE(user, excluded.user),
-            last_ms = MAX(last_ms, excluded.last_ms), ended_ms = NULL, end_reason = NULL,
-            settled_ms = NULL",
-    )?
-    .execute((
-        session.id.as_str(),
-        &session.origin,
-        session.key.as_deref(),
-        session.user.as_deref(),
-        session.ms,
-    ))?;
+    let written = tx
+        .prepare_cached(
+            "INSERT INTO sessions (id, name, origin, key, user, started_ms, last_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+             ON CONFLICT (id) DO UPDATE SET
+                user = COALESCE(user, excluded.user), last_ms = MAX(last_ms, excluded.last_ms),
+                ended_ms = NULL, end_reason = NULL, settled_ms = NULL
+             WHERE key IS excluded.key",
+        )?
+        .execute((
+            session.id.as_str(),
+            session.name.as_deref().unwrap_or(session.id.as_str()),
+            &session.origin,
+            session.key.as_deref(),
+            session.user.as_deref(),
+            session.ms,
+        ))?;
+    if written == 0 {
+        return Err(Fault::invalid(format!(
+            "session {} belongs to another key: a session has one owner",
+            session.id
+        )));
+    }
+    Ok(())
+}
+
+/// A request must not write into another key's session, nor become what follows another key's reply.
+pub(crate) fn require_one_owner(tx: &Transaction<'_>, arrival: &Arrival) -> Result<(), Fault> {
+    let key = &arrival.session.key;
+    if arrival.turns.iter().any(|turn| turn.key != *key) {
+        return Err(Fault::invalid(format!(
+            "a turn of session {} has another key than its session",
+            arrival.session.id
+        )));
+    }
+    let mut owner = tx.prepare_cached("SELECT key IS ?2 FROM turns WHERE id = ?1")?;
+    for next in &arrival.next_state_of {
+        let same = owner
+            .query_row((next.turn.0, key.as_deref()), |row| row.get(0))
+            .optional()?;
+        if same == Some(false) {
+            return Err(Fault::invalid(format!(
+                "turn {} belongs to another key than the request that follows it",
+                next.turn
+            )));
+        }
+    }
     Ok(())
 }
 

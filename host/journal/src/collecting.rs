@@ -7,7 +7,8 @@
 use rusqlite::{OptionalExtension, Transaction};
 
 use crate::arriving::{
-    Followed, insert_turns, note_fork, record_next_state, set_source, upsert_session,
+    Followed, insert_turns, note_fork, record_next_state, require_one_owner, set_source,
+    upsert_session,
 };
 use crate::clock::now_ms;
 use crate::codec::{encode_f32s, encode_json, encode_u32s, finite};
@@ -38,10 +39,12 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::UnknownTurn`] for a next state of a turn that is gone, [`JournalError::Invalid`]
-    /// for numbers or nesting that could not be read back, and the faults of the database.
+    /// for numbers or nesting that could not be read back and where session, turns and next states are not
+    /// of one key, and the faults of the database.
     pub fn arrive(&self, arrival: &Arrival) -> Result<Vec<TurnId>, JournalError> {
         self.write(|tx| {
             upsert_session(tx, &arrival.session)?;
+            require_one_owner(tx, arrival)?;
             for retraction in &arrival.retract {
                 retract(tx, retraction)?;
             }

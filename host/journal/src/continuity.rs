@@ -25,8 +25,8 @@ const ASKED: &str = "WHERE t.id IN (SELECT h.turn FROM histories h WHERE h.diges
 
 /// All questions fail with the faults of the database only.
 impl Journal {
-    /// Turns whose reply has this anchor and whose key is `key` or none (any key when `key` is none):
-    /// those that nothing followed yet first, then newest first.
+    /// Turns of one key (none: those without a key) whose reply has this anchor: those that nothing followed
+    /// yet first, then newest first.
     pub fn anchor_hits(
         &self,
         anchor: &str,
@@ -92,7 +92,7 @@ fn chosen(source: &str, followed: &str) -> String {
     format!(
         "WHERE t.id IN (SELECT {turn} FROM {source}
             AND {followed} (SELECT 1 FROM next_states f WHERE f.turn = a.turn)
-            AND (?2 IS NULL OR (SELECT k.key IS NULL OR k.key = ?2 FROM turns k WHERE k.id = a.turn))
+            AND (SELECT k.key IS ?2 FROM turns k WHERE k.id = a.turn)
             ORDER BY {turn} DESC LIMIT ?3)
          ORDER BY t.id DESC"
     )
@@ -151,20 +151,21 @@ mod tests {
             hits.iter().map(|hit| hit.id).collect()
         };
         assert_eq!(found("h1", Some("home")), [last, first]);
-        assert_eq!(found("h1-short", None), [first]);
+        assert_eq!(found("h1-short", Some("home")), [first]);
+        assert_eq!(found("h1", None), []);
         assert_eq!(found("h1", Some("work")), []);
-        assert_eq!(found("h2", None).len(), 9);
+        assert_eq!(found("h2", Some("home")).len(), 9);
         assert!(
             journal
-                .history_hits("h1", "another reply", None, 9)
+                .history_hits("h1", "another reply", Some("home"), 9)
                 .unwrap()
                 .is_empty()
         );
         // What was followed comes after what is open.
         journal.arrive(&arrival("last", Some(last))).unwrap();
-        assert_eq!(found("h1", None), [first, last]);
+        assert_eq!(found("h1", Some("home")), [first, last]);
         journal.forget_session(&"first".into()).unwrap();
-        assert_eq!(found("h1", None), [last]);
+        assert_eq!(found("h1", Some("home")), [last]);
     }
 
     #[test]

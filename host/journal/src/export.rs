@@ -64,7 +64,10 @@ impl Journal {
                 conn,
                 "WHERE t.state = 'complete' AND t.kind <> 'side' ORDER BY t.id",
                 [],
-                |turn| lines.write(&conversation(&turn, decode)),
+                |turn| {
+                    let name = rows::session_name(conn, &turn.session)?;
+                    lines.write(&conversation(&turn, name, decode))
+                },
             ),
             Export::Turns => rows::each_turn(conn, "ORDER BY t.id", [], |turn| lines.write(&turn)),
             Export::Verdicts => each_of_turn(conn, "verdicts", |row, session, seq| {
@@ -116,7 +119,11 @@ fn each_of_turn(
 }
 
 /// A line of the record file. Turns count from 1 there; `next_state` is one message there, the last.
-fn conversation(turn: &TurnRecord, decode: Option<Decode<'_>>) -> Value {
+fn conversation(
+    turn: &TurnRecord,
+    session_name: Option<String>,
+    decode: Option<Decode<'_>>,
+) -> Value {
     let reply = turn.completion.as_ref().map(|completion| &completion.reply);
     let ended_ms = turn
         .completion
@@ -133,6 +140,7 @@ fn conversation(turn: &TurnRecord, decode: Option<Decode<'_>>) -> Value {
         "malformed_tool_calls": reply.and_then(|reply| reply.get("malformed_tool_calls")),
         "next_state": turn.next_state.as_ref().and_then(last_message),
         "next_messages": turn.next_state,
+        "session_name": session_name,
         "turn_id": turn.id,
         "response_id": turn.response_id,
         "choice": turn.choice,

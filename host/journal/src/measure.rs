@@ -103,6 +103,7 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
         }],
         session: SessionUpsert {
             id: session,
+            name: None,
             origin: "new".to_owned(),
             key: None,
             user: None,

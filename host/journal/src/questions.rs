@@ -103,18 +103,20 @@ impl Journal {
         })
     }
 
-    /// Turns of requests with this digest, received at or after `since_ms`, newest first.
+    /// Turns of one key (none: those without a key) of requests with this digest, received at or after
+    /// `since_ms`, newest first.
     pub fn request_hits(
         &self,
         request_digest: &str,
+        key: Option<&str>,
         since_ms: i64,
         limit: u32,
     ) -> Result<Vec<TurnHit>, JournalError> {
         self.read(|conn| {
             rows::hits(
                 conn,
-                "WHERE r.digest = ?1 AND t.received_ms >= ?2 ORDER BY t.id DESC LIMIT ?3",
-                (request_digest, since_ms, limit),
+                "WHERE r.digest = ?1 AND t.key IS ?2 AND t.received_ms >= ?3 ORDER BY t.id DESC LIMIT ?4",
+                (request_digest, key, since_ms, limit),
             )
         })
     }
@@ -149,6 +151,39 @@ impl Journal {
                 .into_iter()
                 .next())
         })
+    }
+
+    /// The session that a key (none: callers without one) calls by this name, or owns under this id. The
+    /// same name under another key is another session.
+    pub fn session_of(
+        &self,
+        key: Option<&str>,
+        name: &str,
+    ) -> Result<Option<SessionRecord>, JournalError> {
+        self.read(|conn| {
+            let by_name = "WHERE COALESCE(s.key, '') = ?1 AND s.name = ?2";
+            let mut found = rows::sessions(conn, by_name, (key.unwrap_or_default(), name))?;
+            if found.is_empty() {
+                found = rows::sessions(conn, "WHERE s.id = ?2 AND s.key IS ?1", (key, name))?;
+            }
+            Ok(found.into_iter().next())
+        })
+    }
+
+    /// The sessions with this id or, under any key, this name; by id.
+    pub fn sessions_called(&self, name: &str) -> Result<Vec<SessionRecord>, JournalError> {
+        self.read(|conn| {
+            rows::sessions(
+                conn,
+                "WHERE s.id = ?1 OR s.name = ?1 ORDER BY s.id <> ?1, s.id",
+                [name],
+            )
+        })
+    }
+
+    /// What its owner calls a session; none when it was forgotten or never was.
+    pub fn session_name(&self, session: &SessionId) -> Result<Option<String>, JournalError> {
+        self.read(|conn| rows::session_name(conn, session))
     }
 
     /// Sessions, the latest active first.

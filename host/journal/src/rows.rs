@@ -151,6 +151,16 @@ pub(crate) fn sessions(
     collect(conn, &format!("{SESSION} {clause}"), params, session)
 }
 
+/// What its owner calls a session.
+pub(crate) fn session_name(
+    conn: &Connection,
+    session: &SessionId,
+) -> Result<Option<String>, Fault> {
+    let mut statement = conn.prepare_cached("SELECT name FROM sessions WHERE id = ?1")?;
+    let name = statement.query_row([session.as_str()], |row| row.get(0));
+    Ok(name.optional()?)
+}
+
 /// Adapters by a clause.
 pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow>, Fault> {
     collect(
@@ -364,6 +374,7 @@ pub(crate) fn verdict(row: &Row<'_>) -> rusqlite::Result<VerdictRecord> {
 fn session(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
     Ok(SessionRecord {
         id: SessionId(row.get("id")?),
+        name: row.get("name")?,
         origin: row.get("origin")?,
         key: row.get("key")?,
         user: row.get("user")?,

@@ -22,6 +22,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0007.sql"),
     include_str!("schema/0008.sql"),
     include_str!("schema/0009.sql"),
+    include_str!("schema/0010.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.

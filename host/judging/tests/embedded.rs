@@ -87,6 +87,7 @@ async fn where_nothing_tells_the_embedded_judge_abstains_and_nothing_trains() {
 fn talk(journal: &Journal, next: &str) -> TurnId {
     let session = SessionUpsert {
         id: SessionId(next.to_owned()),
+        name: None,
         origin: "new".to_owned(),
         key: None,
         user: None,

@@ -50,16 +50,25 @@ impl Sessions {
         if incoming.n == 0 {
             return Err(SessionError::NoChoices);
         }
-        let named = named(&incoming)?;
+        let name = session_name(&incoming)?;
         // A panic elsewhere cannot leave anything half done behind this lock: it guards no data.
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         let ms = incoming.received_ms.unwrap_or_else(now_ms);
         let lookup = Lookup::new(&self.journal);
+        let named = match name {
+            Some((name, origin)) => Some(named(&lookup, &incoming, name, origin, ms)?),
+            None => None,
+        };
         let decision = Case::new(lookup, &self.options, &incoming, named, ms).decide()?;
         let session = match &decision.session {
             Some(session) => session.clone(),
             None => fresh_session(&lookup, &incoming, ms)?,
         };
+        // Read before anything is written: once turns are recorded, nothing here may fail without closing them.
+        let name = lookup
+            .session_name(&session)?
+            .or_else(|| decision.name.clone())
+            .unwrap_or_else(|| session.to_string());
         let done = incoming.session_done;
         let arrival = arrival(incoming, decision, session, ms);
         let turns = self.journal.arrive(&arrival)?;
@@ -79,6 +88,7 @@ impl Sessions {
         tracing::debug!(session = %session.id, turns = turns.len(), decision = ?matched.get("decision"), "request filed");
         Ok(Arrived {
             session: session.id,
+            name,
             turns,
             matched,
         })
@@ -176,7 +186,8 @@ fn completion(reply: Reply) -> Completion {
     }
 }
 
-fn named(incoming: &Incoming) -> Result<Option<Named>, SessionError> {
+/// The session that the client names, and whether in a header or in the body.
+fn session_name(incoming: &Incoming) -> Result<Option<(&str, &'static str)>, SessionError> {
     let header = incoming.session_header.as_deref().map(|id| (id, "header"));
     let body = incoming.session_body.as_deref().map(|id| (id, "body"));
     let given = [header, body]
@@ -192,10 +203,29 @@ fn named(incoming: &Incoming) -> Result<Option<Named>, SessionError> {
             limit: SESSION_ID_LIMIT,
         });
     }
-    Ok(Some(Named {
-        id: SessionId(id.to_owned()),
+    Ok(Some((id, origin)))
+}
+
+/// The session of the caller's key with this name. Other keys may use the same name for sessions of theirs, so the id of
+/// a new one tells nothing of what exists; where no keys are configured, everybody shares the names and the id is the name.
+fn named(
+    lookup: &Lookup<'_>,
+    incoming: &Incoming,
+    name: &str,
+    origin: &'static str,
+    ms: i64,
+) -> Result<Named, SessionError> {
+    let id = SessionId::from(name);
+    let id = match lookup.session_of(incoming.key.as_deref(), name)? {
+        Some(known) => known,
+        None if incoming.key.is_none() && !lookup.is_taken(&id)? => id,
+        None => fresh_session(lookup, incoming, ms)?,
+    };
+    Ok(Named {
+        id,
+        name: name.to_owned(),
         origin,
-    }))
+    })
 }
 
 /// An id that no session has. It tells nothing of what was said.
@@ -256,6 +286,7 @@ fn arrival(incoming: Incoming, decision: Decision, session: SessionId, ms: i64) 
         turns: (0..incoming.n).map(turn).collect(),
         session: SessionUpsert {
             id: session,
+            name: decision.name,
             origin: decision.origin.to_owned(),
             key: incoming.key.clone(),
             user: incoming.user.clone(),

@@ -27,10 +27,12 @@ use crate::request::Incoming;
 use crate::retry::{self, Repeated};
 use crate::user_side::Sided;
 
-/// A named session, and where its name came from.
+/// A session of the caller's key that the client named, and where the name came from.
 pub(crate) struct Named {
-    /// The name.
+    /// The session; not in the journal yet when its name is new.
     pub(crate) id: SessionId,
+    /// What the client calls it.
+    pub(crate) name: String,
     /// `header` or `body`.
     pub(crate) origin: &'static str,
 }
@@ -39,6 +41,8 @@ pub(crate) struct Named {
 pub(crate) struct Decision {
     /// Session, or none where a new one is to be opened.
     pub(crate) session: Option<SessionId>,
+    /// What the client calls it, where it named one.
+    pub(crate) name: Option<String>,
     /// How it was found: `header`, `body`, `content` or `new`.
     pub(crate) origin: &'static str,
     /// The turn that is continued.
@@ -109,7 +113,12 @@ impl<'a> Case<'a> {
             matched.insert("by".to_owned(), decision.origin.into());
             matched.insert(
                 "mark".to_owned(),
-                json!({"user": self.incoming.user, "trace": self.incoming.trace, "trail": trail(&self.plain)}),
+                json!({
+                    "user": self.incoming.user,
+                    "trace": self.incoming.trace,
+                    "request": self.incoming.request_id,
+                    "trail": trail(&self.plain),
+                }),
             );
         }
         Ok(decision)
@@ -120,6 +129,7 @@ impl<'a> Case<'a> {
             key: self.incoming.key.as_deref(),
             user: self.incoming.user.as_deref(),
             trace: self.incoming.trace.as_deref(),
+            request: self.incoming.request_id.as_deref(),
         }
     }
 
@@ -163,6 +173,7 @@ impl<'a> Case<'a> {
         let digest = self.digest(None);
         let repeated = retry::of_named(
             &self.lookup,
+            &self.asker(),
             &digest,
             &named.id,
             self.now_ms,
@@ -196,7 +207,9 @@ impl<'a> Case<'a> {
             false => Following::after_asked(place, &self.plain, &previous),
         };
         let digest = self.digest(following.ephemeral);
-        if let Some(repeated) = retry::of_continuation(&self.lookup, &digest, turn.id)? {
+        if let Some(repeated) =
+            retry::of_continuation(&self.lookup, &self.asker(), &digest, turn.id)?
+        {
             let mut decision = self.repeating(repeated, digest, search);
             note(
                 &mut decision.matched,
@@ -309,6 +322,7 @@ impl<'a> Case<'a> {
     ) -> Decision {
         Decision {
             session: self.named.as_ref().map(|named| named.id.clone()),
+            name: self.named.as_ref().map(|named| named.name.clone()),
             origin: self.named.as_ref().map_or("new", |named| named.origin),
             parent: None,
             group: None,

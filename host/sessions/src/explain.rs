@@ -54,6 +54,7 @@ impl Sessions {
 fn session_head(session: &SessionRecord) -> Value {
     json!({
         "session": session.id,
+        "name": session.name,
         "origin": session.origin,
         "key": session.key,
         "user": session.user,

@@ -22,13 +22,16 @@ pub(crate) struct Asker<'a> {
     pub(crate) user: Option<&'a str>,
     /// Trace id.
     pub(crate) trace: Option<&'a str>,
+    /// The client's own id of the request.
+    pub(crate) request: Option<&'a str>,
 }
 
 impl Asker<'_> {
-    /// Why a turn cannot be this asker's, if it cannot: two names for one thing mean two people.
+    /// Why a turn cannot be this asker's, if it cannot. The key owns what it brought, and having none is an owner of its
+    /// own; two users under one key are two people.
     pub(crate) fn stranger_to(&self, hit: &TurnHit) -> Option<&'static str> {
         let differ = |ours: Option<&str>, theirs: Option<&str>| matches!((ours, theirs), (Some(a), Some(b)) if a != b);
-        if differ(self.key, hit.key.as_deref()) {
+        if self.key != hit.key.as_deref() {
             Some("another key")
         } else if differ(self.user, remembered(&hit.matched, "user")) {
             Some("another user")
@@ -52,9 +55,14 @@ impl Asker<'_> {
     pub(crate) fn same_trace(&self, hit: &TurnHit) -> bool {
         self.trace.is_some() && self.trace == remembered(&hit.matched, "trace")
     }
+
+    /// The client's own id of the request is known on both sides and equal.
+    pub(crate) fn same_request(&self, hit: &TurnHit) -> bool {
+        self.request.is_some() && self.request == remembered(&hit.matched, "request")
+    }
 }
 
-/// What `matched` of a turn keeps of the request beside the decision: `user`, `trace`.
+/// What `matched` of a turn keeps of the request beside the decision: `user`, `trace`, `request`.
 pub(crate) fn remembered<'a>(matched: &'a Value, name: &str) -> Option<&'a str> {
     matched.get("mark")?.get(name)?.as_str()
 }
@@ -124,8 +132,9 @@ impl<'a> Lookup<'a> {
         &self,
         session: &SessionId,
         anchor: &str,
+        key: Option<&str>,
     ) -> Result<Vec<TurnHit>, SessionError> {
-        let mut hits = self.journal.anchor_hits(anchor, None, HITS)?;
+        let mut hits = self.journal.anchor_hits(anchor, key, HITS)?;
         let crowd = hits.len() == HITS as usize;
         hits.retain(|hit| hit.session == *session);
         if hits.is_empty() && crowd {
@@ -161,13 +170,14 @@ impl<'a> Lookup<'a> {
         Ok(self.turn(turn)?.filter(said))
     }
 
-    /// Turns with this request since a time, newest first.
+    /// Turns of a key with this request since a time, newest first.
     pub(crate) fn requests(
         &self,
         digest: &str,
+        key: Option<&str>,
         since_ms: i64,
     ) -> Result<Vec<TurnHit>, SessionError> {
-        Ok(self.journal.request_hits(digest, since_ms, HITS)?)
+        Ok(self.journal.request_hits(digest, key, since_ms, HITS)?)
     }
 
     /// Last turns of a session, newest first.
@@ -195,7 +205,22 @@ impl<'a> Lookup<'a> {
         Ok(self.journal.turn(turn)?)
     }
 
-    /// Whether a session id is taken.
+    /// The session that a key calls by this name, or owns under this id.
+    pub(crate) fn session_of(
+        &self,
+        key: Option<&str>,
+        name: &str,
+    ) -> Result<Option<SessionId>, SessionError> {
+        let found = self.journal.session_of(key, name)?;
+        Ok(found.map(|session| session.id))
+    }
+
+    /// What its owner calls a session.
+    pub(crate) fn session_name(&self, session: &SessionId) -> Result<Option<String>, SessionError> {
+        Ok(self.journal.session_name(session)?)
+    }
+
+    /// Whether a session id is taken, by whatever key.
     pub(crate) fn is_taken(&self, session: &SessionId) -> Result<bool, SessionError> {
         Ok(self.journal.session(session)?.is_some())
     }

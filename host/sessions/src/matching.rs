@@ -127,7 +127,11 @@ pub(crate) fn search(
         };
         let history = messages.get(..place).unwrap_or_default();
         let near = match within {
-            Some(session) => near_in_session(history, lookup.replies_of(session, &anchor)?),
+            Some(session) => near_in_session(
+                asker,
+                history,
+                lookup.replies_of(session, &anchor, asker.key)?,
+            ),
             None => {
                 let Crowd { near, strangers } = near(lookup, asker, history, &anchor)?;
                 search.considered += strangers.len();

@@ -94,9 +94,17 @@ pub(crate) fn near(
     Ok(in_order(asker, history, hits, false, &ours))
 }
 
-/// The rows of a named session, of which nobody can be a stranger.
-pub(crate) fn near_in_session(history: &[Plain], hits: Vec<TurnHit>) -> Vec<Near> {
-    in_order(&Asker::default(), history, hits, false, &HashSet::new()).near
+/// The rows of a session that the key named: whatever user it is for, the name says that it is the same conversation.
+pub(crate) fn near_in_session(
+    asker: &Asker<'_>,
+    history: &[Plain],
+    hits: Vec<TurnHit>,
+) -> Vec<Near> {
+    let owner = Asker {
+        key: asker.key,
+        ..Asker::default()
+    };
+    in_order(&owner, history, hits, false, &HashSet::new()).near
 }
 
 fn add(hits: &mut Vec<TurnHit>, more: Vec<TurnHit>) {

@@ -7,8 +7,9 @@ use std::time::Duration;
 pub struct SessionOptions {
     /// A session with no request for this long is over. Default 30 minutes.
     pub idle: Duration,
-    /// How long after its reply an identical *opening* request still counts as a retry and not as another conversation.
-    /// Requests that contain one of our replies need no window. Default 10 minutes.
+    /// How long after its reply an identical *opening* request that is provably the same (its request id, its trace, a
+    /// reply that was cut off) still counts as a retry and not as another conversation. Requests that contain one of
+    /// our replies need no window. Default 10 minutes.
     pub retry_window: Duration,
 }
 

@@ -10,7 +10,7 @@ pub struct Incoming {
     pub response_id: String,
     /// Number of choices asked for, at least 1.
     pub n: u32,
-    /// `X-Session-Id`; wins over everything.
+    /// `X-Session-Id`: a name within the key, or the id of a session of the key; wins over everything.
     pub session_header: Option<String>,
     /// Body field `session_id`; wins over content.
     pub session_body: Option<String>,
@@ -18,12 +18,14 @@ pub struct Incoming {
     pub turn_type: Option<String>,
     /// `X-Session-Done` or body field `session_done`: the session ends with this turn.
     pub session_done: bool,
-    /// Name of the API key that was used, where keys are configured.
+    /// Name of the API key that was used, where keys are configured. It owns the session.
     pub key: Option<String>,
     /// Body field `user`.
     pub user: Option<String>,
     /// Trace id of the `traceparent` header.
     pub trace: Option<String>,
+    /// The client's own id of the request, which a retry repeats. Default none.
+    pub request_id: Option<String>,
     /// Messages in OpenAI shape, as sent.
     pub messages: Vec<Value>,
     /// Tool declarations in OpenAI shape, as sent.
@@ -52,6 +54,8 @@ pub struct Incoming {
 pub struct Arrived {
     /// Session that the request belongs to.
     pub session: SessionId,
+    /// What its owner calls it: the name that the client gave, else the id.
+    pub name: String,
     /// One turn per choice, in order of the choices.
     pub turns: Vec<TurnId>,
     /// The decision and its reason, as kept in the journal.

@@ -2,10 +2,10 @@
 //! of the first, and it says nothing about the first.
 //!
 //! A request that contains a reply of ours is at home in one conversation, so the same again is a retry. An *opening* is
-//! not: a thousand people begin with "hi". There it takes evidence that it is the same conversation; without it another
-//! session is opened, because mixing two people's conversations is the worse mistake.
+//! not: a thousand people begin with "hi", and one key may stand for all of them. There it takes proof that it is the same
+//! request: the client's own id of it, its trace, or a first reply that was cut off while nobody else began like this.
+//! Without proof another session is opened: mixing two people's conversations is the worse mistake.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use clawhost_journal::{SessionId, TurnHit, TurnId, TurnState};
@@ -15,8 +15,6 @@ use crate::lookup::{Asker, Lookup};
 
 /// How long a reply may take. A retry is looked for that much longer than the window, which counts from its end.
 const LONGEST_REPLY_MS: i64 = 30 * 60 * 1000;
-/// People ask again a few times, not more; beyond that an opening is simply a common one.
-const SIBLINGS: usize = 4;
 
 /// The request that is repeated.
 pub(crate) struct Repeated {
@@ -29,11 +27,12 @@ pub(crate) struct Repeated {
 /// An earlier request that continued the same reply with the same words.
 pub(crate) fn of_continuation(
     lookup: &Lookup<'_>,
+    asker: &Asker<'_>,
     digest: &str,
     parent: TurnId,
 ) -> Result<Option<Repeated>, SessionError> {
     let same = lookup
-        .requests(digest, 0)?
+        .requests(digest, asker.key, 0)?
         .into_iter()
         .find(|hit| hit.parent == Some(parent));
     Ok(same.map(|turn| {
@@ -52,12 +51,13 @@ pub(crate) fn of_continuation(
 /// An earlier identical request under the same session id, within the window.
 pub(crate) fn of_named(
     lookup: &Lookup<'_>,
+    asker: &Asker<'_>,
     digest: &str,
     session: &SessionId,
     now_ms: i64,
     window: Duration,
 ) -> Result<Option<Repeated>, SessionError> {
-    let hits = recent(lookup, digest, now_ms, window)?;
+    let hits = recent(lookup, asker, digest, now_ms, window)?;
     Ok(hits
         .into_iter()
         .find(|hit| hit.session == *session)
@@ -67,7 +67,7 @@ pub(crate) fn of_named(
         }))
 }
 
-/// An earlier identical opening that is evidently of the same conversation.
+/// An earlier identical opening that is provably of the same conversation.
 pub(crate) fn of_opening(
     lookup: &Lookup<'_>,
     asker: &Asker<'_>,
@@ -75,36 +75,23 @@ pub(crate) fn of_opening(
     now_ms: i64,
     window: Duration,
 ) -> Result<Option<Repeated>, SessionError> {
-    let mut hits = recent(lookup, digest, now_ms, window)?;
+    let mut hits = recent(lookup, asker, digest, now_ms, window)?;
     hits.retain(|hit| hit.parent.is_none() && asker.stranger_to(hit).is_none());
-    if let Some(turn) = hits.iter().find(|hit| asker.same_trace(hit)) {
-        let why = format!("the same request as turn {}, in the same trace", turn.id);
-        return Ok(Some(Repeated {
-            turn: turn.clone(),
-            why,
-        }));
-    }
-    let Some(newest) = hits.first() else {
-        return Ok(None);
+    let by_id = hits.iter().find(|hit| asker.same_request(hit));
+    let by_trace = || hits.iter().find(|hit| asker.same_trace(hit));
+    let cut_off = || {
+        let newest = hits.first()?;
+        let cut = matches!(newest.state, TurnState::Aborted | TurnState::Failed);
+        let alone = hits.iter().all(|hit| hit.session == newest.session);
+        (cut && alone).then_some(newest)
     };
-    let group = || hits.iter().filter(|hit| hit.group == newest.group);
-    let why = match newest.state {
-        TurnState::Aborted | TurnState::Failed => "whose answer was cut off",
-        // Both clients are still listening: two conversations, not one that asks again.
-        TurnState::Generating => return Ok(None),
-        TurnState::Complete => {
-            let elsewhere = hits.iter().any(|hit| hit.session != newest.session);
-            let known = asker.user.is_some();
-            let asked: HashSet<&str> = group().map(|hit| hit.response_id.as_str()).collect();
-            if group().any(|hit| hit.has_next) || asked.len() >= SIBLINGS || (elsewhere && !known) {
-                return Ok(None);
-            }
-            "which nothing has followed yet"
-        }
-    };
-    Ok(Some(Repeated {
-        why: format!("the same request as turn {}, {why}", newest.id),
-        turn: newest.clone(),
+    let proved = by_id
+        .map(|turn| (turn, "with the same request id"))
+        .or_else(|| by_trace().map(|turn| (turn, "in the same trace")))
+        .or_else(|| cut_off().map(|turn| (turn, "whose answer was cut off")));
+    Ok(proved.map(|(turn, why)| Repeated {
+        why: format!("the same request as turn {}, {why}", turn.id),
+        turn: turn.clone(),
     }))
 }
 
@@ -117,7 +104,7 @@ pub(crate) fn of_shorter(
     now_ms: i64,
     window: Duration,
 ) -> Result<Option<TurnHit>, SessionError> {
-    let mut hits = recent(lookup, digest, now_ms, window)?;
+    let mut hits = recent(lookup, asker, digest, now_ms, window)?;
     hits.retain(|hit| asker.stranger_to(hit).is_none());
     let Some(newest) = hits.first().cloned() else {
         return Ok(None);
@@ -130,6 +117,7 @@ pub(crate) fn of_shorter(
 
 fn recent(
     lookup: &Lookup<'_>,
+    asker: &Asker<'_>,
     digest: &str,
     now_ms: i64,
     window: Duration,
@@ -138,7 +126,7 @@ fn recent(
     let since = now_ms
         .saturating_sub(window_ms)
         .saturating_sub(LONGEST_REPLY_MS);
-    let mut hits = lookup.requests(digest, since)?;
+    let mut hits = lookup.requests(digest, asker.key, since)?;
     hits.retain(|hit| {
         now_ms.saturating_sub(
             hit.completed_ms

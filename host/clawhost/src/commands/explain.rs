@@ -30,7 +30,7 @@ pub(crate) struct ExplainArgs {
     /// Number of a turn, or id of a response (`x-clawhost-turn`, `id` of the reply)
     #[arg(value_name = "TURN", required_unless_present = "session")]
     turn: Option<String>,
-    /// A whole session instead
+    /// A whole session instead, by id or name
     #[arg(long, value_name = "ID", conflicts_with = "turn")]
     session: Option<String>,
     /// Data directory of the server
@@ -92,12 +92,16 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
                 all.pop().with_context(known)?
             }
         }
-        (None, Some(id)) => sessions.explain(&SessionId(id.clone()))?.with_context(|| {
-            format!(
-                "no session {id} in {}; `clawhost status` shows what there is",
-                args.data.display()
-            )
-        })?,
+        (None, Some(name)) => session_called(&journal, name)?
+            .map(|id| sessions.explain(&id))
+            .transpose()?
+            .flatten()
+            .with_context(|| {
+                format!(
+                    "no session {name} in {}; `clawhost status` shows what there is",
+                    args.data.display()
+                )
+            })?,
         (None, None) => anyhow::bail!("name a turn, a response or --session"),
     };
     if args.json {
@@ -106,6 +110,34 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         say(&readable(&explained, 0))?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The session with this id or name, if there is one. Keys may use the same name for sessions of their own.
+///
+/// # Errors
+/// Several sessions have the name; their ids are listed.
+pub(super) fn session_called(journal: &Journal, name: &str) -> Result<Option<SessionId>> {
+    let mut found = journal.sessions_called(name)?;
+    let exact = found.iter().position(|session| session.id.as_str() == name);
+    if let Some(session) = exact.map(|at| found.swap_remove(at)) {
+        return Ok(Some(session.id));
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.id.clone())),
+        several => {
+            let each = several.iter().map(|session| {
+                let key = session.key.as_deref().unwrap_or("no key");
+                format!("{} ({key})", session.id)
+            });
+            let each: Vec<String> = each.collect();
+            anyhow::bail!(
+                "{} sessions are named {name}; give the id of one: {}",
+                several.len(),
+                each.join(", ")
+            )
+        }
+    }
 }
 
 fn turns(journal: &Journal, text: &str) -> Result<Vec<TurnId>> {

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_journal::{Journal, SessionId, TurnId};
+use clawhost_journal::{Journal, TurnId};
 use clawhost_judging::{Rejudged, Rejudging};
 use clawhost_plugins::{HostOptions, Kind};
 use clawhost_training::Components;
 
+use super::explain::session_called;
 use crate::capabilities::{Internet, PluginState};
 use crate::config::Config;
 use crate::loading::Loader;
@@ -50,7 +51,7 @@ pub(crate) struct ReplayArgs {
     /// Configuration file, whose [judging] and [training] apply
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only the turns of this session
+    /// Only the turns of this session, by id or name
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Only the latest so many turns [default: all]
@@ -83,7 +84,10 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode> {
         .transpose()?;
     let named = against.as_ref().map(|against| against.named.clone());
     let mut report = Report::new(new.named.clone(), named);
-    let session = args.session.as_deref().map(SessionId::from);
+    let session = match args.session.as_deref() {
+        Some(name) => Some(session_called(&journal, name)?.unwrap_or_else(|| name.into())),
+        None => None,
+    };
     let turns = journal.judged_turns(session.as_ref(), args.limit.unwrap_or(u32::MAX))?;
     let mut judged: BTreeMap<TurnId, Judged> = BTreeMap::new();
     for turn in turns {

@@ -102,7 +102,7 @@ impl Operation {
             "X-Session-Id",
             "header",
             text(),
-            "The session that this belongs to. Default: found by content.",
+            "The session of this key that this belongs to, by a name of the client's choice or by id. Default: found by content.",
         )
         .parameter(
             "X-Turn-Type",
@@ -315,7 +315,10 @@ pub(super) fn all() -> Vec<Operation> {
             Json("Session"),
             "One session with its turns.",
         )
-        .path_id(text(), "Id of the session.")
+        .path_id(
+            text(),
+            "Id of the session, or the name that this key gave it.",
+        )
         .parameter(
             "include",
             "query",
@@ -332,7 +335,10 @@ pub(super) fn all() -> Vec<Operation> {
                 "Forgets a session and what was made of it.",
             )
         }
-        .path_id(text(), "Id of the session.")
+        .path_id(
+            text(),
+            "Id of the session, or the name that this key gave it.",
+        )
         .refuses(&[503]),
         get(
             "explain_session",
@@ -340,7 +346,10 @@ pub(super) fn all() -> Vec<Operation> {
             Json("Explained"),
             "What became of each turn, and why.",
         )
-        .path_id(text(), "Id of the session.")
+        .path_id(
+            text(),
+            "Id of the session, or the name that this key gave it.",
+        )
         .refuses(&[503]),
         post(
             "session_done",
@@ -348,7 +357,10 @@ pub(super) fn all() -> Vec<Operation> {
             Json("Done"),
             "Ends a session.",
         )
-        .path_id(text(), "Id of the session.")
+        .path_id(
+            text(),
+            "Id of the session, or the name that this key gave it.",
+        )
         .refuses(&[409, 503]),
         get(
             "explain_turn",

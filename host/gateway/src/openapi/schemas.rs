@@ -361,14 +361,14 @@ fn records() -> Value {
     let at = count();
     let session = |more: Value| {
         let mut properties = json!({
-            "id": {"type": "string"}, "origin": {"type": "string"}, "key": or_null("string"), "user": or_null("string"),
-            "started_ms": at, "last_ms": at, "ended_ms": or_null("integer"), "end_reason": or_null("string"),
+            "id": {"type": "string"}, "name": {"type": "string"}, "origin": {"type": "string"}, "key": or_null("string"),
+            "user": or_null("string"), "started_ms": at, "last_ms": at, "ended_ms": or_null("integer"), "end_reason": or_null("string"),
         });
         if let (Value::Object(properties), Value::Object(more)) = (&mut properties, more) {
             properties.extend(more);
         }
         object(
-            &["id", "origin", "started_ms", "last_ms", "turns"],
+            &["id", "name", "origin", "started_ms", "last_ms", "turns"],
             properties,
         )
     };

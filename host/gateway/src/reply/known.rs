@@ -20,6 +20,7 @@ pub(crate) struct Known {
     pub(crate) model: String,
     /// Digest of the adapter (of the base model without one): changes exactly when what is served does.
     pub(crate) fingerprint: String,
+    /// What the client calls its session.
     pub(crate) session: String,
     pub(super) turns: String,
     pub(super) adapter: String,

@@ -23,7 +23,7 @@ pub(super) fn find(
     Ok(turns
         .into_iter()
         .next()
-        .filter(|turn| caller.may_see(turn.key.as_deref()))
+        .filter(|turn| caller.may_reach(turn.key.as_deref()))
         .filter(|turn| Echo::of(turn).is_none_or(|echo| echo.stored())))
 }
 
@@ -54,12 +54,13 @@ pub(super) fn unknown(id: &str) -> ApiError {
     .param("id")
 }
 
-/// The conversation up to and with an earlier reply, without the instructions that it was given; and its session.
+/// The conversation up to and with an earlier reply, without the instructions that it was given; and its session, if it
+/// is one of the caller's own: an operator may read on from anybody's reply, but not write into anybody's session.
 pub(super) fn conversation(
     shared: &Shared,
     caller: &Caller,
     id: &str,
-) -> Result<(Vec<Value>, String), ApiError> {
+) -> Result<(Vec<Value>, Option<String>), ApiError> {
     const PARAM: &str = "previous_response_id";
     let turn = find(shared, caller, id)?.ok_or_else(|| {
         let shown: String = id.chars().take(120).collect();
@@ -89,7 +90,8 @@ pub(super) fn conversation(
         messages.remove(0);
     }
     messages.push(said(reply));
-    Ok((messages, turn.session.to_string()))
+    let own = caller.owns(turn.key.as_deref());
+    Ok((messages, own.then(|| turn.session.to_string())))
 }
 
 /// A recorded reply as a client would send it back: without the marks of the record.

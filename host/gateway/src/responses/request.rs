@@ -24,7 +24,7 @@ pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
             let (messages, of) = earlier::conversation(request.shared, request.caller, id)?;
             // Said outright, so there is nothing to infer from content.
             if session.header.is_none() && session.body.is_none() {
-                session.body = Some(of);
+                session.body = of;
             }
             Some(messages)
         }

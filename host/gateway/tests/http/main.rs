@@ -28,6 +28,7 @@ mod load;
 mod messages;
 mod model;
 mod operator;
+mod ownership;
 mod recording;
 mod refusals;
 mod responses;

@@ -69,9 +69,13 @@ pub struct Arrival {
 pub struct SessionUpsert {
     /// Which session.
     pub id: SessionId,
+    /// What the owner calls the session; unique among the sessions of one key. Kept from the first request. Default:
+    /// the id.
+    #[serde(default)]
+    pub name: Option<String>,
     /// How it was found: `header`, `body`, `content` or `new`. Kept from the first request.
     pub origin: String,
-    /// Name of the API key. Kept from the first request that had one.
+    /// Name of the API key, which owns the session; none where no keys are configured. Never changes.
     pub key: Option<String>,
     /// The client's `user` field. Kept from the first request that had one.
     pub user: Option<String>,
@@ -140,7 +144,7 @@ pub struct NewTurn {
     pub parent: Option<TurnId>,
     /// When the request came, unix milliseconds.
     pub received_ms: i64,
-    /// Name of the API key.
+    /// Name of the API key: that of the session.
     pub key: Option<String>,
     /// Digest of the request, by which a retry is known.
     pub request_digest: String,
@@ -323,9 +327,11 @@ fn no_variables() -> Value {
 pub struct SessionRecord {
     /// Which session.
     pub id: SessionId,
+    /// What the owner calls the session; unique among the sessions of one key.
+    pub name: String,
     /// How it was first found: `header`, `body`, `content` or `new`.
     pub origin: String,
-    /// Name of the API key.
+    /// Name of the API key, which owns the session; none where no keys were configured.
     pub key: Option<String>,
     /// The client's `user` field.
     pub user: Option<String>,

@@ -288,34 +288,32 @@ fn hits_are_found_by_anchor_request_session_and_parent() {
     let first = journal.ready_turn_in("s");
     let second = journal.session_turns(&"s".into()).unwrap()[1].id;
     let mut other = arrival("t", None);
+    other.session.key = Some("work".to_owned());
     other.turns[0].key = Some("work".to_owned());
     other.turns[0].received_ms = 5_000;
     let third = journal.arrive(&other).unwrap()[0];
     journal.complete(third, &completion()).unwrap();
 
     let ids = |hits: Vec<TurnHit>| hits.iter().map(|hit| hit.id).collect::<Vec<_>>();
-    assert_eq!(
-        ids(journal.anchor_hits("a56", None, 9).unwrap()),
-        [third, second, first]
-    );
-    assert_eq!(
-        ids(journal.anchor_hits("a56", Some("home"), 9).unwrap()),
-        [second, first]
-    );
-    assert_eq!(ids(journal.anchor_hits("a56", None, 1).unwrap()), [third]);
-    assert_eq!(ids(journal.anchor_hits("other", None, 9).unwrap()), []);
-    assert_eq!(
-        ids(journal.request_hits("d1", 0, 9).unwrap()),
-        [third, second, first]
-    );
-    assert_eq!(ids(journal.request_hits("d1", 2_000, 9).unwrap()), [third]);
+    let (home, work) = (Some("home"), Some("work"));
+    let by_reply = |key, limit| ids(journal.anchor_hits("a56", key, limit).unwrap());
+    assert_eq!(by_reply(home, 9), [second, first]);
+    assert_eq!(by_reply(home, 1), [second]);
+    assert_eq!(by_reply(work, 9), [third]);
+    assert_eq!(by_reply(None, 9), []);
+    assert_eq!(ids(journal.anchor_hits("other", home, 9).unwrap()), []);
+    let by_request = |key, since| ids(journal.request_hits("d1", key, since, 9).unwrap());
+    assert_eq!(by_request(home, 0), [second, first]);
+    assert_eq!(by_request(home, 2_000), []);
+    assert_eq!(by_request(work, 2_000), [third]);
+    assert_eq!(by_request(None, 0), []);
     assert_eq!(ids(journal.last_turns(&"s".into(), 1).unwrap()), [second]);
     let child = journal.children(first, 9).unwrap().remove(0);
     assert_eq!(
         (child.id, child.has_next, child.completed_ms),
         (second, false, Some(1_500))
     );
-    assert!(journal.anchor_hits("a56", None, 9).unwrap()[2].has_next);
+    assert!(journal.anchor_hits("a56", home, 9).unwrap()[1].has_next);
 
     let ids = |turns: Vec<TurnRecord>| turns.iter().map(|turn| turn.id).collect::<Vec<_>>();
     assert_eq!(

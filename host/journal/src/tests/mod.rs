@@ -6,6 +6,7 @@ mod export;
 mod forgetting;
 mod hinting;
 mod judging;
+mod ownership;
 mod plugin_state;
 mod recovery;
 mod releasing;
@@ -24,6 +25,7 @@ pub(super) fn arrival(session: &str, previous: Option<TurnId>) -> Arrival {
     Arrival {
         session: SessionUpsert {
             id: session.into(),
+            name: None,
             origin: "header".to_owned(),
             key: Some("home".to_owned()),
             user: None,

@@ -269,6 +269,7 @@ impl Desk {
         Arrival {
             session: SessionUpsert {
                 id: SessionId("s".to_owned()),
+                name: None,
                 origin: "new".to_owned(),
                 key: Some("laptop".to_owned()),
                 user: Some("ann".to_owned()),

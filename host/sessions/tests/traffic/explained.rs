@@ -204,8 +204,12 @@ fn every_reason_not_to_train_is_a_sentence() {
         .sessions
         .abort(cut.turns[0], "client left", None)
         .unwrap();
-    let asked_again = server.exchange(request(talk(&["u:tell me a joke about cats"])), "a:No.");
-    let again = server.exchange(request(talk(&["u:tell me a joke about cats"])), "a:Meow.");
+    let joke = || Incoming {
+        request_id: Some("req-1".to_owned()),
+        ..request(talk(&["u:tell me a joke about cats"]))
+    };
+    let asked_again = server.exchange(joke(), "a:No.");
+    let again = server.exchange(joke(), "a:Meow.");
     let side = server.exchange(
         Incoming {
             turn_type: Some("side".to_owned()),

@@ -13,6 +13,7 @@
 //! | `ends` | done, idle, restart |
 //! | `explained` | every turn has its story |
 //! | `noise` | matching is stable under what clients add |
+//! | `strangers` | people that cannot be told apart, and keys, never share a session |
 
 #![allow(
     clippy::unwrap_used,
@@ -34,3 +35,4 @@ mod noise;
 mod openclaw;
 mod rewritten;
 mod scripts;
+mod strangers;

@@ -96,7 +96,7 @@ const SCRIPTS: &[(&str, &[Step])] = &[
         ],
     ),
     (
-        "a retry of a first message is a sibling and no feedback",
+        "the same first message again proves nothing: another conversation, and no feedback",
         &[
             step(
                 &["s:be kind", "u:tell me a joke about cats"],
@@ -108,8 +108,8 @@ const SCRIPTS: &[(&str, &[Step])] = &[
             step(
                 &["s:be kind", "u:tell me a joke about cats"],
                 "a:A cat walks in.",
-                "retry",
-                'a',
+                "new",
+                'b',
                 None,
             ),
             step(
@@ -121,7 +121,7 @@ const SCRIPTS: &[(&str, &[Step])] = &[
                 ],
                 "a:Glad.",
                 "continue",
-                'a',
+                'b',
                 Some((1, &["ha"])),
             ),
         ],
@@ -545,7 +545,10 @@ fn expected_next(steps: &[Step]) -> Vec<(usize, Option<Vec<String>>)> {
 #[test]
 fn siblings_share_a_group_and_nobody_else_does() {
     let server = Server::new();
-    let ask = || request(talk(&["u:tell me a joke about cats"]));
+    let ask = || clawhost_sessions::Incoming {
+        request_id: Some("req-1".to_owned()),
+        ..request(talk(&["u:tell me a joke about cats"]))
+    };
     let first = server.exchange(ask(), "a:No.");
     let again = server.exchange(ask(), "a:Meow.");
     let on = server.exchange(

@@ -211,6 +211,7 @@ impl Workshop {
     ) -> SampleId {
         let session = SessionUpsert {
             id: SessionId(format!("s{}", self.made)),
+            name: None,
             origin: "new".to_owned(),
             key: None,
             user: None,
