@@ -8,6 +8,7 @@ mod cli;
 mod conformance;
 mod containment;
 mod crash;
+mod data;
 mod demo;
 mod eval;
 mod http_grants;

@@ -2,7 +2,7 @@
 //! journal, no received turn is lost, no sample trains twice, and the adapters are one whole chain.
 //!
 //! The instants are drawn from a seed and counted in progress (pieces of text, replies, samples, files
-//! of a checkpoint), not in time.
+//! of a checkpoint), not in time. `mixed` adds the other ways in which a life ends: asked to stop, and a full disk.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,10 +12,11 @@
 )]
 
 mod checks;
+mod mixed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -48,12 +49,26 @@ struct Ledger {
     replies: AtomicU64,
     /// Requests that broke off, ever.
     broken: AtomicU64,
+    /// Whether the disk of the server that is up is full, or was: it may refuse then.
+    full: AtomicBool,
+    /// Requests that it refused, ever.
+    refused: AtomicU64,
 }
 
 impl Ledger {
     fn head(&self, turn: TurnId) {
         let new = self.heads.lock().unwrap().insert(turn);
         assert!(new, "turn {turn} was given out twice");
+    }
+
+    /// Whether a server that took a request answered it.
+    fn answered(&self, status: u16, body: &str) -> bool {
+        if status == 200 {
+            return true;
+        }
+        assert!(self.full.load(Ordering::SeqCst), "{status}: {body}");
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        false
     }
 
     fn complete(&self, turn: TurnId, text: &str) {
@@ -67,7 +82,9 @@ async fn say(talk: &mut Talk, ledger: &Ledger, text: &str, streaming: bool) -> O
     let request = talk.request(text);
     let (turn, reply) = if streaming {
         let stream = request.try_stream().await.ok()?;
-        assert_eq!(stream.status, 200);
+        if !ledger.answered(stream.status, "") {
+            return None;
+        }
         let turn = stream.turn();
         ledger.head(turn);
         let count = |chunk: &serde_json::Value| {
@@ -77,11 +94,16 @@ async fn say(talk: &mut Talk, ledger: &Ledger, text: &str, streaming: bool) -> O
         };
         let reply = stream.rest_with(count).await.ok()?;
         // The server's end without a last chunk is no end of a reply.
-        reply.finish.as_ref()?;
+        if reply.finish.is_none() {
+            ledger.refused.fetch_add(1, Ordering::SeqCst);
+            return None;
+        }
         (turn, reply.text)
     } else {
         let answer = request.try_send().await.ok()?;
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        if !ledger.answered(answer.status, &answer.body.to_string()) {
+            return None;
+        }
         ledger.head(answer.turn());
         (answer.turn(), answer.text().to_owned())
     };
@@ -114,9 +136,14 @@ async fn person(mut up: watch::Receiver<Option<String>>, ledger: Arc<Ledger>, se
         let Ok(url) = up.wait_for(Option::is_some).await.map(|url| url.clone()) else {
             return;
         };
-        let client = Client::new(&url.unwrap());
+        let client = Client::new(url.as_deref().unwrap());
         while converse(&client, &ledger, &mut rng).await.is_some() {}
         ledger.broken.fetch_add(1, Ordering::SeqCst);
+        if ledger.full.load(Ordering::SeqCst) && *up.borrow() == url {
+            // A pause only leaves the server the processor.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
         // Until the killer says that this one is gone; the next one has another address.
         let gone = up.changed().await;
         if gone.is_err() {

@@ -69,7 +69,9 @@ impl Outcome {
             .collect();
         let mut files = BTreeMap::new();
         collect(&data.join("adapters"), "", &mut files);
-        files.retain(|name, _| !name.ends_with("provenance.json"));
+        // What was made and not recorded before a kill is kept beside what was made of it afterwards.
+        files
+            .retain(|name, _| !name.ends_with("provenance.json") && !name.starts_with("/unknown/"));
         let lines = std::fs::read_to_string(data.join("metrics/steps.jsonl")).unwrap();
         let number = |line: &str| {
             let line: Value = serde_json::from_str(line).unwrap();

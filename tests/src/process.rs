@@ -69,6 +69,27 @@ impl Command {
         Self(command)
     }
 
+    /// The same, for a process whose files [`Process::limit_files`] will limit: it gets an error as from a full disk, and
+    /// not the signal that would end it.
+    #[must_use]
+    pub fn limited(self) -> Self {
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+            .arg(self.0.get_program())
+            .args(self.0.get_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for (name, value) in self.0.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Self(command)
+    }
+
     /// Runs it in this directory.
     #[must_use]
     pub fn within(mut self, directory: &Path) -> Self {
@@ -163,6 +184,21 @@ impl Process {
         };
         let ended = tokio::time::timeout(PATIENCE, ended).await;
         ended.unwrap_or_else(|_| panic!("still there {PATIENCE:?} after it was asked to stop"))
+    }
+
+    /// Lets no file of it grow beyond so many bytes from now on, as a full disk would; none lifts that.
+    ///
+    /// # Panics
+    /// When the system refuses, or the process was not started as [`Command::limited`].
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).maximum;
+        let limit = rustix::process::Rlimit {
+            current: bytes.or(most),
+            maximum: most,
+        };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, limit).unwrap();
     }
 
     /// Whether it has ended by itself.

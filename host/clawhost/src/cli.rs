@@ -11,8 +11,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    adapter, bench, compile_component, config, demo, eval, explain, export, plugin, pretrain,
-    replay, run, sft, status, train,
+    adapter, backup, bench, compile_component, config, demo, eval, explain, export, journal,
+    plugin, pretrain, replay, run, sft, status, train,
 };
 use crate::{allocator, compiling, usage};
 
@@ -48,6 +48,12 @@ enum Command {
     Export(export::ExportArgs),
     /// Bring in an adapter that was made elsewhere
     Adapter(adapter::AdapterArgs),
+    /// Copy a data directory as it is at one instant, also while a server runs on it
+    Backup(backup::BackupArgs),
+    /// Make a data directory from a backup
+    Restore(backup::RestoreArgs),
+    /// Check the journal of a data directory, or recover what can be read of a damaged one
+    Journal(journal::JournalArgs),
     /// Show what a data directory holds: turns, verdicts, steps, adapters
     Status(status::StatusArgs),
     /// Train on what is recorded, without a server, or show the next step
@@ -103,6 +109,9 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(args) => explain::explain(args),
         Command::Export(args) => export::export(args),
         Command::Adapter(args) => adapter::adapter(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
+        Command::Journal(args) => journal::journal(args),
         Command::Status(args) => status::status(args),
         Command::Train(args) => train::train(args),
         Command::Replay(args) => replay::replay(args),

@@ -6,6 +6,7 @@
 
 pub mod capabilities;
 pub mod config;
+mod copying;
 pub mod serve;
 
 mod allocator;

@@ -22,7 +22,7 @@ impl Place {
         };
         ensure!(
             !taken,
-            "{} is there already; name a new directory with --out",
+            "{} is there already and not empty; name a new directory",
             out.display()
         );
         let name = out
@@ -35,7 +35,7 @@ impl Place {
             std::process::id()
         ));
         std::fs::create_dir_all(&work)
-            .with_context(|| format!("cannot make {}; name another with --out", out.display()))?;
+            .with_context(|| format!("cannot make {}; name another", out.display()))?;
         Ok(Self {
             out: out.to_owned(),
             work,
@@ -49,17 +49,23 @@ impl Place {
     }
 
     /// Adds `provenance.json` with the digest of every file, and gives the directory its name.
-    pub(crate) fn finish(mut self, mut provenance: Value) -> Result<()> {
+    pub(crate) fn finish(self, mut provenance: Value) -> Result<()> {
         if let Some(fields) = provenance.as_object_mut() {
             fields.insert("files".to_owned(), Value::Object(digests(&self.work)?));
         }
         let text = format!("{provenance:#}\n");
         std::fs::write(self.work.join("provenance.json"), text)
-            .and_then(|()| match std::fs::remove_dir(&self.out) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                _ => std::fs::rename(&self.work, &self.out),
-            })
             .with_context(|| format!("cannot write {}", self.out.display()))?;
+        self.put()
+    }
+
+    /// Gives the directory its name as it is.
+    pub(crate) fn put(mut self) -> Result<()> {
+        match std::fs::remove_dir(&self.out) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => std::fs::rename(&self.work, &self.out),
+        }
+        .with_context(|| format!("cannot write {}", self.out.display()))?;
         self.finished = true;
         Ok(())
     }

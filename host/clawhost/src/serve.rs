@@ -67,12 +67,6 @@ impl Server {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let (listener, address) = listen(&config, &keys).await?;
         let data = &config.server.data;
-        std::fs::create_dir_all(data).with_context(|| {
-            format!(
-                "cannot make the data directory {}; name another with --data",
-                data.display()
-            )
-        })?;
         let journal = Journal::open(data)?;
         let cut = journal.recover()?;
         if cut > 0 {
@@ -215,7 +209,11 @@ impl Server {
         }
         engine.shutdown();
         engine.stopped().await;
-        // Work that was broken off with its loop has the journal until its own thread has let it go.
+        // Work that was broken off with its loop has the journal until its own thread has let it go. The last one moves
+        // the log into the database; where that is waited for in vain it is done here.
+        if let Err(error) = journal.checkpoint() {
+            tracing::warn!(%error, "a part of the journal is still in its write-ahead log");
+        }
         let path = journal.path().to_owned();
         if tokio::time::timeout(grace, journal.released())
             .await

@@ -57,8 +57,8 @@ mod routes;
 mod serve;
 mod sessions;
 mod steps;
-mod tokenize;
 mod tls;
+mod tokenize;
 mod versions;
 
 pub use auth::{ApiKey, KeyError, Scope, check_bind, check_names, check_origins};

@@ -65,12 +65,40 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// The file does not hold what was written.
-    #[error("the journal {} is damaged ({detail}): stop the server, keep a copy of the file, and restore a backup or move the file away to start an empty journal", path.display())]
+    #[error(
+        "the journal {} is damaged ({detail}): `clawhost journal check` lists what is wrong, `clawhost journal recover` copies what can be read into a new journal and keeps this one, `clawhost restore` puts a backup in its place",
+        path.display()
+    )]
     Damaged {
         /// The database file.
         path: PathBuf,
         /// What was found.
         detail: String,
+    },
+    /// The file is whole, but holds less than was acknowledged.
+    #[error(
+        "the journal {} ends too early: it holds {turns} turns in {commits} commits, {expected_turns} turns in {expected_commits} commits were acknowledged. Its write-ahead log is damaged, or an older copy was put in its place: `clawhost journal recover` saves what can still be read, `clawhost restore` puts a backup in its place; to go on with what is there, remove {}",
+        path.display(), mark.display()
+    )]
+    Behind {
+        /// The database file.
+        path: PathBuf,
+        /// The file that says what was acknowledged.
+        mark: PathBuf,
+        /// Turns that are there.
+        turns: u64,
+        /// Commits that are there.
+        commits: u64,
+        /// Turns that were acknowledged.
+        expected_turns: u64,
+        /// Commits that were acknowledged.
+        expected_commits: u64,
+    },
+    /// There is nothing to recover.
+    #[error("the journal {} is whole: there is nothing to recover", path.display())]
+    Whole {
+        /// The database file.
+        path: PathBuf,
     },
     /// No room left.
     #[error("no room left to write the journal {}: free some space on that disk; what was recorded before is safe", path.display())]

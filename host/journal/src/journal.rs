@@ -5,7 +5,8 @@
 //! WAL mode the two do not wait for each other.
 //!
 //! `synchronous = NORMAL`: what was committed outlives the death of the process at any instant;
-//! after a power cut the last few commits may be missing, the file is whole.
+//! after a power cut the last few commits may be missing, the file is whole. After a clean stop the one file holds
+//! everything: the last holder moves the log into it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +15,19 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::watch;
 
-use crate::checkpoint::{AT_THE_LATEST, Checkpoints};
+use crate::checkpoint::{AT_THE_LATEST, Checkpoints, log_of, move_log};
 use crate::error::{Fault, JournalError};
 use crate::lock::Lock;
-use crate::schema;
+use crate::mark::MarkFile;
+use crate::tally::{self, Tally};
+use crate::{check, private, schema};
 
 /// Name of the database in the data folder.
-const FILE: &str = "journal.sqlite";
+pub(crate) const FILE: &str = "journal.sqlite";
 /// How long to wait for another program that has the file.
 const BUSY: Duration = Duration::from_secs(5);
+/// How long closing waits for readers of another process to let go of the log.
+const LAST_BUSY: Duration = Duration::from_secs(1);
 /// Reading connections kept open for the next question.
 const IDLE_READERS: usize = 8;
 /// Pages that a reading connection keeps, in KiB as SQLite counts them; the system has the file in its memory besides.
@@ -44,9 +49,10 @@ struct Store {
     path: PathBuf,
     /// None where there is no log to keep short: in memory, or opened for reading.
     checkpoints: Option<Checkpoints>,
-    writer: Arc<Mutex<Connection>>,
-    /// None when questions have to use the writer: a database in memory has one connection.
+    /// None when questions have to use the writer: a database in memory has one connection. Before the writer, so that
+    /// the connection that is closed last is one that can write.
     readers: Option<Mutex<Vec<Connection>>>,
+    writer: Arc<Mutex<Writer>>,
     /// Behind the connections, so that they are closed before another server may come in.
     #[allow(dead_code, reason = "held, not used")]
     lock: Option<Lock>,
@@ -54,9 +60,33 @@ struct Store {
     changed: watch::Sender<u64>,
 }
 
+/// The connection that writes, and the mark that each of its commits moves.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    conn: Connection,
+    /// None where nothing is kept: in memory, or opened for reading.
+    mark: Option<MarkFile>,
+}
+
+impl Writer {
+    /// Notes that all commits so far are on the disk.
+    pub(crate) fn flushed(&mut self) {
+        if let Some(mark) = &mut self.mark {
+            mark.flushed();
+        }
+    }
+
+    fn committed(&mut self, tally: &Tally) {
+        if let Some(mark) = &mut self.mark {
+            mark.committed(tally);
+        }
+    }
+}
+
 impl Store {
     /// With one connection for everything.
-    fn new(path: PathBuf, writer: Connection) -> Store {
+    fn new(path: PathBuf, conn: Connection) -> Store {
+        let writer = Writer { conn, mark: None };
         Store {
             path,
             checkpoints: None,
@@ -64,6 +94,29 @@ impl Store {
             readers: None,
             lock: None,
             changed: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.checkpoints.take().is_none() {
+            return;
+        }
+        // Idle readers of our own would keep the log from being emptied.
+        self.readers = None;
+        let mut writer = hold(&self.writer);
+        let moved = writer
+            .conn
+            .busy_timeout(LAST_BUSY)
+            .and_then(|()| move_log(&writer.conn, "TRUNCATE"));
+        match moved {
+            Ok(true) => writer.flushed(),
+            moved => tracing::warn!(
+                journal = %self.path.display(),
+                ?moved,
+                "a part of the journal is still in its write-ahead log: another program reads it, or the disk refused; copy both files or neither"
+            ),
         }
     }
 }
@@ -78,20 +131,27 @@ impl From<Store> for Journal {
 
 impl Journal {
     /// Opens `dir/journal.sqlite`, made when missing and brought to the newest schema, and takes the
-    /// exclusive lock of the folder.
+    /// exclusive lock of the folder. Reads all of an existing file once to see that it is whole.
     ///
     /// # Errors
-    /// [`JournalError::Locked`] when another server has it; `Folder`, `TooNew`, `Foreign`, `Damaged`,
-    /// `Full` or `ReadOnly` when the folder or the file cannot be used.
+    /// [`JournalError::Locked`] when another server has it; `Folder`, `TooNew`, `Foreign`, `Damaged`, `Behind`,
+    /// `Full` or `ReadOnly` when the folder or the file cannot be used. Nothing of a damaged journal is changed.
     pub fn open(dir: &Path) -> Result<Journal, JournalError> {
-        std::fs::create_dir_all(dir).map_err(|source| JournalError::Folder {
-            path: dir.to_path_buf(),
+        let unusable = |path: &Path, source| JournalError::Folder {
+            path: path.to_path_buf(),
             source,
-        })?;
+        };
+        private::create_dir(dir).map_err(|source| unusable(dir, source))?;
         let lock = Lock::take(dir)?;
         let path = dir.join(FILE);
-        let writer = open_writer(&path).map_err(|fault| fault.at(&path))?;
-        let mut store = Store::new(path, writer);
+        let synced = check::at_start(dir, &path)?;
+        keep_private(&path).map_err(|source| unusable(&path, source))?;
+        let conn = open_writer(&path).map_err(|fault| fault.at(&path))?;
+        let tally = tally::read(&conn).map_err(|fault| fault.at(&path))?;
+        let mark = MarkFile::begin(dir, &tally, synced)
+            .map_err(|source| unusable(&crate::mark::path(dir), source))?;
+        let mut store = Store::new(path, conn);
+        hold(&store.writer).mark = Some(mark);
         let checkpoints = Checkpoints::start(&store.path, Arc::clone(&store.writer))
             .map_err(|fault| fault.at(&store.path))?;
         store.checkpoints = Some(checkpoints);
@@ -116,10 +176,9 @@ impl Journal {
             Ok(conn)
         };
         let conn = open().map_err(|fault: Fault| fault.at(&path))?;
-        Ok(Journal::from(Store {
-            readers: Some(Mutex::default()),
-            ..Store::new(path, conn)
-        }))
+        let mut store = Store::new(path, conn);
+        store.readers = Some(Mutex::default());
+        Ok(Journal::from(store))
     }
 
     /// A journal that lives as long as its last clone, for tests and trials.
@@ -176,15 +235,19 @@ impl Journal {
         &self,
         act: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
     ) -> Result<T, JournalError> {
-        let mut conn = hold(&self.store.writer);
+        let mut writer = hold(&self.store.writer);
         let run = || {
-            let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let tx = writer
+                .conn
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
             let outcome = act(&tx)?;
+            let tally = tally::count_commit(&tx)?;
             tx.commit()?;
+            writer.committed(&tally);
             Ok(outcome)
         };
         let outcome = run().map_err(|fault: Fault| fault.at(&self.store.path));
-        drop(conn);
+        drop(writer);
         if outcome.is_ok()
             && let Some(checkpoints) = &self.store.checkpoints
         {
@@ -200,7 +263,7 @@ impl Journal {
     ) -> Result<T, JournalError> {
         let path = &self.store.path;
         let Some(readers) = &self.store.readers else {
-            return ask(&hold(&self.store.writer), question).map_err(|fault| fault.at(path));
+            return ask(&hold(&self.store.writer).conn, question).map_err(|fault| fault.at(path));
         };
         let idle = hold(readers).pop();
         let conn = match idle {
@@ -220,7 +283,21 @@ impl Journal {
 
     /// The writing connection outside any transaction.
     pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&Connection) -> T) -> T {
-        work(&hold(&self.store.writer))
+        work(&hold(&self.store.writer).conn)
+    }
+
+    /// Moves the write-ahead log into the database file, as far as readers allow it without waiting.
+    ///
+    /// # Errors
+    /// The faults of the database; everything stays recorded in the log then.
+    pub fn checkpoint(&self) -> Result<(), JournalError> {
+        let mut writer = hold(&self.store.writer);
+        let whole = move_log(&writer.conn, "PASSIVE")
+            .map_err(|error| Fault::from(error).at(&self.store.path))?;
+        if whole {
+            writer.flushed();
+        }
+        Ok(())
     }
 }
 
@@ -259,7 +336,24 @@ fn open_writer(path: &Path) -> Result<Connection, Fault> {
     Ok(conn)
 }
 
-fn open_reader(path: &Path) -> Result<Connection, Fault> {
+/// The database and what SQLite puts beside it are for this user alone. SQLite gives its further files the mode of the
+/// database.
+fn keep_private(path: &Path) -> std::io::Result<()> {
+    let mut options = private::options();
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    private::restrict(path)?;
+    let log = log_of(path);
+    if log.exists() {
+        private::restrict(&log)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, Fault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(BUSY)?;

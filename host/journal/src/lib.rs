@@ -24,6 +24,8 @@
 //!   was held is a `candidate` until then.
 
 mod arriving;
+mod backup;
+mod check;
 mod checkpoint;
 mod clock;
 mod codec;
@@ -37,24 +39,30 @@ mod ids;
 mod journal;
 mod judging;
 mod lock;
+mod mark;
 pub mod measure;
 mod plugin_state;
+pub mod private;
 mod questions;
 mod receipts;
 mod records;
 mod releasing;
 mod retracting;
 mod rows;
+mod salvage;
 mod schema;
 mod settling;
+mod tally;
 mod together;
 mod training;
+mod wal;
 mod words;
 mod writable;
 
 #[cfg(test)]
 mod tests;
 
+pub use check::{Checked, TableCount, check};
 pub use clock::now_ms;
 pub use collecting::{NO_NEXT_STATE, SERVER_STOPPED};
 pub use error::JournalError;
@@ -72,5 +80,6 @@ pub use records::{
     TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
 };
 pub use retracting::RETRACTED;
+pub use salvage::{Salvaged, salvage};
 pub use training::STALE;
 pub use words::UnknownWord;

@@ -3,11 +3,12 @@
 //! SQLite would let two servers write one file; both would then train the same samples. The
 //! operating system gives the lock back when the process dies, so a kill needs no cleaning up.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::error::JournalError;
+use crate::private;
 
 /// Held for as long as it lives.
 #[derive(Debug)]
@@ -23,12 +24,14 @@ impl Lock {
             path: path.clone(),
             source,
         };
-        let mut file = OpenOptions::new()
+        let mut options = private::options();
+        let mut file = options
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&path)
+            .and_then(|file| private::restrict(&path).map(|()| file))
             .map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => {}

@@ -1,11 +1,11 @@
-//! How fast this machine's disk takes turns in; for `clawhost bench journal`.
+//! How fast this machine's disk takes turns in, for `clawhost bench journal`; and a disk that takes none, for tests.
 
 use std::time::Instant;
 
 use serde_json::json;
 
 use crate::clock::now_ms;
-use crate::error::JournalError;
+use crate::error::{Fault, JournalError};
 use crate::ids::{SessionId, TurnId};
 use crate::journal::Journal;
 use crate::records::{Arrival, Completion, Finish, NewTurn, NextState, SessionUpsert, TurnKind};
@@ -48,6 +48,15 @@ pub fn append_turns(journal: &Journal, turns: u32) -> Result<Vec<f64>, JournalEr
         previous = ids.first().copied();
     }
     Ok(seconds)
+}
+
+/// Has the journal refuse every act, as a disk does that became full or read-only, until it is called with `false`.
+///
+/// # Errors
+/// The faults of the database.
+pub fn refuse_writes(journal: &Journal, refuse: bool) -> Result<(), JournalError> {
+    let set = journal.with_writer(|conn| conn.pragma_update(None, "query_only", refuse));
+    set.map_err(|error| Fault::from(error).at(journal.path()))
 }
 
 fn text(chars: usize, number: u32) -> String {

@@ -23,6 +23,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0008.sql"),
     include_str!("schema/0009.sql"),
     include_str!("schema/0010.sql"),
+    include_str!("schema/0011.sql"),
 ];
 
 /// "claw" in ASCII: tells our databases from others.
@@ -30,13 +31,13 @@ const APPLICATION_ID: i32 = 0x636c_6177;
 
 /// What a database turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub(crate) enum Shape {
     Empty,
     Foreign,
     Journal(u32),
 }
 
-fn shape(conn: &Connection) -> Result<Shape, Fault> {
+pub(crate) fn shape(conn: &Connection) -> Result<Shape, Fault> {
     let id: i32 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if id == APPLICATION_ID {
         let version = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
@@ -51,6 +52,11 @@ fn shape(conn: &Connection) -> Result<Shape, Fault> {
     } else {
         Shape::Foreign
     })
+}
+
+/// The newest schema that this program knows.
+pub(crate) fn known() -> u32 {
+    count(MIGRATIONS)
 }
 
 fn count(migrations: &[&str]) -> u32 {
@@ -357,6 +363,22 @@ mod tests {
         let standing = crate::releasing::standing(&conn).unwrap();
         assert_eq!((standing.version, standing.head), (3, 3));
         assert_eq!((standing.back, standing.pinned), (Some(1), false));
+    }
+
+    #[test]
+    fn every_counted_table_keeps_both_triggers_through_all_migrations() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, here(), MIGRATIONS).unwrap();
+        for table in crate::tally::TABLES {
+            let triggers: i64 = conn
+                .query_row(
+                    "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1",
+                    [table],
+                    |row| row.get(0),
+                )
+                .unwrap();
+            assert_eq!(triggers, 2, "{table}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::handing::undecided;
 use crate::lookup::Lookup;
 use crate::options::SessionOptions;
 use crate::request::{Arrived, Incoming, Reply};
+use crate::unrecorded::{TurnEnd, Unrecorded};
 
 /// Collects turns from live traffic. Cheap to clone; everything it knows is in the journal, so a new one over the same
 /// journal goes on where the old one stopped.
@@ -25,6 +26,8 @@ pub struct Sessions {
     pub(crate) options: Arc<SessionOptions>,
     /// Deciding reads and then writes: two requests of one session must not both answer the same turn.
     deciding: Arc<Mutex<()>>,
+    /// Ends of turns that the journal has not taken yet.
+    pub(crate) unrecorded: Arc<Unrecorded>,
 }
 
 impl Sessions {
@@ -34,6 +37,7 @@ impl Sessions {
             journal,
             options: Arc::new(options),
             deciding: Arc::new(Mutex::new(())),
+            unrecorded: Arc::default(),
         }
     }
 
@@ -98,9 +102,20 @@ impl Sessions {
     ///
     /// # Errors
     /// [`SessionError::Journal`] when there is no such turn, when it has ended already, or when the record cannot be
-    /// written.
+    /// written. The turn is closed as aborted then, with what there is of it, as soon as the journal takes that.
     pub fn complete(&self, turn: TurnId, reply: Reply) -> Result<(), SessionError> {
-        Ok(self.journal.complete(turn, &completion(reply))?)
+        let completion = completion(reply);
+        let Err(error) = self.journal.complete(turn, &completion) else {
+            return Ok(());
+        };
+        let end = TurnEnd {
+            turn,
+            reason: "the reply could not be recorded".to_owned(),
+            failed: true,
+            partial: Some(completion),
+        };
+        self.unrecorded.add(end, &error);
+        Err(error.into())
     }
 
     /// Records a reply that nobody waits for any longer, with what there was of it. It never trains, but a client
@@ -114,8 +129,7 @@ impl Sessions {
         reason: &str,
         partial: Option<Reply>,
     ) -> Result<(), SessionError> {
-        let partial = partial.map(cut);
-        Ok(self.journal.abort(turn, reason, partial.as_ref())?)
+        self.cut(turn, reason, false, partial)
     }
 
     /// Records a reply that broke off by a fault of ours, with what there was of it. Like [`Sessions::abort`] else.
@@ -128,8 +142,34 @@ impl Sessions {
         reason: &str,
         partial: Option<Reply>,
     ) -> Result<(), SessionError> {
+        self.cut(turn, reason, true, partial)
+    }
+
+    fn cut(
+        &self,
+        turn: TurnId,
+        reason: &str,
+        failed: bool,
+        partial: Option<Reply>,
+    ) -> Result<(), SessionError> {
         let partial = partial.map(cut);
-        Ok(self.journal.fail(turn, reason, partial.as_ref())?)
+        let recorded = if failed {
+            self.journal.fail(turn, reason, partial.as_ref())
+        } else {
+            self.journal.abort(turn, reason, partial.as_ref())
+        };
+        let Err(error) = recorded else {
+            return Ok(());
+        };
+        let reason = reason.to_owned();
+        let end = TurnEnd {
+            turn,
+            reason,
+            failed,
+            partial,
+        };
+        self.unrecorded.add(end, &error);
+        Err(error.into())
     }
 
     /// Ends a session because somebody said so. It opens again when it is continued.

@@ -13,17 +13,21 @@ use crate::error::SessionError;
 
 /// Longest time between two looks at the clock while a session is open.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Time between two tries to record what a full disk refused.
+const RETRY: Duration = Duration::from_secs(1);
 /// Shortest, so that a tiny idle time does not keep a core busy.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
 impl Sessions {
     /// Ends idle sessions until `stop` becomes true (or its sender is gone). Looks again after a part of the idle time
-    /// while a session is open, and waits for the journal to change while none is.
+    /// while a session is open, and waits for the journal to change while none is. Records the ends of turns that the
+    /// journal refused before.
     pub async fn sweep_idle(self, mut stop: watch::Receiver<bool>) {
         let mut changes = self.journal.watch();
         let pause = (self.options.idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         while !*stop.borrow() {
             changes.borrow_and_update();
+            let unrecorded = self.unrecorded.record(&self.journal);
             let something_open = match self.end_idle() {
                 Ok((ended, open)) => {
                     if !ended.is_empty() {
@@ -37,7 +41,9 @@ impl Sessions {
                 }
             };
             let wake = async {
-                if something_open {
+                if unrecorded {
+                    tokio::time::sleep(RETRY.min(pause)).await;
+                } else if something_open {
                     tokio::time::sleep(pause).await;
                 } else if changes.changed().await.is_err() {
                     // The journal is gone with its last holder: only `stop` can end this now.
@@ -46,6 +52,8 @@ impl Sessions {
             };
             tokio::select! {
                 () = wake => {}
+                // The first try is at once; what is left then waits.
+                () = self.unrecorded.added.notified(), if !unrecorded => {}
                 gone = stop.changed() => if gone.is_err() { return },
             }
         }

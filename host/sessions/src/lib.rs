@@ -26,6 +26,7 @@
 //! | `handing` | next states handed out, at once or when the proof has come, and corrected by later evidence |
 //! | `collecting` | [`Sessions`]: arrivals, completions, ends |
 //! | `idle` | ends sessions that nobody talks to any more |
+//! | `unrecorded` | ends of turns that a full disk refused, until it takes them |
 //! | `asked` | what a person asked in a turn |
 //! | `explain` | tells a person what became of each turn, and why |
 //! | `corrections` | what it says of next states that are doubtful or were retracted |
@@ -56,6 +57,7 @@ mod request;
 mod retry;
 mod rivals;
 mod steps;
+mod unrecorded;
 mod user_side;
 
 pub use anchor::reply_anchor;

@@ -1,15 +1,16 @@
 //! Checkpoints: what was learned (an adapter, or all weights), the optimizer's state and where both came from, in one directory.
 //!
 //! A checkpoint is written beside its place, flushed to disk and renamed *before* the journal
-//! learns of it. So whatever the journal knows is whole on disk, and a directory that the journal
-//! does not know is the rest of a step that was interrupted: it is removed at the next start.
+//! learns of it. So whatever the journal knows is whole on disk. A directory that it does not know may be the rest of a
+//! step that was interrupted, or all that is left of a journal that was lost or put back: it is moved to
+//! `adapters/unknown/` and never deleted. Only what is half written, which its missing provenance tells, is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use clawhost_journal::AdapterRow;
+use clawhost_journal::{AdapterRow, private};
 use clawhost_policy::{Learned, Model, ModelFiles};
 use safetensors::SafeTensorError;
 use serde_json::{Value, json};
@@ -26,6 +27,8 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const PROVENANCE: &str = "provenance.json";
 /// Folder of the checkpoints inside the data directory.
 const FOLDER: &str = "adapters";
+/// Folder inside it of checkpoints that the journal does not know.
+const UNKNOWN: &str = "unknown";
 
 /// The directory of all checkpoints.
 #[derive(Debug, Clone)]
@@ -44,22 +47,35 @@ pub(crate) struct Unfinished {
 }
 
 impl Checkpoints {
-    /// Opens the folder inside the data directory and removes what the journal does not know.
+    /// Opens the folder inside the data directory and moves what the journal does not know to `unknown/` in it.
     pub(crate) fn open(data: &Path, known: &[AdapterRow]) -> Result<Self, TrainingError> {
         let own = Self {
             data: data.to_owned(),
         };
         let root = own.root();
-        fs::create_dir_all(&root).map_err(file("create", &root))?;
+        private::create_dir(&root).map_err(file("create", &root))?;
+        private::restrict(&root).map_err(file("protect", &root))?;
         let known: BTreeSet<String> = known.iter().map(|row| name(row.version)).collect();
+        let mut moved = Vec::new();
         for entry in fs::read_dir(&root).map_err(file("list", &root))? {
-            let entry = entry.map_err(file("list", &root))?;
-            let found = entry.file_name().to_string_lossy().into_owned();
-            let ours = found.starts_with(".v") || version_of(&found).is_some();
-            if ours && !known.contains(&found) {
-                tracing::warn!(directory = %entry.path().display(), "removing a checkpoint of a step that was never recorded");
-                fs::remove_dir_all(entry.path()).map_err(file("remove", &entry.path()))?;
+            let path = entry.map_err(file("list", &root))?.path();
+            let found = path.file_name().unwrap_or_default().to_string_lossy();
+            let unfinished = found.strip_prefix('.').is_some_and(is_version);
+            if unfinished && !path.join(PROVENANCE).exists() {
+                tracing::info!(directory = %path.display(), "removing a checkpoint that was never finished");
+                remove(&path)?;
+            } else if unfinished || is_version(&found) && !known.contains(&*found) {
+                moved.push(set_aside(&root, &path)?);
             }
+        }
+        if let Some(first) = moved.first() {
+            tracing::warn!(
+                directories = moved.len(),
+                "adapters that the journal does not know were moved to {}: a step was interrupted before it was recorded, or the journal was lost or put back to an older one. Nothing was deleted; `clawhost adapter import {} --data {} --promote` brings one back",
+                root.join(UNKNOWN).display(),
+                first.display(),
+                data.display()
+            );
         }
         Ok(own)
     }
@@ -91,8 +107,9 @@ impl Checkpoints {
     ) -> Result<Unfinished, TrainingError> {
         let root = self.root();
         let temporary = root.join(format!(".{}", name(version)));
+        // Of a step of this process that came to nothing: what an earlier one left, `open` has dealt with.
         remove(&temporary)?;
-        fs::create_dir_all(&temporary).map_err(file("create", &temporary))?;
+        private::create_dir(&temporary).map_err(file("create", &temporary))?;
         learned.save(&temporary, base, files)?;
         let names: Vec<String> = learned
             .tensors()
@@ -120,6 +137,11 @@ impl Checkpoints {
             root,
             files,
         })
+    }
+
+    /// Removes the checkpoint that this process has just made for a version and whose step the journal refused.
+    pub(crate) fn discard(&self, version: u64) -> Result<(), TrainingError> {
+        remove(&self.root().join(name(version)))
     }
 
     /// Reads the checkpoint of a recorded adapter; the optimizer's state is none when retention has
@@ -177,14 +199,8 @@ impl Checkpoints {
         if !optimizer {
             return Ok((learned, None));
         }
-        let own = path.join(OPTIMIZER);
-        let bytes = fs::read(&own).map_err(file("read", &own))?;
-        let tensors = learned.tensors();
-        let layout: Vec<(&str, usize)> =
-            tensors.iter().map(|(n, v)| (n.as_str(), v.len())).collect();
-        let moments = optimizer_state::read(&bytes, &layout)
-            .map_err(|reason| damaged(format!("{OPTIMIZER}: {reason}")))?;
-        Ok((learned, Some(moments)))
+        let moments = moments_in(&path, &learned)?;
+        Ok((learned, moments))
     }
 
     /// Removes what retention lets go of recorded versions; those of `needed` stay whole.
@@ -234,26 +250,66 @@ impl Unfinished {
             .map_err(|e| file("write", &path)(std::io::Error::other(e)))?;
         fs::write(&path, text).map_err(file("write", &path))?;
         for entry in fs::read_dir(&self.temporary).map_err(file("list", &self.temporary))? {
-            flush(&entry.map_err(file("list", &self.temporary))?.path())?;
+            let path = entry.map_err(file("list", &self.temporary))?.path();
+            private::restrict(&path).map_err(file("protect", &path))?;
+            flush(&path)?;
         }
         flush(&self.temporary)?;
         let place = self.root.join(name(self.version));
-        // A leftover of a step whose commit failed; the journal does not know this version.
-        remove(&place)?;
+        if place.exists() {
+            let aside = set_aside(&self.root, &place)?;
+            tracing::warn!(directory = %aside.display(), "an adapter that the journal does not know was moved there");
+        }
         fs::rename(&self.temporary, &place).map_err(file("move", &place))?;
         flush(&self.root)?;
         Ok(provenance)
     }
 }
 
+/// The optimizer's state that lies beside what was learned; none when there is no such file.
+pub(crate) fn moments_in(
+    dir: &Path,
+    learned: &Learned,
+) -> Result<Option<Moments<f32>>, TrainingError> {
+    let own = dir.join(OPTIMIZER);
+    let bytes = match fs::read(&own) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(file("read", &own)(source)),
+    };
+    let tensors = learned.tensors();
+    let layout: Vec<(&str, usize)> = tensors.iter().map(|(n, v)| (n.as_str(), v.len())).collect();
+    let moments =
+        optimizer_state::read(&bytes, &layout).map_err(|reason| TrainingError::Damaged {
+            path: dir.to_owned(),
+            reason: format!("{OPTIMIZER}: {reason}"),
+        })?;
+    Ok(Some(moments))
+}
+
 fn name(version: u64) -> String {
     format!("v{version:06}")
 }
 
-fn version_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix('v')?;
-    let enough = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
-    enough.then(|| digits.parse().ok()).flatten()
+fn is_version(name: &str) -> bool {
+    let digits = name.strip_prefix('v').unwrap_or_default();
+    digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Moves a directory to `unknown/`, under its name or the next free one.
+fn set_aside(root: &Path, path: &Path) -> Result<PathBuf, TrainingError> {
+    let aside = root.join(UNKNOWN);
+    private::create_dir(&aside).map_err(file("create", &aside))?;
+    let found = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = found.trim_start_matches('.');
+    let mut place = aside.join(name);
+    let mut copy = 1;
+    while place.exists() {
+        copy += 1;
+        place = aside.join(format!("{name}-{copy}"));
+    }
+    fs::rename(path, &place).map_err(file("move", path))?;
+    Ok(place)
 }
 
 fn file(act: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> TrainingError + use<> {

@@ -52,7 +52,7 @@ pub enum TrainingError {
     },
     /// A data directory that has learned already cannot begin with something else.
     #[error(
-        "the data directory holds adapter version {version} already; name a new one with --data"
+        "the data directory holds adapter version {version} already; name a new one with --data, or make this its newest version with --promote"
     )]
     AlreadyLearned {
         /// The active version.

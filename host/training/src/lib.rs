@@ -46,7 +46,7 @@ pub mod sft;
 pub use component::{ComponentCalls, Components};
 pub use engine_proof::EngineProof;
 pub use error::TrainingError;
-pub use importing::{Imported, import};
+pub use importing::{Import, Imported, import};
 pub use logging::flat_metrics;
 pub use offline::{Offline, OfflineStep};
 pub use options::{

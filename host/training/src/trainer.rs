@@ -6,7 +6,7 @@
 //! - commit the step to the journal: samples, adapter and running means in one transaction,
 //! - publish.
 //!
-//! Killed before the commit, the samples are still queued and the directory is removed at the next
+//! Killed before the commit, the samples are still queued and the directory is moved to `adapters/unknown/` at the next
 //! start; killed after it, the next start publishes what the journal holds. So no sample is lost and
 //! none trains twice.
 
@@ -319,7 +319,13 @@ impl Trainer {
         let Prepared { step, next } = prepared;
         let releases = self.releases.clone();
         let alone = releases.alone();
-        let committed = self.journal.commit_step_begun(&step, Some(self.line))?;
+        let committed = match self.journal.commit_step_begun(&step, Some(self.line)) {
+            Ok(committed) => committed,
+            Err(error) => {
+                self.discard(&step);
+                return Err(error.into());
+            }
+        };
         let (id, standing) = (committed.id, committed.standing);
         tracing::debug!(step = %id, "step recorded");
         // What a person has overtaken is not gone on from: the next step takes up what stands.
@@ -348,6 +354,21 @@ impl Trainer {
             metrics: step.metrics,
             unserved,
         })
+    }
+
+    /// Removes the adapter of a step that the journal refused. The samples are still there to make it again.
+    fn discard(&self, step: &NewStep) {
+        let Some(adapter) = &step.adapter else {
+            return;
+        };
+        // What cannot be asked for stays; the next start moves it aside.
+        let unknown = self
+            .journal
+            .adapters()
+            .is_ok_and(|rows| rows.iter().all(|row| row.version != adapter.version));
+        if unknown && let Err(error) = self.checkpoints.discard(adapter.version) {
+            tracing::warn!(%error, "the adapter of a step that was not recorded stays");
+        }
     }
 
     fn draw(&self, now_ms: i64, adapters: &[AdapterRow]) -> Result<Option<Batch>, TrainingError> {

@@ -34,7 +34,7 @@ pub struct Training {
 
 impl Training {
     /// Takes up where the journal stands: loads the active adapter and the optimizer's state from
-    /// `data`/adapters, removes what no step recorded, and publishes the adapter to the engine.
+    /// `data`/adapters, moves what no step recorded to `adapters/unknown/`, and publishes the adapter to the engine.
     ///
     /// # Errors
     /// An option that cannot work, a checkpoint that is not what the journal recorded, or a data

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
 use clawhost_policy::{Learned, Model, ModelFiles};
-use clawhost_training::import;
+use clawhost_training::Import;
 use serde_json::{Value, json};
 
 use crate::output::say;
@@ -34,7 +34,8 @@ enum What {
 #[command(
     after_help = "Example:\n  clawhost adapter import ./my-peft-adapter --model ./Qwen3-0.6B\n  clawhost run --model ./Qwen3-0.6B\n\n\
     The adapter is copied into the data directory as its first version, made from the base model, with the sha256 of \
-    every file that it came from. Plain LoRA on linear layers is taken, in any precision; a rank-stabilised one keeps \
+    every file that it came from, and with the optimizer's state where that lies beside it. With --promote it becomes the \
+    newest version of a data directory that has some already: so an adapter comes back that lies in adapters/unknown. Plain LoRA on linear layers is taken, in any precision; a rank-stabilised one keeps \
     its scale. Whatever is more than that (DoRA, biases, further modules, ranks of single layers) is refused by name. \
     With training.parameters = \"full\" a whole model directory of the same shape is taken."
 )]
@@ -44,6 +45,10 @@ pub(crate) struct ImportArgs {
     /// Data directory to begin with it; made when missing, and not in use by a server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
+    /// Make it the newest version, and the one that is served, also where the data directory has versions already; a
+    /// rollback returns to what was served before
+    #[arg(long)]
+    promote: bool,
     /// Model directory that the adapter was made for [default: the embedded policy]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
@@ -64,8 +69,6 @@ fn import_one(args: &ImportArgs) -> Result<ExitCode> {
     let base = Model::load(&files)?;
     let learned = Learned::load(&args.dir, &base)
         .with_context(|| format!("{} cannot be imported", args.dir.display()))?;
-    std::fs::create_dir_all(&args.data)
-        .with_context(|| format!("cannot make {}", args.data.display()))?;
     let journal = Journal::open(&args.data)?;
     let origin = json!({
         "directory": args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
@@ -73,9 +76,22 @@ fn import_one(args: &ImportArgs) -> Result<ExitCode> {
         "provenance": provenance(&args.dir),
         "base": files.name(),
     });
-    let imported = import(&journal, &base, Some(&files), &args.data, &learned, &origin)?;
+    let import = Import {
+        learned: &learned,
+        from: Some(&args.dir),
+        files: Some(&files),
+        origin: &origin,
+        promote: args.promote,
+    };
+    let imported = clawhost_training::import(&journal, &base, &args.data, &import)?;
+    let standing = journal.standing()?;
+    let held = if standing.version == imported.version {
+        String::new()
+    } else {
+        format!("; version {} is pinned and stays served", standing.version)
+    };
     say(&format!(
-        "{} is adapter version {} of {} now, sha256 {}",
+        "{} is adapter version {} of {} now, sha256 {}{held}",
         args.dir.display(),
         imported.version,
         args.data.display(),
@@ -109,6 +125,7 @@ mod tests {
         let args = ImportArgs {
             dir: peft.clone(),
             data: dir.path().join("data"),
+            promote: false,
             model: None,
         };
         import_one(&args).unwrap();

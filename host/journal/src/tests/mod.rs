@@ -2,6 +2,7 @@
 
 mod collecting;
 mod concurrency;
+mod damage;
 mod export;
 mod forgetting;
 mod hinting;

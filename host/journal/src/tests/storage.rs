@@ -127,7 +127,7 @@ fn a_file_that_is_no_database_is_refused() {
     .unwrap();
     let error = Journal::open(dir.path()).unwrap_err();
     assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("restore a backup"), "{error}");
+    assert!(error.to_string().contains("clawhost restore"), "{error}");
 }
 
 #[test]

@@ -223,7 +223,8 @@ impl Sampling {
         }
         if self.constraint.is_some() && !self.allowed_token_ids.is_empty() {
             let value = format!("{} tokens", self.allowed_token_ids.len());
-            let allowed = "left out where the reply must have a form, which says itself what may be drawn";
+            let allowed =
+                "left out where the reply must have a form, which says itself what may be drawn";
             return refuse("allowed_token_ids", value, allowed);
         }
         if self.bad_words.len() > MAX_BAD_WORDS {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use clawhost_journal::JudgingState;
+use clawhost_journal::measure::refuse_writes;
+use clawhost_journal::{JudgingState, TurnState};
 use clawhost_sessions::{Incoming, SessionError, SessionOptions};
 
-use crate::builder::{Server, decision, message, request, talk};
+use crate::builder::{Server, decision, message, reply, request, talk};
 
 #[test]
 fn a_restart_in_the_middle_changes_nothing() {
@@ -79,6 +80,56 @@ fn a_request_can_say_that_it_is_the_last() {
     for turn in &arrived.turns {
         assert_eq!(server.turn(*turn).reason.as_deref(), Some("no-next-state"));
     }
+}
+
+#[tokio::test]
+async fn turns_that_a_full_disk_refused_are_closed_when_there_is_room() {
+    let server = Server::new();
+    let [written, given_up, broken] = ["a bird", "a fish", "a tree"].map(|what| {
+        let asked = server.ask(request(talk(&[&format!("u:name {what}")])));
+        asked.turns[0]
+    });
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let sweep = tokio::spawn(server.sessions.clone().sweep_idle(stopped));
+    refuse_writes(&server.journal, true).unwrap();
+    let reply = |text| Some(reply(message(text)));
+    let sessions = &server.sessions;
+    let whole = reply("a:A robin.").unwrap();
+    sessions.complete(written, whole).unwrap_err();
+    sessions
+        .abort(given_up, "client disconnected", reply("a:A tr"))
+        .unwrap_err();
+    sessions.fail(broken, "no engine", None).unwrap_err();
+    tokio::task::yield_now().await;
+    let states = || [written, given_up, broken].map(|turn| server.turn(turn).state);
+    assert_eq!(states(), [TurnState::Generating; 3]);
+
+    // Nobody asks for anything: the ends are recorded all the same.
+    let mut changes = server.journal.watch();
+    refuse_writes(&server.journal, false).unwrap();
+    let closed = async {
+        while states().contains(&TurnState::Generating) {
+            changes.changed().await.unwrap();
+        }
+    };
+    let longest = Duration::from_secs(60);
+    tokio::time::timeout(longest, closed).await.unwrap();
+    assert_eq!(
+        states(),
+        [TurnState::Aborted, TurnState::Aborted, TurnState::Failed]
+    );
+    let first = server.turn(written);
+    assert_eq!(
+        first.reason.as_deref(),
+        Some("the reply could not be recorded")
+    );
+    assert_eq!(first.completion.unwrap().reply["content"], "A robin.");
+    assert_eq!(
+        server.turn(given_up).reason.as_deref(),
+        Some("client disconnected")
+    );
+    stop.send(true).unwrap();
+    sweep.await.unwrap();
 }
 
 #[test]

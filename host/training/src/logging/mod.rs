@@ -14,7 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clawhost_journal::{Journal, JournalError, StepId, StepRecord};
+use clawhost_journal::{Journal, JournalError, StepId, StepRecord, private};
 use serde_json::{Value, json};
 
 use crate::options::LogOptions;
@@ -113,37 +113,56 @@ impl StepLog {
     }
 
     /// The last step that the file holds. What is torn at its end is cut off; a file that is not ours, or that knows
-    /// steps which this journal does not, begins anew.
+    /// steps which this journal does not, is moved to `unknown/` beside it and begins anew.
     fn open(&self, newest: i64) -> Result<i64, LogError> {
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(source) => return Err(self.failed(source)),
         };
-        let (whole, last) = self.form.whole(&bytes).unwrap_or((0, 0));
-        let (keep, last) = if last > newest { (0, 0) } else { (whole, last) };
-        if keep < bytes.len() {
-            tracing::info!(
-                file = %self.path.display(),
-                from = keep,
-                "the end of the file is no whole record and is written anew"
-            );
-            let file = OpenOptions::new().write(true).open(&self.path);
-            file.and_then(|file| file.set_len(keep as u64))
-                .map_err(|source| self.failed(source))?;
+        let (keep, last) = self.form.whole(&bytes).unwrap_or((0, 0));
+        if bytes.is_empty() || keep == bytes.len() && last <= newest {
+            return Ok(last);
         }
+        if keep == 0 || last > newest {
+            let aside = self.set_aside().map_err(|source| self.failed(source))?;
+            tracing::warn!(
+                file = %aside.display(),
+                "a file of numbers that this journal does not know was moved there"
+            );
+            return Ok(0);
+        }
+        tracing::info!(
+            file = %self.path.display(),
+            from = keep,
+            "the end of the file is no whole record and is written anew"
+        );
+        let file = OpenOptions::new().write(true).open(&self.path);
+        file.and_then(|file| file.set_len(keep as u64))
+            .map_err(|source| self.failed(source))?;
         Ok(last)
+    }
+
+    /// Moves the file to the next free name in `unknown/`.
+    fn set_aside(&self) -> io::Result<PathBuf> {
+        let folder = self.path.parent().unwrap_or(Path::new("")).join("unknown");
+        private::create_dir(&folder)?;
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let free = (1..)
+            .map(|copy| folder.join(format!("{copy}-{name}")))
+            .find(|place| !place.exists());
+        let place = free.ok_or_else(|| io::Error::other("no free name"))?;
+        fs::rename(&self.path, &place)?;
+        Ok(place)
     }
 
     fn append(&self, steps: &[StepRecord]) -> Result<(), LogError> {
         let write = || -> io::Result<()> {
             if let Some(folder) = self.path.parent() {
-                fs::create_dir_all(folder)?;
+                private::create_dir(folder)?;
             }
-            let mut file: File = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&self.path)?;
+            let mut options = private::options();
+            let mut file: File = options.create(true).append(true).open(&self.path)?;
             let mut bytes = Vec::new();
             if file.metadata()?.len() == 0
                 && let Some(first) = steps.first()

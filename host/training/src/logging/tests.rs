@@ -141,9 +141,12 @@ fn a_file_of_another_journal_begins_anew() {
     assert_eq!(other.numbers(), [1]);
     assert_eq!(other.events(), [None, Some(1)]);
     assert_eq!(other.lines()[0]["metrics"]["loss_last"], 0.75);
+    let aside = |name: &str| fs::read_to_string(other.path(&Lines).with_file_name(name)).unwrap();
+    assert_eq!(aside("unknown/1-steps.jsonl").lines().count(), 3);
     fs::write(other.path(&Lines), "notes\nof somebody\n").unwrap();
     other.logs().follow(&other.journal);
     assert_eq!(other.numbers(), [1]);
+    assert_eq!(aside("unknown/2-steps.jsonl"), "notes\nof somebody\n");
 }
 
 #[test]

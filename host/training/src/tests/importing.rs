@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use clawhost_journal::StepOutcome;
+use clawhost_journal::{Journal, StepOutcome};
 use clawhost_policy::{Adapter, Learned, LoraSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::workshop::{Workshop, options};
-use crate::importing::import;
+use crate::importing::{Import, import};
 
 fn foreign(shop: &Workshop, rank: usize) -> Learned {
     let spec = LoraSpec {
@@ -22,13 +22,23 @@ fn foreign(shop: &Workshop, rank: usize) -> Learned {
     Learned::Lora(Arc::new(adapter))
 }
 
+fn of<'a>(learned: &'a Learned, origin: &'a Value) -> Import<'a> {
+    Import {
+        learned,
+        from: None,
+        files: None,
+        origin,
+        promote: false,
+    }
+}
+
 #[test]
 fn an_imported_adapter_is_served_and_learned_from() {
     let mut shop = Workshop::new();
     let learned = foreign(&shop, 3);
     let origin = json!({"directory": "somewhere", "files": {"a": "b"}});
     let model = Arc::clone(shop.engine.model());
-    let imported = import(&shop.journal, &model, None, &shop.data(), &learned, &origin).unwrap();
+    let imported = import(&shop.journal, &model, &shop.data(), &of(&learned, &origin)).unwrap();
     assert_eq!((imported.version, imported.digest), (1, learned.digest()));
     let row = shop.journal.active_adapter().unwrap().unwrap();
     assert_eq!((row.version, row.parent), (1, 0));
@@ -54,15 +64,44 @@ fn what_has_learned_already_is_not_overwritten() {
     shop.trainer(&options()).step(10).unwrap().unwrap();
     let learned = foreign(&shop, 3);
     let model = Arc::clone(shop.engine.model());
-    let refused = import(
-        &shop.journal,
-        &model,
-        None,
-        &shop.data(),
-        &learned,
-        &json!({}),
-    );
+    let origin = json!({});
+    let refused = import(&shop.journal, &model, &shop.data(), &of(&learned, &origin));
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("version 1"), "{said}");
     assert_eq!(shop.journal.adapters().unwrap().len(), 1);
+}
+
+#[test]
+fn an_adapter_that_the_journal_lost_comes_back_with_its_optimizer() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    let mut trainer = shop.trainer(&options());
+    trainer.step(10).unwrap().unwrap();
+    trainer.step(11).unwrap().unwrap();
+    drop(trainer);
+    let newest = shop.journal.active_adapter().unwrap().unwrap();
+    // The journal is put back to one that knows nothing of them, and has made an adapter of its own.
+    shop.journal = Journal::in_memory().unwrap();
+    shop.restart();
+    shop.eight();
+    shop.trainer(&options()).step(12).unwrap().unwrap();
+    let aside = shop.data().join("adapters/unknown/v000002");
+    let model = Arc::clone(shop.engine.model());
+    let learned = Learned::load(&aside, &model).unwrap();
+    let origin = json!({"directory": "unknown"});
+    let back = Import {
+        from: Some(&aside),
+        promote: true,
+        ..of(&learned, &origin)
+    };
+    let imported = import(&shop.journal, &model, &shop.data(), &back).unwrap();
+    assert_eq!((imported.version, &imported.digest), (2, &newest.digest));
+    let row = shop.journal.active_adapter().unwrap().unwrap();
+    assert_eq!(
+        row.provenance["files"]["optimizer.safetensors"],
+        newest.provenance["files"]["optimizer.safetensors"]
+    );
+    shop.restart();
+    shop.trainer(&options());
+    assert_eq!(shop.engine.active().digest, newest.digest);
 }

@@ -58,8 +58,12 @@ fn killed_before_the_commit_the_samples_train_once_afterwards() {
     shop.restart();
     let mut trainer = shop.trainer(&options());
     assert!(
-        !shop.data().join("adapters/v000001").exists(),
-        "what no step recorded is removed"
+        !shop.data().join("adapters/v000001").exists()
+            && shop
+                .data()
+                .join("adapters/unknown/v000001/optimizer.safetensors")
+                .exists(),
+        "what no step recorded is moved aside"
     );
     assert_eq!(shop.engine.active().version, 0);
     assert_eq!(shop.journal.queued_count().unwrap(), 8);
@@ -99,19 +103,115 @@ fn killed_after_the_commit_the_adapter_is_published_at_the_next_start() {
     );
 }
 
+/// Every file below the adapters, by its path there.
+fn tree(shop: &Workshop) -> Vec<String> {
+    fn walk(dir: &Path, below: &str, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{below}{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                walk(&entry.path(), &format!("{name}/"), found);
+            } else {
+                found.push(name);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&shop.data().join("adapters"), "", &mut found);
+    found.sort();
+    found
+}
+
 #[test]
-fn half_written_checkpoints_are_removed_and_other_files_left_alone() {
+fn no_adapter_is_deleted_because_the_journal_does_not_know_it() {
+    let mut shop = Workshop::new();
+    shop.eight();
+    let mut trainer = shop.trainer(&options());
+    trainer.step(10).unwrap().unwrap();
+    trainer.step(11).unwrap().unwrap();
+    drop(trainer);
+    let made = tree(&shop);
+    assert_eq!(made.len(), 8, "{made:?}");
+    let aside: Vec<String> = made.iter().map(|name| format!("unknown/{name}")).collect();
+    // The journal was lost; then its successor was lost as well.
+    for life in 0..2 {
+        shop.journal = clawhost_journal::Journal::in_memory().unwrap();
+        shop.restart();
+        let mut trainer = shop.trainer(&options());
+        let left = tree(&shop);
+        assert!(aside.iter().all(|name| left.contains(name)), "{left:?}");
+        assert_eq!(left.len(), 8 + life * 4, "{left:?}");
+        shop.eight();
+        trainer.step(12).unwrap().unwrap();
+    }
+    assert!(tree(&shop).contains(&"unknown/v000001-2/optimizer.safetensors".to_owned()));
+}
+
+#[test]
+fn what_is_half_written_is_removed_and_everything_else_stays() {
     let shop = Workshop::new();
     let adapters = shop.data().join("adapters");
-    for name in [".v000001", "v000002", "mine"] {
+    for name in [
+        ".v000001", ".v000003", ".vault", "v000002", "v2", "mine", "unknown",
+    ] {
         std::fs::create_dir_all(adapters.join(name)).unwrap();
+        std::fs::write(adapters.join(name).join("a"), name).unwrap();
     }
+    // Written last: this one was cut off between the last file and its name.
+    std::fs::write(adapters.join(".v000003/provenance.json"), "{}").unwrap();
     shop.trainer(&options());
-    let left: Vec<_> = std::fs::read_dir(&adapters)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    assert_eq!(left, ["mine"]);
+    assert_eq!(
+        tree(&shop),
+        [
+            ".vault/a",
+            "mine/a",
+            "unknown/a",
+            "unknown/v000002/a",
+            "unknown/v000003/a",
+            "unknown/v000003/provenance.json",
+            "v2/a"
+        ]
+    );
+}
+
+#[test]
+fn the_adapter_of_a_step_that_the_journal_refused_is_not_left_behind() {
+    let mut shop = Workshop::new();
+    let ids = shop.eight();
+    let mut trainer = shop.trainer(&options());
+    let prepared = trainer.prepare(10).unwrap().unwrap();
+    // A sample of it is taken meanwhile.
+    let taken = prepared.step().trained[0].0;
+    assert!(ids.contains(&taken));
+    shop.journal
+        .commit_step(&clawhost_journal::NewStep {
+            trained: Vec::new(),
+            dropped: vec![(taken, "meanwhile".to_owned())],
+            outcome: StepOutcome::NoSignal,
+            adapter: None,
+            ..prepared.step().clone()
+        })
+        .unwrap();
+    trainer.record(prepared).unwrap_err();
+    assert_eq!(tree(&shop), Vec::<String>::new());
+    trainer.step(11).unwrap().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn adapters_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut shop = Workshop::new();
+    shop.eight();
+    shop.trainer(&options()).step(10).unwrap().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let adapters = shop.data().join("adapters");
+    assert_eq!(mode(&adapters), 0o700);
+    assert_eq!(mode(&adapters.join("v000001")), 0o700);
+    for name in tree(&shop) {
+        assert_eq!(mode(&adapters.join(&name)), 0o600, "{name}");
+    }
+    assert_eq!(mode(&shop.data().join("metrics/steps.jsonl")), 0o600);
 }
 
 fn reopen(shop: &Workshop, seed: u64) -> Result<Trainer, TrainingError> {

@@ -1,0 +1,78 @@
+//! Copies of files that are on the disk when they are reported, and for their owner alone.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clawhost_journal::private;
+use sha2::{Digest, Sha256};
+
+/// Bytes read at a time.
+const CHUNK: usize = 1 << 16;
+
+/// Copies a file.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    try_copy(from, to)
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    private::restrict(to)?;
+    flush(to)
+}
+
+/// Copies the files of a directory. One that disappears meanwhile is left out, and so is a directory that is not there.
+pub(crate) fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    let entries = match fs::read_dir(from) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("cannot read {}", from.display()))?,
+    };
+    private::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("cannot read {}", from.display()))?
+            .path();
+        let place = to.join(path.file_name().unwrap_or_default());
+        match try_copy(&path, &place) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            copied => copied.with_context(|| {
+                format!("cannot copy {} to {}", path.display(), place.display())
+            })?,
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a file or directory is on the disk.
+pub(crate) fn flush(path: &Path) -> io::Result<()> {
+    File::open(path).and_then(|file| file.sync_all())
+}
+
+/// The same for a directory and all directories in it, without their files.
+pub(crate) fn flush_dirs(dir: &Path) -> Result<()> {
+    let unreadable = || format!("cannot flush {}", dir.display());
+    for entry in fs::read_dir(dir).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.is_dir() {
+            flush_dirs(&path)?;
+        }
+    }
+    flush(dir).with_context(unreadable)
+}
+
+/// sha256 of a file.
+pub(crate) fn sha256(path: &Path) -> Result<String> {
+    let unreadable = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(unreadable)?;
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match file.read(&mut chunk).with_context(unreadable)? {
+            0 => break,
+            read => hash.update(chunk.get(..read).unwrap_or_default()),
+        }
+    }
+    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+}
