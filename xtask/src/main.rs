@@ -22,7 +22,7 @@ Chores of the repository.
 Guests need the standard library for wasm32-unknown-unknown. It comes from rustup where possible,
 else it is built once from Debian's rust-src package into a private folder
 (CLAWHOST_GUEST_CACHE, else ~/.cache/clawhost). Plugins in C need zig on the PATH; `.ci/author-tools`
-installs it. `cargo build` and `cargo test` never need either.
+installs it; they are built by the program in CLAWHOST_PROGRAM, else by `cargo run`. `cargo build` and `cargo test` never need either.
 ";
 
 fn main() -> ExitCode {

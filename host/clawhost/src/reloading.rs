@@ -376,15 +376,15 @@ async fn every_second<L: Future<Output = ()>>(
     mut stop: watch::Receiver<bool>,
     look: impl Fn() -> L,
 ) {
-    let looking = async {
-        loop {
-            tokio::time::sleep(PAUSE).await;
-            look().await;
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = tokio::time::sleep(PAUSE) => {}
         }
-    };
-    tokio::select! {
-        () = stopped(&mut stop) => {}
-        () = looking => {}
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = look() => {}
+        }
     }
 }
 

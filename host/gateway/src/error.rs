@@ -19,7 +19,7 @@ pub struct ApiError {
     param: Option<String>,
     message: String,
     /// The words of Anthropic's dialect, where its clients look for others. None: `message`.
-    messages_message: Option<String>,
+    messages_message: Option<Box<str>>,
     retry_after_s: Option<u64>,
 }
 
@@ -66,10 +66,11 @@ impl ApiError {
              in the messages, 1 in the completion). Please reduce the length of the messages.{hint}"
         ))
         .code("context_length_exceeded");
-        error.messages_message = Some(format!(
+        let words = format!(
             "prompt is too long: {prompt} tokens > {} maximum.{hint}",
             max.saturating_sub(1)
-        ));
+        );
+        error.messages_message = Some(words.into());
         error
     }
 
@@ -161,7 +162,7 @@ impl ApiError {
         };
         json!({
             "type": "error",
-            "error": {"type": kind, "message": self.messages_message.as_ref().unwrap_or(&self.message)},
+            "error": {"type": kind, "message": self.messages_message.as_deref().unwrap_or(&self.message)},
             "request_id": request_id,
         })
     }

@@ -346,9 +346,13 @@ fn keep_private(path: &Path) -> std::io::Result<()> {
         .truncate(false)
         .open(path)?;
     private::restrict(path)?;
-    let log = log_of(path);
-    if log.exists() {
-        private::restrict(&log)?;
+    // What an earlier process or the check left beside a database that others could read.
+    let mut index = path.as_os_str().to_owned();
+    index.push("-shm");
+    for beside in [log_of(path), PathBuf::from(index)] {
+        if beside.exists() {
+            private::restrict(&beside)?;
+        }
     }
     Ok(())
 }

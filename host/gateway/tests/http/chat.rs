@@ -268,7 +268,7 @@ async fn of_whole_models_the_last_but_one_can_still_be_named() {
     let named = server.chat_with("A", json!({"model": "tiny:2"})).await;
     assert_eq!(server.turn(named.turn()).adapter_version, 2);
     let gone = server.chat_with("A", json!({"model": "tiny:1"})).await;
-    assert_eq!(gone.status, 400);
+    assert_eq!(gone.status, 404);
     let alive: Vec<bool> = weak.iter().map(|one| one.upgrade().is_some()).collect();
     assert_eq!(alive, [false, true, true]);
 }

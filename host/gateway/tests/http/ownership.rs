@@ -108,6 +108,7 @@ const ROWS: &[Row] = &[
         SHARED,
     ),
     row("GET /v1/responses/{id} id", Id::Response, BY_ID),
+    row("DELETE /v1/responses/{id} id", Id::Response, BY_ID),
     row("GET /v1/models/{id} id", Id::Model, SHARED),
     row("POST /v1/feedback response_id", Id::Response, BY_ID),
     row("POST /v1/feedback turn_id", Id::Turn, BY_ID),

@@ -92,24 +92,24 @@ fn forgetting_a_response_leaves_the_others_of_its_session() {
     let sample = journal.sample_in("s");
     journal.add_feedback(&feedback(TurnId(1), 1.0)).unwrap();
     journal.commit_step(&published(&[sample], 1, 0)).unwrap();
-    let turns = journal.session_turns(&"s".into()).unwrap();
-    let (first, second) = (&turns[0], &turns[1]);
-    assert_ne!(first.response_id, second.response_id);
+    let mut later = arrival("s", None);
+    later.turns[0].response_id = "chatcmpl-2".to_owned();
+    let kept = journal.arrive(&later).unwrap()[0];
 
-    let forgotten = journal.forget_response(&first.response_id).unwrap();
+    let forgotten = journal.forget_response("chatcmpl-1").unwrap();
     assert_eq!(forgotten.session, "s".into());
-    assert_eq!(forgotten.turns, [first.id]);
+    assert_eq!(forgotten.turns, [TurnId(1), TurnId(2)]);
     assert_eq!((forgotten.samples, forgotten.feedback), (vec![sample], 1));
     assert_eq!(forgotten.adapters, [1]);
-    assert_eq!(journal.turn(first.id).unwrap(), None);
+    assert_eq!(journal.turn(TurnId(1)).unwrap(), None);
     let left = journal.session_turns(&"s".into()).unwrap();
-    assert_eq!(left.len(), 1);
+    assert_eq!(left.iter().map(|turn| turn.id).collect::<Vec<_>>(), [kept]);
 
     // With the last response the session goes.
-    journal.forget_response(&second.response_id).unwrap();
+    journal.forget_response("chatcmpl-2").unwrap();
     assert_eq!(journal.session(&"s".into()).unwrap(), None);
     assert_eq!(journal.forgotten(9).unwrap().len(), 2);
-    let again = journal.forget_response(&first.response_id).unwrap_err();
+    let again = journal.forget_response("chatcmpl-1").unwrap_err();
     assert!(
         matches!(again, JournalError::UnknownResponse { .. }),
         "{again}"

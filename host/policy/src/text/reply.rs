@@ -157,7 +157,7 @@ enum Place {
     /// In the content. `fresh` after a block, where line breaks belong to the format.
     Content { fresh: bool },
     /// Behind what may have opened a call.
-    Call(CallReader),
+    Call(Box<CallReader>),
 }
 
 /// Reads one reply, piece by piece.
@@ -329,7 +329,8 @@ impl ReplyParser {
             let at = self.held.len() - text.len();
             let rest = self.held.split_off(at);
             self.white = std::mem::replace(&mut self.held, rest);
-            self.place = Place::Call(CallReader::new(Opening::Brace, self.style.must_call));
+            let reader = CallReader::new(Opening::Brace, self.style.must_call);
+            self.place = Place::Call(Box::new(reader));
         }
         true
     }
@@ -370,7 +371,8 @@ impl ReplyParser {
             self.white = white;
             let outer = self.style.calls == CallForm::QwenXml;
             let opening = Opening::of(tag, outer);
-            self.place = Place::Call(CallReader::new(opening, self.style.must_call));
+            let reader = CallReader::new(opening, self.style.must_call);
+            self.place = Place::Call(Box::new(reader));
             return true;
         }
         let tag = openings.iter().map(|tag| overlap(&self.held, tag)).max();

@@ -230,8 +230,8 @@ fn arguments_stream_once_the_call_is_certain() {
         "{\"text\": \"line \\\"1\\\"",
         "\\nline 2",
         "\"",
-        ", \"a\": 12",
-        "}",
+        "",
+        ", \"a\": 12}",
     ];
     assert_eq!(pieces, expected);
 

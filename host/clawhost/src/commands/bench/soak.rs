@@ -330,13 +330,14 @@ impl Outcome {
                 self.wrong.len()
             ));
         }
+        if let Some(training) = &self.training {
+            // Memory grows in the middle of the run by what training takes.
+            broken.extend(training.broken());
+            return broken;
+        }
         let (second, last) = self.growth();
         if last > second * GROWTH.0 + GROWTH.1 {
             broken.push(format!("memory grew from {second:.0} to {last:.0} MiB"));
-        }
-        if let Some(training) = &self.training {
-            broken.extend(training.broken());
-            return broken;
         }
         let (median, near) = (seen.away.quantile(0.5), seen.near.quantile(0.99));
         if near > GAP_BOUND * median {

@@ -44,7 +44,7 @@ pub(super) fn trajectory(next: &str) -> Trajectory {
     trajectory
 }
 
-pub async fn judge(plugin: &Plugin, limits: Limits) -> Judged {
+pub(super) async fn judge(plugin: &Plugin, limits: Limits) -> Judged {
     plugin
         .score_turn(call(limits), &trajectory("thanks"), 0)
         .await
