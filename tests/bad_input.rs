@@ -79,7 +79,7 @@ async fn every_bad_request_is_told_what_is_wrong_and_leaves_no_trace() {
         ),
         (
             json!({"messages": [user("A")], "model": "gpt-9"}).to_string(),
-            400,
+            404,
             "gpt-9",
         ),
         (

@@ -3,6 +3,7 @@
 //! open.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"

@@ -28,8 +28,8 @@ fn build(path: &Path, bytes: &[u8]) {
 
 /// What is told of the one judge.
 async fn judge(running: &Running) -> Value {
-    let health = running.client.get("/healthz").await;
-    health.ok()["plugins"][0].clone()
+    let plugins = running.client.get("/v1/plugins").await;
+    plugins.ok()["data"][0].clone()
 }
 
 /// Waits until what is told of the judge is as `wanted`.

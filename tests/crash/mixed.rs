@@ -50,7 +50,7 @@ impl End {
             return;
         }
         let refused = ledger.refused.load(Ordering::SeqCst);
-        ledger.full.store(true, Ordering::SeqCst);
+        ledger.may_refuse.store(true, Ordering::SeqCst);
         process.limit_files(Some(FULL));
         wait(process, || {
             ledger.refused.load(Ordering::SeqCst) > refused + 2
@@ -166,7 +166,7 @@ async fn nothing_is_lost_however_a_life_ends() {
             _ => End::draw(&mut rng),
         };
         *kinds.entry(end).or_default() += 1;
-        ledger.full.store(false, Ordering::SeqCst);
+        ledger.may_refuse.store(false, Ordering::SeqCst);
         announce.send_replace(Some(process.url.clone()));
         let (shared, place) = (Arc::clone(&ledger), data.clone());
         let waited = tokio::task::spawn_blocking(move || {
@@ -177,6 +177,7 @@ async fn nothing_is_lost_however_a_life_ends() {
         let mut process = waited.await.unwrap();
         let stopped = matches!(end, End::Stopped | End::StoppedWhileFull);
         if stopped {
+            ledger.may_refuse.store(true, Ordering::SeqCst);
             assert_eq!(process.stop().await, Some(0));
         }
         let errors = tokio::task::spawn_blocking(move || process.kill());

@@ -22,17 +22,14 @@ use std::time::{Duration, Instant};
 
 use clawhost_journal::{Journal, TurnId, TurnState};
 use clawhost_policy::{ModelConfig, ModelFiles};
-use clawhost_tests::{Client, Command, PATIENCE, Process, Talk};
+use clawhost_tests::{Client, Command, PATIENCE, Process, Talk, repeats};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-const KILLS: u64 = 50;
 const CLIENTS: u64 = 3;
-/// Adapters that it has published by the end.
-const ADAPTERS: u64 = 10;
 /// Longer than it takes on any machine.
 const LONGEST: Duration = Duration::from_secs(900);
 
@@ -49,8 +46,8 @@ struct Ledger {
     replies: AtomicU64,
     /// Requests that broke off, ever.
     broken: AtomicU64,
-    /// Whether the disk of the server that is up is full, or was: it may refuse then.
-    full: AtomicBool,
+    /// Whether the server that is up may refuse: its disk is or was full, or it is stopping.
+    may_refuse: AtomicBool,
     /// Requests that it refused, ever.
     refused: AtomicU64,
 }
@@ -66,7 +63,7 @@ impl Ledger {
         if status == 200 {
             return true;
         }
-        assert!(self.full.load(Ordering::SeqCst), "{status}: {body}");
+        assert!(self.may_refuse.load(Ordering::SeqCst), "{status}: {body}");
         self.refused.fetch_add(1, Ordering::SeqCst);
         false
     }
@@ -139,7 +136,7 @@ async fn person(mut up: watch::Receiver<Option<String>>, ledger: Arc<Ledger>, se
         let client = Client::new(url.as_deref().unwrap());
         while converse(&client, &ledger, &mut rng).await.is_some() {}
         ledger.broken.fetch_add(1, Ordering::SeqCst);
-        if ledger.full.load(Ordering::SeqCst) && *up.borrow() == url {
+        if ledger.may_refuse.load(Ordering::SeqCst) && *up.borrow() == url {
             // A pause only leaves the server the processor.
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
@@ -232,7 +229,10 @@ fn adapters(data: &Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
+async fn nothing_is_lost_and_nothing_trains_twice_over_many_kills() {
+    let least_kills = repeats(15, 50);
+    // Adapters that it has published by the end.
+    let least_adapters = repeats(4, 10);
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     let file = dir.path().join("clawhost.toml");
@@ -264,7 +264,7 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
     let mut lives = 0;
     // As many kills as promised, and more until it has trained enough: how many steps get done between two
     // kills depends on the machine.
-    while lives < KILLS || adapters(&data) < ADAPTERS {
+    while lives < least_kills || adapters(&data) < least_adapters {
         lives += 1;
         assert!(
             began.elapsed() < LONGEST,
@@ -325,12 +325,15 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_fifty_kills() {
         counts.turns, counts.samples, counts.steps, counts.adapters
     );
     println!("samples dropped: {:?}", counts.dropped);
-    assert!(halves > 0 && ledger.broken.load(Ordering::SeqCst) >= KILLS);
-    assert!(counts.adapters >= ADAPTERS, "it trained all the while");
+    assert!(halves > 0 && ledger.broken.load(Ordering::SeqCst) >= least_kills);
+    assert!(
+        counts.adapters >= least_adapters,
+        "it trained all the while"
+    );
     assert!(
         counts
             .turns
             .get(&TurnState::Aborted)
-            .is_some_and(|n| *n >= 10)
+            .is_some_and(|n| *n >= least_kills / 5)
     );
 }

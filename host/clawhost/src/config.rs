@@ -85,7 +85,7 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// Host names beside the loopback ones that are trusted while no keys are configured. Default none.
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may use the server from a browser (CORS), such as "https://app.example"; ["*"] = every
+    /// Origins of web pages that may use the server from a browser (CORS), such as `https://app.example`; ["*"] = every
     /// page, which needs a key. Default none.
     pub allowed_origins: Vec<String>,
     /// PEM file with the server's certificate, followed by those of its issuers; needs `tls_key`. Default: no TLS.

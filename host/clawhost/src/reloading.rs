@@ -220,8 +220,9 @@ impl Reloading {
         }
         one.grants = Some(grants);
         let changed = match self.loader.granted(one.plugin.digest()) {
-            Ok(granted) if granted == one.granted => false,
+            Ok(granted) if granted == one.granted => one.refuse_grants(None),
             Ok(granted) => {
+                one.refuse_grants(None);
                 let renewed = self
                     .loader
                     .regrant(&one.plugin, &granted, path)
@@ -244,7 +245,7 @@ impl Reloading {
                 true
             }
             // Who cannot read what is granted changes nothing, and says so.
-            Err(error) => one.refuse(None, &error),
+            Err(error) => one.refuse_grants(Some(&error)),
         };
         if changed {
             self.tell(at, &one);

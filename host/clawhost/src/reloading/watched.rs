@@ -18,7 +18,10 @@ pub(super) struct Watched {
     /// The plugin's file, and that of the grants, when the file was read last.
     pub(super) file: Seen,
     pub(super) file_grants: Seen,
+    /// The build that was not taken.
     pub(super) refused: Option<Refused>,
+    /// Why the file of the grants could not be read. Apart from `refused`: a look at the plugin's file does not mend it.
+    grants_refused: Option<String>,
 }
 
 /// A file as it was looked at last; the inner one is none where there was no file.
@@ -27,7 +30,7 @@ pub(super) type Seen = Option<Option<Stamp>>;
 /// A build that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// None where the file, or the grants, could not be read.
+    /// None where the file could not be read.
     pub(super) digest: Option<String>,
     reason: String,
 }
@@ -43,6 +46,7 @@ impl Watched {
             file: None,
             file_grants: None,
             refused: None,
+            grants_refused: None,
         }
     }
 
@@ -61,14 +65,32 @@ impl Watched {
         if self.refused.as_ref() == Some(&refused) {
             return false;
         }
+        self.warn(&refused.reason);
+        self.refused = Some(refused);
+        true
+    }
+
+    /// Keeps what is granted because the file of the grants cannot be read, or forgets that it could not. Returns whether
+    /// that is new.
+    pub(super) fn refuse_grants(&mut self, error: Option<&anyhow::Error>) -> bool {
+        let reason = error.map(|error| format!("{error:#}"));
+        if self.grants_refused == reason {
+            return false;
+        }
+        if let Some(reason) = &reason {
+            self.warn(reason);
+        }
+        self.grants_refused = reason;
+        true
+    }
+
+    fn warn(&self, reason: &str) {
         tracing::warn!(
             plugin = %self.plugin.name(),
-            reason = %refused.reason,
+            %reason,
             in_use = %self.plugin.digest(),
             "what has changed is refused; the build before stays in use"
         );
-        self.refused = Some(refused);
-        true
     }
 
     pub(super) fn told(&self) -> Value {
@@ -85,8 +107,12 @@ impl Watched {
         if let Some(reason) = &self.revoked {
             fields.insert("revoked".to_owned(), json!({"reason": reason}));
         }
-        if let Some(refused) = &self.refused {
-            let refused = json!({"digest": refused.digest, "reason": refused.reason});
+        let build = self.refused.as_ref();
+        let refused =
+            build.map(|refused| json!({"digest": refused.digest, "reason": refused.reason}));
+        let grants = self.grants_refused.as_ref();
+        let grants = grants.map(|reason| json!({"digest": null, "reason": reason}));
+        if let Some(refused) = refused.or(grants) {
             fields.insert("refused".to_owned(), refused);
         }
         told

@@ -14,7 +14,7 @@ use crate::server::{Answer, Server, chat_body};
 const CHAT: &str = "/v1/chat/completions";
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
