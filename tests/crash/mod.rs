@@ -63,7 +63,8 @@ impl Ledger {
         if status == 200 {
             return true;
         }
-        assert!(self.may_refuse.load(Ordering::SeqCst), "{status}: {body}");
+        let may_refuse = self.may_refuse.load(Ordering::SeqCst);
+        assert!(may_refuse && status == 503, "{status}: {body}");
         self.refused.fetch_add(1, Ordering::SeqCst);
         false
     }
