@@ -22,6 +22,13 @@ use crate::store::CallState;
 
 /// Bytes of a plugin's own error message that are kept.
 const MESSAGE_BYTES: usize = 2 << 10;
+/// Fuel between two moments at which a guest writes down what it has used, about 5 ms of work.
+///
+/// Compiled code counts fuel in a register and writes it to the store at calls, at returns and when it runs out. A loop
+/// does none of these, and when it yields to an epoch tick the store still has the count from before the loop. Fuel is
+/// therefore handed out in portions: a call that is dropped at its wall limit has a receipt that is at most one portion
+/// short.
+const FUEL_PORTION: u64 = 10_000_000;
 
 /// Why a call stopped, before it is told as a fault.
 pub(crate) enum Stop {
@@ -189,6 +196,9 @@ fn arm(loaded: &Arc<Loaded>, mut call: CallContext) -> wasmtime::Result<Store<Ca
     let mut store = Store::try_new(&loaded.machine.engine, state)?;
     store.limiter(|state| &mut state.meter);
     store.set_max_component_handles(handles);
+    if store.data().is_deterministic() {
+        store.fuel_async_yield_interval(Some(FUEL_PORTION))?;
+    }
     refuel(&mut store)?;
     store.epoch_deadline_callback(|mut cx| {
         Ok(if cx.data_mut().meter.tick() {

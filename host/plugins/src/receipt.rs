@@ -20,7 +20,8 @@ pub struct Receipt {
     pub profile: Profile,
     /// CPU ticks of 10 ms that ended while the guest ran.
     pub ticks: u64,
-    /// Fuel used; none in the fast profile.
+    /// Fuel used; none in the fast profile. Of a call that was ended at its wall limit, up to 10,000,000 units less than
+    /// it used.
     pub fuel: Option<u64>,
     /// Largest sum of linear memory, in bytes.
     pub peak_memory_bytes: u64,

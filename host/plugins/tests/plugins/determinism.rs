@@ -204,3 +204,29 @@ async fn wall_time_ends_a_deterministic_call_without_a_fault_of_the_plugin() {
     assert_eq!(fault.kind, FaultKind::Wall { limit_ms: 30 });
     assert!(!fault.is_host_condition());
 }
+
+#[tokio::test]
+async fn the_receipt_of_a_call_ended_at_its_wall_limit_has_the_fuel_of_that_call() {
+    let host = host();
+    let endless = load(&host, "judge-endless", Profile::Deterministic);
+    // How much of its wall time a guest gets depends on what else the machine does.
+    for wall_ms in [100, 1_000, 10_000, 60_000] {
+        let limits = Limits {
+            fuel: u64::MAX >> 1,
+            wall_ms,
+            ..Limits::default()
+        };
+        let judged = judge(&endless, limits).await;
+        let receipt = judged.receipt;
+        assert_eq!(receipt.outcome, Outcome::DeadlineExceeded);
+        assert!(receipt.wall_us >= wall_ms * 1_000, "{receipt:?}");
+        assert!(receipt.peak_memory_bytes > 0, "{receipt:?}");
+        let (_, _, account) = host.accounts().pop().unwrap();
+        assert!(account.fuel >= receipt.fuel.unwrap(), "{account:?}");
+        // Far more than entering the endless function takes.
+        if receipt.fuel.unwrap() >= 20_000_000 {
+            return;
+        }
+    }
+    panic!("a loop of a minute has used next to no fuel");
+}
