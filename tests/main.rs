@@ -30,6 +30,7 @@ mod signals;
 mod streaming;
 mod swap_under_load;
 mod together;
+mod transcripts;
 
 /// The body of the processes that [`clawhost_tests::Command`] starts.
 #[test]

@@ -12,6 +12,6 @@
 )]
 
 mod command;
-mod errand;
+pub(crate) mod errand;
 mod places;
 mod site;

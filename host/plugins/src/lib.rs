@@ -47,7 +47,7 @@ mod worlds;
 pub use account::{Account, Times};
 pub use call::{CallContext, Limits, TICK, TensorLimits};
 pub use capability::Answer;
-pub use capability::http::{InboundResponse, Network, NetworkError, OutboundRequest};
+pub use capability::http::{HttpRequest, InboundResponse, Network, NetworkError, OutboundRequest};
 pub use capability::model::{
     ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest, ModelResponse, ToolSpec,
 };

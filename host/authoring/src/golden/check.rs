@@ -1,17 +1,18 @@
 //! Runs a plugin on golden transcripts and compares.
 
 use clawhost_plugins::{
-    Advantages, BadMessage, CallContext, Called, Episode, FaultKind, Kind, Message, Observation,
-    Plugin, Role, Trajectory,
+    Advantages, BadMessage, CallContext, Called, Episode, FaultKind, Kind, Limits, Message,
+    Observation, Plugin, Role, StateScope, Trajectory,
 };
 use serde_json::{Value, json};
 
+use super::agree::agrees;
 use super::read::{Golden, GoldenTurn};
 use super::slopes;
+use crate::script::Script;
 
-/// How far a number may be from the expected one, relative to it and at least to 1: languages compute
-/// in double precision what travels in single.
-const TOLERANCE: f64 = 1e-6;
+/// The run that every transcript belongs to.
+const RUN: &str = "test";
 
 /// What became of one transcript.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +25,14 @@ pub struct Checked {
     pub gradient: Option<String>,
 }
 
-/// Runs the plugin on each transcript, each in a fresh instance.
-pub async fn check(plugin: &Plugin, goldens: &[Golden]) -> Vec<Checked> {
+/// Runs the plugin on each transcript, each in a fresh instance with these limits. The plugin was loaded with `script`
+/// for its capabilities.
+pub async fn check(
+    plugin: &Plugin,
+    goldens: &[Golden],
+    limits: &Limits,
+    script: &Script,
+) -> Vec<Checked> {
     let mut checked = Vec::new();
     for golden in goldens {
         let name = if golden.name.is_empty() {
@@ -33,7 +40,7 @@ pub async fn check(plugin: &Plugin, goldens: &[Golden]) -> Vec<Checked> {
         } else {
             golden.name.clone()
         };
-        let (outcome, gradient) = match run(plugin, golden).await {
+        let (outcome, gradient) = match run(plugin, golden, limits, script).await {
             Ok(gradient) => (Ok(()), gradient),
             Err(reason) => (Err(reason), None),
         };
@@ -46,21 +53,45 @@ pub async fn check(plugin: &Plugin, goldens: &[Golden]) -> Vec<Checked> {
     checked
 }
 
-/// Compares the answer, and of a loss the gradient as well; says what was found about that.
-async fn run(plugin: &Plugin, golden: &Golden) -> Result<Option<String>, String> {
-    let answer = match answer(plugin, golden).await {
+/// Compares the answer and the exchanges, and of a loss the gradient as well; says what was found about that.
+async fn run(
+    plugin: &Plugin,
+    golden: &Golden,
+    limits: &Limits,
+    script: &Script,
+) -> Result<Option<String>, String> {
+    let scope = StateScope {
+        plugin: plugin.name().to_owned(),
+        run_id: RUN.to_owned(),
+    };
+    script
+        .begin(&golden.exchanges, &scope, &golden.state)
+        .await?;
+    let answer = answer(plugin, context(golden, limits), golden).await;
+    // A call that the transcript does not have explains whatever came of it.
+    script.failure()?;
+    let answer = match answer {
         Ok(answer) => answer,
         Err(Unanswered::Told(error)) => {
-            return agrees("the answer", &golden.expect, &error).map(|()| None);
+            let shown = error.to_string();
+            agrees("the answer", &golden.expect, &error).map_err(|differs| {
+                // The words of an error say what went wrong in the plugin.
+                match differs.contains(&shown) {
+                    true => differs,
+                    false => format!("{differs}; the answer is {shown}"),
+                }
+            })?;
+            return script.end().map(|()| None);
         }
         Err(Unanswered::Broken(reason)) => return Err(reason),
     };
     agrees("the answer", &golden.expect, &answer)?;
+    script.end()?;
     match (plugin.kind(), &golden.batch) {
         (Kind::Loss, _) if golden.stop_gradient => Ok(Some(
             "partials not compared with slopes: the transcript says stop_gradient".to_owned(),
         )),
-        (Kind::Loss, Some(batch)) => slopes::compare(plugin, context(golden), batch)
+        (Kind::Loss, Some(batch)) => slopes::compare(plugin, context(golden, limits), batch)
             .await
             .map(Some),
         _ => Ok(None),
@@ -95,21 +126,21 @@ pub(super) fn result<T>(called: Called<T>) -> Result<T, Unanswered> {
 }
 
 /// A call with the transcript's settings.
-fn context(golden: &Golden) -> CallContext {
+fn context(golden: &Golden, limits: &Limits) -> CallContext {
     CallContext {
-        run_id: "test".to_owned(),
+        run_id: RUN.to_owned(),
         sample_id: golden.name.clone(),
         settings: golden
             .settings
             .iter()
             .map(|(key, value)| (key.clone(), value.to_string()))
             .collect(),
+        limits: limits.clone(),
         ..CallContext::default()
     }
 }
 
-async fn answer(plugin: &Plugin, golden: &Golden) -> Result<Value, Unanswered> {
-    let call = context(golden);
+async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<Value, Unanswered> {
     match plugin.kind() {
         Kind::Judge => {
             let (all, last) = trajectory(golden)?;
@@ -209,65 +240,4 @@ fn lacks(field: &str) -> Unanswered {
 
 fn written(value: &impl serde::Serialize) -> Result<Value, Unanswered> {
     serde_json::to_value(value).map_err(|e| Unanswered::Broken(e.to_string()))
-}
-
-/// Whether everything that is expected is there. Objects may have more, lists may not.
-fn agrees(place: &str, expected: &Value, actual: &Value) -> Result<(), String> {
-    let differs = || Err(format!("{place} is {actual}, expected is {expected}"));
-    match (expected, actual) {
-        (Value::Object(expected), Value::Object(actual)) => {
-            for (key, expected) in expected {
-                let place = format!("{place}.{key}");
-                let Some(found) = actual.get(key) else {
-                    let whole = Value::Object(actual.clone());
-                    return Err(format!("{place} is not there; the answer is {whole}"));
-                };
-                agrees(&place, expected, found)?;
-            }
-            Ok(())
-        }
-        (Value::Array(expected), Value::Array(actual)) => {
-            if expected.len() != actual.len() {
-                return differs();
-            }
-            for (at, (expected, actual)) in expected.iter().zip(actual).enumerate() {
-                agrees(&format!("{place}[{at}]"), expected, actual)?;
-            }
-            Ok(())
-        }
-        (Value::Number(wanted), Value::Number(found)) => {
-            let (wanted, found) = (wanted.as_f64(), found.as_f64());
-            match wanted.zip(found) {
-                Some((w, f)) if (w - f).abs() <= TOLERANCE * w.abs().max(1.0) => Ok(()),
-                _ => differs(),
-            }
-        }
-        _ if expected == actual => Ok(()),
-        _ => differs(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn compares_as_far_as_is_expected() {
-        let actual = json!({"reward": 0.14_f32, "rationale": "7 words", "votes": [{"score": 1.0}]});
-        let agrees = |expected: Value| agrees("the answer", &expected, &actual);
-        assert!(agrees(json!({})).is_ok());
-        assert!(agrees(json!({"reward": 0.14, "votes": [{}]})).is_ok());
-        assert!(
-            agrees(json!({"reward": 0.15}))
-                .unwrap_err()
-                .contains("the answer.reward")
-        );
-        assert!(agrees(json!({"votes": []})).is_err());
-        assert!(
-            agrees(json!({"error": "denied"}))
-                .unwrap_err()
-                .contains("7 words")
-        );
-        assert!(agrees(json!([])).is_err());
-    }
 }

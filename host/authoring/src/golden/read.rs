@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::AuthoringError;
+use crate::script::Exchange;
 
 /// One transcript. Which fields it has depends on the kind of plugin: `turn` or `turns` for a judge
 /// and a hint extractor, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
@@ -50,6 +51,12 @@ pub struct Golden {
     /// What the policy says, step by step.
     #[serde(default)]
     pub actions: Vec<String>,
+    /// What the plugin asks of models and over HTTP, in order, and what it is answered. Default none.
+    #[serde(default)]
+    pub exchanges: Vec<Exchange>,
+    /// What the plugin's state holds before the call: texts by key. Default nothing.
+    #[serde(default)]
+    pub state: BTreeMap<String, String>,
     /// What the answer has to be, as far as it is said: `{"error": "unsupported"}` for an error.
     pub expect: Value,
 }
@@ -100,25 +107,54 @@ pub fn goldens(dir: &Path) -> Result<Vec<Golden>, AuthoringError> {
     Ok(goldens)
 }
 
+/// The exchanges in a file: a list of them, as a transcript has it.
+///
+/// # Errors
+/// [`AuthoringError::BadGolden`] when it is no such list.
+pub fn exchanges(path: &Path) -> Result<Vec<Exchange>, AuthoringError> {
+    let exchanges: Vec<Exchange> =
+        serde_json::from_str(&text_of(path)?).map_err(|e| bad(path, e.to_string()))?;
+    checked(&exchanges).map_err(|reason| bad(path, reason))?;
+    Ok(exchanges)
+}
+
 fn read(path: &Path) -> Result<Vec<Golden>, AuthoringError> {
-    let text = fs::read_to_string(path).map_err(|source| AuthoringError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    let bad = |e: serde_json::Error| AuthoringError::BadGolden {
-        path: path.to_owned(),
-        reason: e.to_string(),
-    };
+    let text = text_of(path)?;
     // Read as what it is at once, so that a mistake is told with its line.
-    let mut goldens: Vec<Golden> = if text.trim_start().starts_with('[') {
-        serde_json::from_str(&text).map_err(bad)?
+    let read: Result<Vec<Golden>, serde_json::Error> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(&text)
     } else {
-        vec![serde_json::from_str(&text).map_err(bad)?]
+        serde_json::from_str(&text).map(|golden| vec![golden])
     };
+    let mut goldens = read.map_err(|e| bad(path, e.to_string()))?;
     for golden in &mut goldens {
         golden.file = path.to_owned();
+        checked(&golden.exchanges)
+            .map_err(|reason| bad(path, format!("transcript {:?}: {reason}", golden.name)))?;
     }
     Ok(goldens)
+}
+
+fn checked(exchanges: &[Exchange]) -> Result<(), String> {
+    for (at, exchange) in exchanges.iter().enumerate() {
+        let place = |reason| format!("exchange {} {reason}", at + 1);
+        exchange.check().map_err(place)?;
+    }
+    Ok(())
+}
+
+fn text_of(path: &Path) -> Result<String, AuthoringError> {
+    fs::read_to_string(path).map_err(|source| AuthoringError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn bad(path: &Path, reason: String) -> AuthoringError {
+    AuthoringError::BadGolden {
+        path: path.to_owned(),
+        reason,
+    }
 }
 
 #[cfg(test)]

@@ -10,9 +10,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use clawhost_authoring::{Checked, Golden, check, goldens};
-use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
+use clawhost_authoring::{Checked, Golden, Script, check, goldens};
+use clawhost_plugins::{
+    Answer, Grants, HostOptions, Limits, Plugin, PluginHost, Profile, StateEntry, StateError,
+    StatePage, StateScope, StateStore,
+};
 use serde_json::{Value, json};
 
 fn plugins() -> PathBuf {
@@ -27,11 +31,56 @@ fn component(name: &str) -> Plugin {
         .unwrap()
 }
 
+/// For components that import no capability.
+fn script() -> Script {
+    Script::new(|| Ok(Arc::new(NoState))).unwrap()
+}
+
+struct NoState;
+
+impl StateStore for NoState {
+    fn get(&self, _: StateScope, _: String) -> Answer<Result<Option<StateEntry>, StateError>> {
+        none()
+    }
+
+    fn put(
+        &self,
+        _: StateScope,
+        _: String,
+        _: Vec<u8>,
+        _: Option<u64>,
+    ) -> Answer<Result<u64, StateError>> {
+        none()
+    }
+
+    fn delete(&self, _: StateScope, _: String) -> Answer<Result<(), StateError>> {
+        none()
+    }
+
+    fn keys(
+        &self,
+        _: StateScope,
+        _: String,
+        _: Option<String>,
+        _: usize,
+    ) -> Answer<Result<StatePage, StateError>> {
+        none()
+    }
+}
+
+fn none<T: Send + 'static>() -> Answer<Result<T, StateError>> {
+    Box::pin(std::future::ready(Err(StateError::Unavailable(
+        "none".to_owned(),
+    ))))
+}
+
 #[tokio::test]
 async fn the_judge_in_c_passes_its_transcripts() {
     let transcripts = goldens(&plugins().join("judge-length")).unwrap();
     assert!(transcripts.len() > 10);
-    for Checked { name, outcome, .. } in check(&component("judge-length"), &transcripts).await {
+    let plugin = component("judge-length");
+    let limits = Limits::of(plugin.kind());
+    for Checked { name, outcome, .. } in check(&plugin, &transcripts, &limits, &script()).await {
         assert_eq!(outcome, Ok(()), "{name}");
     }
 }
@@ -54,7 +103,11 @@ fn batch() -> Value {
 
 async fn checked(name: &str, golden: Value) -> Checked {
     let golden: Golden = serde_json::from_value(golden).unwrap();
-    check(&component(name), &[golden]).await.remove(0)
+    let plugin = component(name);
+    let limits = Limits::of(plugin.kind());
+    check(&plugin, &[golden], &limits, &script())
+        .await
+        .remove(0)
 }
 
 #[tokio::test]

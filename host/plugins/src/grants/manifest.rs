@@ -228,6 +228,15 @@ impl Manifest {
             .collect()
     }
 
+    /// Grants of all that it says it wants.
+    pub fn everything_wanted(&self) -> Grants {
+        Grants {
+            origins: self.wants.http.clone().unwrap_or_default(),
+            models: self.wants.models.clone().unwrap_or_default(),
+            ..Grants::default()
+        }
+    }
+
     pub(crate) fn budgets(&self) -> Budgets {
         self.limits.clone()
     }

@@ -12,7 +12,7 @@ use clawhost_authoring::{
 };
 use serde_json::{Value, json};
 
-use super::run::{configuration, load};
+use super::offer::{configuration, limits, load_scripted};
 use crate::output::{say, say_json};
 
 /// Arguments of `clawhost plugin new`.
@@ -103,6 +103,14 @@ pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
 #[command(
     after_help = "Examples:\n  clawhost plugin test my-judge\n  clawhost plugin test my-judge --component other.wasm --json\n\n\
     Runs the component on each transcript in the folder `tests` beside it and compares. Exit code 1 when one differs.\n\n\
+    Nothing is reached and nothing has to be granted: state is in memory, and models and HTTP answer what the transcript\n\
+    says. Its \"exchanges\" list the calls in order, each with what is asked, as far as it matters, and \"answer\" or \"error\":\n\
+    {\"call\": \"model.complete\", \"request\": {\"model\": \"judge\"}, \"answer\": {\"choices\": [\"1\"]}}\n\
+    {\"call\": \"model.score\", \"request\": {\"completion\": \"yes\"}, \"answer\": {\"logprobs\": [-0.5]}}\n\
+    {\"call\": \"http.send\", \"request\": {\"url\": \"https://api.example/v1\"}, \"answer\": {\"status\": 200, \"body\": \"ok\"}}\n\
+    {\"call\": \"http.send\", \"request\": {\"method\": \"GET\"}, \"error\": \"timeout\"}\n\
+    A call that is not the next one of them fails the transcript, and so does one that is left over. \"state\" is what the\n\
+    state holds before the call: {\"key\": \"text\"}. `clawhost plugin run --record FILE` writes the exchanges of a real call.\n\n\
     The partials of a loss have to be the slopes of its value: each input that it is differentiated by is moved a little,\n\
     and the loss is asked again. A loss that holds a part of itself constant, as CISPO does its weights, says\n\
     \"stop_gradient\": true in the transcript."
@@ -114,7 +122,7 @@ pub(crate) struct TestArgs {
     /// Another component than the one that the folder builds
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// Configuration file, for models and how the plugin is run
+    /// Configuration file, for limits and how the plugin is run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Data directory of the server, where `grants.toml` is kept
@@ -139,9 +147,10 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
         dir.display()
     );
     let config = configuration(args.config.as_deref(), args.data.as_deref())?;
-    let plugin = load(&file, &config)?;
+    let (plugin, script) = load_scripted(&file, &config)?;
+    let limits = limits(&config, plugin.kind());
     let runtime = tokio::runtime::Runtime::new()?;
-    let checked = runtime.block_on(check(&plugin, &transcripts));
+    let checked = runtime.block_on(check(&plugin, &transcripts, &limits, &script));
     let failed = checked.iter().filter(|one| one.outcome.is_err()).count();
     if args.json {
         let results: Vec<Value> = checked

@@ -5,6 +5,7 @@ mod bench;
 mod grant;
 mod inspect;
 mod list;
+mod offer;
 mod run;
 mod top;
 

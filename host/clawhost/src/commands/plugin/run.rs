@@ -1,24 +1,24 @@
 //! `clawhost plugin run`: one call of a component, its answer and its receipt.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use clawhost_authoring::goldens;
+use clawhost_authoring::{Exchange, exchanges, goldens};
 use clawhost_plugins::{
-    CallContext, Called, Fault, GrantBook, Kind, Plugin, Receipt, Trajectory, printable,
+    CallContext, Called, Fault, Kind, Plugin, Receipt, StateScope, Trajectory, printable,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::author::{built, folder};
-use crate::capabilities::{Internet, Models};
-use crate::compiling;
-use crate::config::Config;
-use crate::granting;
+use super::offer::{configuration, limits, load_live, load_scripted};
 use crate::output::{say, say_json};
-use crate::serve::{engine, plugin_name, read_plugin};
+
+/// The run that the call belongs to.
+const RUN: &str = "run";
 
 /// Arguments of `clawhost plugin run`.
 #[derive(Debug, Args)]
@@ -27,7 +27,11 @@ use crate::serve::{engine, plugin_name, read_plugin};
     clawhost plugin run judge.wasm --turn turn.json --set votes=5 --json\n  clawhost plugin run\n\n\
     A turn is {\"prompt\": [messages], \"reply\": message, \"next_state\": [messages]} with messages as OpenAI's API has them; a\n\
     list of turns is a conversation, of which the last is judged, and for a group judge the samples of one prompt. Without FILE\n\
-    the plugin of this folder is run, without --turn on its first transcript."
+    the plugin of this folder is run, without --turn on its first transcript, with what that says of\n\
+    exchanges and state.\n\n\
+    Models and HTTP are real, as far as this build is granted them. --record writes what was asked and answered, as a\n\
+    transcript has it in \"exchanges\" (see `clawhost plugin test --help`); --exchanges reads such a file in place of models\n\
+    and network, and then nothing has to be granted. State is in memory."
 )]
 pub(crate) struct RunArgs {
     /// The component
@@ -36,6 +40,12 @@ pub(crate) struct RunArgs {
     /// What it is shown
     #[arg(long, value_name = "FILE")]
     turn: Option<PathBuf>,
+    /// What models and HTTP answer, in place of real ones
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    exchanges: Option<PathBuf>,
+    /// Write the calls of models and HTTP, with their answers
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// A setting of the plugin; the value is JSON, or text where it is none
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -61,10 +71,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     };
     let shown = shown(args.turn.as_deref(), dir.as_deref())?;
-    let plugin = load(&file, &config)?;
+    let scripted = match (&args.exchanges, &args.record) {
+        (Some(file), _) => Some(exchanges(file)?),
+        (None, None) if shown.is_scripted() => Some(shown.exchanges.clone()),
+        (None, _) => None,
+    };
+    let (plugin, script, recorder) = match scripted {
+        Some(exchanges) => {
+            let (plugin, script) = load_scripted(&file, &config)?;
+            (plugin, Some((script, exchanges)), None)
+        }
+        None => {
+            let (plugin, recorder) = load_live(&file, &config, args.record.is_some())?;
+            (plugin, None, recorder)
+        }
+    };
     let mut call = CallContext {
-        run_id: "run".to_owned(),
-        limits: config.judging.limits.clone(),
+        run_id: RUN.to_owned(),
+        limits: limits(&config, plugin.kind()),
         ..CallContext::default()
     };
     for setting in &args.settings {
@@ -78,7 +102,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         call.settings.insert(key.to_owned(), value);
     }
     let runtime = tokio::runtime::Runtime::new()?;
-    let (answer, receipt) = runtime.block_on(ask(&plugin, call, &shown))?;
+    let (answer, receipt, mismatch) = runtime.block_on(async {
+        if let Some((script, exchanges)) = &script {
+            let scope = StateScope {
+                plugin: plugin.name().to_owned(),
+                run_id: RUN.to_owned(),
+            };
+            let begun = script.begin(exchanges, &scope, &shown.state).await;
+            begun.map_err(anyhow::Error::msg)?;
+        }
+        let (answer, receipt) = ask(&plugin, call, &shown.turns).await?;
+        let mismatch = script.as_ref().and_then(|(script, _)| script.end().err());
+        anyhow::Ok((answer, receipt, mismatch))
+    })?;
+    if let (Some(file), Some(recorder)) = (&args.record, &recorder) {
+        let exchanges = recorder.exchanges().map_err(anyhow::Error::msg)?;
+        std::fs::write(file, serde_json::to_string_pretty(&exchanges)? + "\n")
+            .with_context(|| format!("--record {} cannot be written", file.display()))?;
+    }
     if args.json {
         let field = match plugin.kind() {
             Kind::Hint => "extraction",
@@ -89,9 +130,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             Ok(answer) => (answer.clone(), Value::Null),
             Err(fault) => (Value::Null, json!(fault)),
         };
-        say_json(&json!({field: answer, "fault": fault, "receipt": receipt}))?;
+        say_json(
+            &json!({field: answer, "fault": fault, "receipt": receipt, "mismatch": mismatch}),
+        )?;
     } else {
-        let told = match &answer {
+        let mut told = match &answer {
             Ok(answer) => serde_json::to_string_pretty(answer)?,
             Err(fault) => {
                 let mut told = format!("no answer: {fault}");
@@ -104,6 +147,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                 told
             }
         };
+        if let Some(mismatch) = &mismatch {
+            told.push_str(&format!("\nthe exchanges do not fit: {mismatch}"));
+        }
         // All of it is the component's text.
         let told = printable::lines(&told);
         say(&format!(
@@ -121,89 +167,65 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     Ok(match answer {
         Err(fault) if !fault.is_no_answer() => ExitCode::FAILURE,
+        _ if mismatch.is_some() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
 }
 
-/// The configuration of a command that runs a component by itself.
-pub(super) fn configuration(file: Option<&Path>, data: Option<&Path>) -> Result<Config> {
-    let mut config = Config::load(file, None)?;
-    if let Some(data) = data {
-        config.server.data = data.to_owned();
-    }
-    Ok(config)
+/// What the component is shown, and what it finds.
+struct Shown {
+    turns: Vec<Value>,
+    exchanges: Vec<Exchange>,
+    state: BTreeMap<String, String>,
 }
 
-/// The turns in the file that was named, or of the folder's first transcript.
-fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Vec<Value>> {
-    let value: Value = match (turn, dir) {
+impl Shown {
+    /// It says what the component finds, so the component is not to find anything else.
+    fn is_scripted(&self) -> bool {
+        !self.exchanges.is_empty() || !self.state.is_empty()
+    }
+}
+
+/// The turns in the file that was named, or the folder's first transcript.
+fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Shown> {
+    let shown = match (turn, dir) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("--turn {} cannot be read", path.display()))?;
-            serde_json::from_str(&text)
-                .with_context(|| format!("--turn {} is not JSON", path.display()))?
+            let value = serde_json::from_str(&text)
+                .with_context(|| format!("--turn {} is not JSON", path.display()))?;
+            Shown {
+                turns: match value {
+                    Value::Array(turns) => turns,
+                    one => vec![one],
+                },
+                exchanges: Vec::new(),
+                state: BTreeMap::new(),
+            }
         }
         (None, Some(dir)) => {
             let transcripts = goldens(dir)?;
-            let first = transcripts.first().with_context(|| {
+            let first = transcripts.into_iter().next().with_context(|| {
                 format!(
                     "{} has no transcript in its folder tests; name a file with --turn",
                     dir.display()
                 )
             })?;
-            let turns: Vec<_> = first
-                .turn
-                .iter()
-                .chain(&first.turns)
-                .chain(&first.group)
-                .collect();
-            let turns: Vec<Value> = turns
-                .into_iter()
-                .map(|turn| {
-                    json!({"prompt": turn.prompt, "reply": turn.reply,
-                        "next_state": turn.next_state, "truncated": turn.truncated})
-                })
-                .collect();
-            Value::Array(turns)
+            let turns = first.turn.iter().chain(&first.turns).chain(&first.group);
+            let turns = turns.map(|turn| {
+                json!({"prompt": turn.prompt, "reply": turn.reply,
+                    "next_state": turn.next_state, "truncated": turn.truncated})
+            });
+            Shown {
+                turns: turns.collect(),
+                exchanges: first.exchanges,
+                state: first.state,
+            }
         }
         (None, None) => bail!("name what the plugin is shown with --turn FILE"),
     };
-    let turns = match value {
-        Value::Array(turns) => turns,
-        one => vec![one],
-    };
-    ensure!(!turns.is_empty(), "there is no turn to show");
-    Ok(turns)
-}
-
-/// With all that a server could offer it: the model is loaded only for a component that asks for it.
-pub(super) fn load(file: &Path, config: &Config) -> Result<Plugin> {
-    let bytes = read_plugin(file)?;
-    let name = plugin_name(file);
-    let asks_model = compiling::host(config.plugin_host.clone())?
-        .inspect(&bytes)
-        .with_context(|| format!("{} cannot be used", file.display()))?
-        .capabilities
-        .contains(&clawhost_plugins::Capability::Model);
-    let mut options = config.plugin_host.clone();
-    options.network = Some(std::sync::Arc::new(Internet));
-    if asks_model {
-        let (engine, _) = engine(config)?;
-        options.model = Some(std::sync::Arc::new(Models::new(engine, &config.models)?));
-    }
-    let digest = clawhost_plugins::digest(&bytes);
-    let grants = GrantBook::open(&config.grants_file())?.grants(&digest);
-    let profile = config
-        .plugins
-        .get(&name)
-        .cloned()
-        .unwrap_or_default()
-        .profile;
-    let host = compiling::host(options)?;
-    granting::loaded(Some(file), config, |manifest| {
-        host.load_as(&name, &bytes, &grants, manifest, profile)
-    })
-    .with_context(|| format!("{} cannot be run", file.display()))
+    ensure!(!shown.turns.is_empty(), "there is no turn to show");
+    Ok(shown)
 }
 
 type Asked = (Result<Value, Fault>, Receipt);

@@ -28,6 +28,29 @@ pub trait Network: Send + Sync {
     /// Carries one exchange to `request.address`, whatever the name resolves to by now. It follows
     /// no redirect and uses no proxy.
     fn exchange(&self, request: OutboundRequest) -> Answer<Result<InboundResponse, NetworkError>>;
+
+    /// The answer of a script to a request, for tests of a plugin. Nothing leaves then, so secrets and addresses are not
+    /// looked at, and origins only where the grants name any. The default has no script: None, and the exchange takes
+    /// place.
+    fn scripted(&self, _request: &HttpRequest) -> Option<Result<InboundResponse, NetworkError>> {
+        None
+    }
+
+    /// Told of every exchange that took place, with what the guest was given. The default does nothing with it.
+    fn observe(&self, _request: &HttpRequest, _answer: &Result<InboundResponse, NetworkError>) {}
+}
+
+/// A request as the guest wrote it: `{{secret:NAME}}` stands where a secret would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpRequest {
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// Names and values.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
 }
 
 /// One exchange that may take place.
@@ -118,24 +141,64 @@ impl http::Host for CallState {
         let left = Duration::from_millis(self.wall_left_ms());
         let timeout = left.min(Duration::from_millis(u64::from(request.timeout_ms)));
         let max = self.meter.limits().http_response_bytes;
-        let task = crate::threads::spawn_tied(tokio::time::timeout(
-            timeout,
-            exchange(grant, request, timeout, max),
-        ));
-        Ok(match task.await {
+        let request = HttpRequest {
+            method: request.method,
+            url: request.url,
+            headers: request.headers,
+            body: request.body,
+        };
+        if let Some(answer) = grant.network.scripted(&request) {
+            let form = policy::check_form(
+                &request.method,
+                &request.url,
+                &request.headers,
+                &request.body,
+            );
+            let origins = &grant.grants.origins;
+            return Ok(match form {
+                Err(reason) => Err(http::Error::Denied(reason)),
+                Ok((_, origin)) if !origins.is_empty() && !origins.contains(&origin) => Err(
+                    http::Error::Denied(format!("origin {origin} is not granted")),
+                ),
+                Ok(_) => within(answer, max)
+                    .map(response_to_guest)
+                    .map_err(error_to_guest),
+            });
+        }
+        let network = Arc::clone(&grant.network);
+        let exchanged = exchange(grant, request.clone(), timeout, max);
+        let task = crate::threads::spawn_tied(tokio::time::timeout(timeout, exchanged));
+        let answer = match task.await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(http::Error::Timeout),
-            Err(_) => Err(http::Error::Transport("the exchange failed".to_owned())),
-        })
+            Ok(Err(_)) => Err(Refusal::Network(NetworkError::Timeout)),
+            Err(_) => Err(Refusal::Network(NetworkError::Transport(
+                "the exchange failed".to_owned(),
+            ))),
+        };
+        let answer = match answer {
+            Ok(answer) => Ok(answer),
+            Err(Refusal::Network(error)) => Err(error),
+            Err(Refusal::Denied(reason)) => return Ok(Err(http::Error::Denied(reason))),
+        };
+        network.observe(&request, &answer);
+        Ok(answer.map(response_to_guest).map_err(error_to_guest))
     }
+}
+
+/// Why a request has no answer.
+enum Refusal {
+    /// The grants do not let it leave.
+    Denied(String),
+    /// It left, or tried to.
+    Network(NetworkError),
 }
 
 async fn exchange(
     grant: HttpGrant,
-    request: http::Request,
+    request: HttpRequest,
     timeout: Duration,
     max_response_bytes: usize,
-) -> Result<http::Response, http::Error> {
+) -> Result<InboundResponse, Refusal> {
     let reveal = |name: &str| std::env::var(name).ok();
     let admitted = policy::admit(
         &grant.grants,
@@ -145,17 +208,17 @@ async fn exchange(
         &request.body,
         reveal,
     )
-    .map_err(http::Error::Denied)?;
-    let redactor = Redactor::new(&admitted.secrets).map_err(http::Error::Denied)?;
+    .map_err(Refusal::Denied)?;
+    let redactor = Redactor::new(&admitted.secrets).map_err(Refusal::Denied)?;
+    let transport = |reason| Refusal::Network(NetworkError::Transport(reason));
     let addresses = match admitted.origin.host() {
         Ok(_) => Vec::new(),
-        Err(name) => grant
-            .network
-            .resolve(name.to_owned())
-            .await
-            .map_err(http::Error::Transport)?,
+        Err(name) => {
+            let found = grant.network.resolve(name.to_owned()).await;
+            found.map_err(transport)?
+        }
     };
-    let address = policy::choose(&admitted.origin, &addresses).map_err(http::Error::Denied)?;
+    let address = policy::choose(&admitted.origin, &addresses).map_err(Refusal::Denied)?;
     let answer = grant
         .network
         .exchange(OutboundRequest {
@@ -169,25 +232,22 @@ async fn exchange(
         })
         .await
         .map_err(|error| match error {
-            NetworkError::TooLarge => http::Error::TooLarge,
-            NetworkError::Timeout => http::Error::Timeout,
-            NetworkError::Transport(reason) => http::Error::Transport(redactor.text(&reason)),
+            NetworkError::Transport(reason) => transport(redactor.text(&reason)),
+            other => Refusal::Network(other),
         })?;
-    if answer.body.len() > max_response_bytes {
-        return Err(http::Error::TooLarge);
-    }
+    let answer = within(Ok(answer), max_response_bytes).map_err(Refusal::Network)?;
     let compressed = |(name, value): &&(String, String)| {
         name.eq_ignore_ascii_case("content-encoding") && !value.eq_ignore_ascii_case("identity")
     };
     if !admitted.secrets.is_empty()
         && let Some((_, coding)) = answer.headers.iter().find(compressed)
     {
-        return Err(http::Error::Transport(format!(
+        return Err(transport(format!(
             "the answer came as {}, although none was asked for: it cannot be searched for secrets",
             redactor.text(coding)
         )));
     }
-    Ok(http::Response {
+    Ok(InboundResponse {
         status: answer.status,
         headers: answer
             .headers
@@ -196,4 +256,31 @@ async fn exchange(
             .collect(),
         body: redactor.bytes(&answer.body),
     })
+}
+
+/// The answer, unless its body is longer than allowed.
+fn within(
+    answer: Result<InboundResponse, NetworkError>,
+    max_response_bytes: usize,
+) -> Result<InboundResponse, NetworkError> {
+    answer.and_then(|answer| match answer.body.len() {
+        bytes if bytes > max_response_bytes => Err(NetworkError::TooLarge),
+        _ => Ok(answer),
+    })
+}
+
+fn response_to_guest(answer: InboundResponse) -> http::Response {
+    http::Response {
+        status: answer.status,
+        headers: answer.headers,
+        body: answer.body,
+    }
+}
+
+fn error_to_guest(error: NetworkError) -> http::Error {
+    match error {
+        NetworkError::TooLarge => http::Error::TooLarge,
+        NetworkError::Timeout => http::Error::Timeout,
+        NetworkError::Transport(reason) => http::Error::Transport(reason),
+    }
 }

@@ -56,27 +56,9 @@ pub(crate) fn admit(
     body: &[u8],
     reveal: impl Fn(&str) -> Option<String>,
 ) -> Result<Admitted, String> {
-    if !METHODS.contains(&method) {
-        return Err(format!("method {method:?} is none of {METHODS:?}"));
-    }
-    if url.len() > MAX_URL_BYTES {
-        return Err(format!(
-            "a URL of {} bytes, at most {MAX_URL_BYTES}",
-            url.len()
-        ));
-    }
-    let parsed = Url::parse(url).map_err(|error| format!("the URL cannot be read: {error}"))?;
-    let origin = Origin::of(&parsed)?;
+    let (parsed, origin) = check_form(method, url, headers, body)?;
     if !grants.origins.contains(&origin) {
         return Err(format!("origin {origin} is not granted"));
-    }
-    if url.contains(OPEN) || contains(body, OPEN.as_bytes()) {
-        return Err(
-            "{{secret:NAME}} is filled in for header values only, not in the URL or body".into(),
-        );
-    }
-    if headers.len() > MAX_HEADERS {
-        return Err(format!("{} headers, at most {MAX_HEADERS}", headers.len()));
     }
     let mut admitted = Admitted {
         method: method.to_owned(),
@@ -92,7 +74,6 @@ pub(crate) fn admit(
     };
     let mut bytes = 0;
     for (name, value) in headers {
-        check_header(name, value)?;
         let value = fill(grants, &admitted, name, value)?;
         bytes += name.len() + value.len();
         admitted.headers.push((name.to_ascii_lowercase(), value));
@@ -109,6 +90,41 @@ pub(crate) fn admit(
         ));
     }
     Ok(admitted)
+}
+
+/// Checks what needs no grants: method, URL and headers, and that no secret is asked for outside of a header value.
+///
+/// # Errors
+/// A sentence for the plugin's author.
+pub(crate) fn check_form(
+    method: &str,
+    url: &str,
+    headers: &[(String, String)],
+    body: &[u8],
+) -> Result<(Url, Origin), String> {
+    if !METHODS.contains(&method) {
+        return Err(format!("method {method:?} is none of {METHODS:?}"));
+    }
+    if url.len() > MAX_URL_BYTES {
+        return Err(format!(
+            "a URL of {} bytes, at most {MAX_URL_BYTES}",
+            url.len()
+        ));
+    }
+    let parsed = Url::parse(url).map_err(|error| format!("the URL cannot be read: {error}"))?;
+    let origin = Origin::of(&parsed)?;
+    if url.contains(OPEN) || contains(body, OPEN.as_bytes()) {
+        return Err(
+            "{{secret:NAME}} is filled in for header values only, not in the URL or body".into(),
+        );
+    }
+    if headers.len() > MAX_HEADERS {
+        return Err(format!("{} headers, at most {MAX_HEADERS}", headers.len()));
+    }
+    for (name, value) in headers {
+        check_header(name, value)?;
+    }
+    Ok((parsed, origin))
 }
 
 /// Chooses the address to connect to.

@@ -1,0 +1,361 @@
+//! What a plugin asks of models and of the network in a test, and what it is answered.
+
+use std::collections::BTreeMap;
+
+use clawhost_plugins::{
+    InboundResponse, Message, ModelChoice, ModelError, ModelFinish, ModelResponse, NetworkError,
+    Role,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One call of a plugin into the host, with its answer.
+///
+/// ```json
+/// {"call": "model.complete", "request": {"model": "judge", "n": 3}, "answer": {"choices": ["1", "1", "-1"]}}
+/// {"call": "http.send", "request": {"url": "https://api.example/v1"}, "answer": {"status": 200, "body": "ok"}}
+/// {"call": "http.send", "request": {"url": "https://api.example/v2"}, "error": "timeout"}
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "call")]
+pub enum Exchange {
+    /// Completions: `model`, `messages` and `tools` as OpenAI's API has them, `n`, `temperature`, `top_p`,
+    /// `max_tokens`, `stop`, `seed`, `schema`.
+    #[serde(rename = "model.complete")]
+    Complete(Answered<Completion, ModelFailure>),
+    /// Log-probabilities: `model`, `messages`, `completion`.
+    #[serde(rename = "model.score")]
+    Score(Answered<Scores, ModelFailure>),
+    /// An HTTP exchange: `method`, `url`, `headers` by name in lower case, `body` as text or, where JSON is expected, as
+    /// JSON.
+    #[serde(rename = "http.send")]
+    Send(Answered<Response, HttpFailure>),
+}
+
+/// A request, and either an answer or an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answered<A, E> {
+    /// What is asked, as far as it matters: what is not mentioned may be anything. Default nothing.
+    #[serde(default)]
+    pub request: Value,
+    /// What comes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<A>,
+    /// Why nothing comes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<E>,
+}
+
+/// The answer of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Completion {
+    /// The choices.
+    pub choices: Vec<Choice>,
+    /// Tokens of the prompt, for the budget. Default 0.
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    /// Tokens of all choices, for the budget. Default 0.
+    #[serde(default)]
+    pub completion_tokens: u64,
+}
+
+/// One completion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Choice {
+    /// A message of this text that ended by itself.
+    Text(String),
+    /// Anything else.
+    Whole {
+        /// The message as OpenAI's API has it.
+        message: Value,
+        /// Why it ended. Default `stop`.
+        #[serde(default)]
+        finish: Finish,
+        /// Sum of its tokens' log-probabilities. Default none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        logprob: Option<f64>,
+    },
+}
+
+/// Why a completion ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finish {
+    /// By itself or by a stop text.
+    #[default]
+    Stop,
+    /// At the token limit.
+    Length,
+    /// With calls of tools.
+    ToolCalls,
+    /// By a filter of the backend.
+    Filtered,
+}
+
+/// Log-probabilities of a completion's tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scores {
+    /// One for each token.
+    pub logprobs: Vec<f32>,
+}
+
+/// Why a model gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelFailure {
+    /// There is no such alias.
+    Denied(String),
+    /// The request is malformed or longer than the context.
+    Rejected(String),
+    /// The model took too long.
+    Timeout,
+    /// The model is not there.
+    Unavailable(String),
+}
+
+/// The answer to an HTTP request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// Headers. Default none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The body: a string as it is, anything else as JSON text. Default empty.
+    #[serde(default)]
+    pub body: Value,
+}
+
+/// Why an HTTP request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HttpFailure {
+    /// The body is longer than the plugin's limit.
+    TooLarge,
+    /// The time is over.
+    Timeout,
+    /// The connection failed.
+    Transport(String),
+}
+
+impl Exchange {
+    /// The function of the host that is called.
+    pub(super) fn call(&self) -> &'static str {
+        match self {
+            Exchange::Complete(_) => "model.complete",
+            Exchange::Score(_) => "model.score",
+            Exchange::Send(_) => "http.send",
+        }
+    }
+
+    /// What is asked.
+    pub(super) fn request(&self) -> &Value {
+        match self {
+            Exchange::Complete(one) => &one.request,
+            Exchange::Score(one) => &one.request,
+            Exchange::Send(one) => &one.request,
+        }
+    }
+
+    /// Checks what the types do not: that there is one answer or one error, and that messages are messages.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Exchange::Complete(one) => {
+                one.check()?;
+                if let Some(completion) = &one.answer {
+                    completion.response()?;
+                }
+                Ok(())
+            }
+            Exchange::Score(one) => one.check(),
+            Exchange::Send(one) => one.check(),
+        }
+    }
+}
+
+impl<A, E> Answered<A, E> {
+    fn check(&self) -> Result<(), String> {
+        match (&self.answer, &self.error) {
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+            (Some(_), Some(_)) => Err("has an \"answer\" and an \"error\"".to_owned()),
+            (None, None) => Err("has no \"answer\" and no \"error\"".to_owned()),
+        }
+    }
+}
+
+impl Completion {
+    /// The response that the host is given.
+    pub(super) fn response(&self) -> Result<ModelResponse, String> {
+        let choices: Result<Vec<ModelChoice>, String> =
+            self.choices.iter().map(Choice::read).collect();
+        Ok(ModelResponse {
+            choices: choices?,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+        })
+    }
+
+    /// A response as a transcript has it.
+    pub(super) fn of(response: &ModelResponse) -> Completion {
+        Completion {
+            choices: response.choices.iter().map(Choice::of).collect(),
+            prompt_tokens: response.prompt_tokens,
+            completion_tokens: response.completion_tokens,
+        }
+    }
+}
+
+impl Choice {
+    fn read(&self) -> Result<ModelChoice, String> {
+        Ok(match self {
+            Choice::Text(text) => ModelChoice {
+                message: Message::text(Role::Assistant, text.clone()),
+                finish: ModelFinish::Stop,
+                logprob: None,
+            },
+            Choice::Whole {
+                message,
+                finish,
+                logprob,
+            } => ModelChoice {
+                message: Message::from_openai(message).map_err(|bad| bad.to_string())?,
+                finish: match finish {
+                    Finish::Stop => ModelFinish::Stop,
+                    Finish::Length => ModelFinish::Length,
+                    Finish::ToolCalls => ModelFinish::ToolCalls,
+                    Finish::Filtered => ModelFinish::Filtered,
+                },
+                logprob: *logprob,
+            },
+        })
+    }
+
+    fn of(choice: &ModelChoice) -> Choice {
+        Choice::Whole {
+            message: choice.message.to_openai(),
+            finish: match choice.finish {
+                ModelFinish::Stop => Finish::Stop,
+                ModelFinish::Length => Finish::Length,
+                ModelFinish::ToolCalls => Finish::ToolCalls,
+                ModelFinish::Filtered => Finish::Filtered,
+            },
+            logprob: choice.logprob,
+        }
+    }
+}
+
+impl From<ModelFailure> for ModelError {
+    fn from(failure: ModelFailure) -> ModelError {
+        match failure {
+            ModelFailure::Denied(alias) => ModelError::Denied(alias),
+            ModelFailure::Rejected(reason) => ModelError::Rejected(reason),
+            ModelFailure::Timeout => ModelError::Timeout,
+            ModelFailure::Unavailable(reason) => ModelError::Unavailable(reason),
+        }
+    }
+}
+
+impl From<ModelError> for ModelFailure {
+    fn from(error: ModelError) -> ModelFailure {
+        match error {
+            ModelError::Denied(alias) => ModelFailure::Denied(alias),
+            ModelError::Rejected(reason) => ModelFailure::Rejected(reason),
+            ModelError::Timeout => ModelFailure::Timeout,
+            ModelError::Unavailable(reason) => ModelFailure::Unavailable(reason),
+        }
+    }
+}
+
+impl From<Response> for InboundResponse {
+    fn from(response: Response) -> InboundResponse {
+        InboundResponse {
+            status: response.status,
+            headers: response.headers.into_iter().collect(),
+            body: match response.body {
+                Value::Null => Vec::new(),
+                Value::String(text) => text.into_bytes(),
+                json => json.to_string().into_bytes(),
+            },
+        }
+    }
+}
+
+impl From<HttpFailure> for NetworkError {
+    fn from(failure: HttpFailure) -> NetworkError {
+        match failure {
+            HttpFailure::TooLarge => NetworkError::TooLarge,
+            HttpFailure::Timeout => NetworkError::Timeout,
+            HttpFailure::Transport(reason) => NetworkError::Transport(reason),
+        }
+    }
+}
+
+impl From<NetworkError> for HttpFailure {
+    fn from(error: NetworkError) -> HttpFailure {
+        match error {
+            NetworkError::TooLarge => HttpFailure::TooLarge,
+            NetworkError::Timeout => HttpFailure::Timeout,
+            NetworkError::Transport(reason) => HttpFailure::Transport(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: &Value) -> Result<Exchange, String> {
+        let exchange: Exchange =
+            serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+        exchange.check().map(|()| exchange)
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for value in [
+            json!({"call": "model.complete", "request": {"n": 2}, "answer": {"choices": ["a", {"message":
+                {"role": "assistant", "content": "b"}, "finish": "tool-calls", "logprob": -1.5}], "prompt_tokens": 3}}),
+            json!({"call": "model.score", "request": null, "answer": {"logprobs": [-0.5, -1.0]}}),
+            json!({"call": "model.score", "error": {"unavailable": "down"}}),
+            json!({"call": "http.send", "answer": {"status": 204, "headers": {"a": "b"}}}),
+            json!({"call": "http.send", "error": "too-large"}),
+        ] {
+            let exchange = read(&value).unwrap();
+            let written = serde_json::to_value(&exchange).unwrap();
+            assert_eq!(read(&written).unwrap(), exchange, "{written}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_played_is_refused() {
+        for (value, part) in [
+            (json!({"call": "http.send"}), "no \"answer\""),
+            (
+                json!({"call": "http.send", "answer": {"status": 200}, "error": "timeout"}),
+                "and an \"error\"",
+            ),
+            (
+                json!({"call": "model.complete", "answer": {"choices": [{"message": {"role": "robot"}}]}}),
+                "robot",
+            ),
+            (
+                json!({"call": "state.get", "error": "timeout"}),
+                "state.get",
+            ),
+            (json!({"call": "http.send", "error": "tired"}), "tired"),
+        ] {
+            let refused = read(&value).unwrap_err();
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A plugin's capabilities in a test: models and HTTP answer what a transcript says, state is in memory.
+//!
+//! A [`Script`] stands where a server has its models, its network and its journal. It reaches nothing. Each call has to
+//! be the next one that the transcript expects; one that is not is an error for the plugin and fails the test, and so
+//! does an expected call that is not made.
+
+mod exchange;
+mod record;
+mod request;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clawhost_plugins::{
+    Answer, HttpRequest, InboundResponse, Message, ModelClient, ModelError, ModelRequest,
+    ModelResponse, Network, NetworkError, OutboundRequest, StateEntry, StateError, StatePage,
+    StateScope, StateStore,
+};
+use serde_json::Value;
+
+pub use exchange::{
+    Answered, Choice, Completion, Exchange, Finish, HttpFailure, ModelFailure, Response, Scores,
+};
+pub use record::Recorder;
+
+use crate::golden::agree::agrees;
+
+/// What a plugin is told about a call that is not in the transcript.
+const UNEXPECTED: &str = "the transcript does not have this call";
+/// Most bytes of a request that a failure shows.
+const SHOWN: usize = 2 << 10;
+
+/// Makes an empty store of state.
+type FreshState = Box<dyn Fn() -> Result<Arc<dyn StateStore>, String> + Send + Sync>;
+
+/// Models, network and state of a plugin in a test.
+pub struct Script {
+    fresh_state: FreshState,
+    transcript: Mutex<Transcript>,
+}
+
+/// The exchanges of one transcript, and how far the plugin has come.
+struct Transcript {
+    exchanges: Vec<Exchange>,
+    made: usize,
+    /// The first call that was not as expected.
+    failure: Option<String>,
+    state: Arc<dyn StateStore>,
+}
+
+impl Transcript {
+    fn new(exchanges: &[Exchange], state: Arc<dyn StateStore>) -> Transcript {
+        Transcript {
+            exchanges: exchanges.to_vec(),
+            made: 0,
+            failure: None,
+            state,
+        }
+    }
+}
+
+impl Script {
+    /// A script without exchanges; `fresh_state` makes the empty store that each transcript begins with.
+    ///
+    /// # Errors
+    /// When there is no store.
+    pub fn new(
+        fresh_state: impl Fn() -> Result<Arc<dyn StateStore>, String> + Send + Sync + 'static,
+    ) -> Result<Script, String> {
+        let state = fresh_state()?;
+        Ok(Script {
+            fresh_state: Box::new(fresh_state),
+            transcript: Mutex::new(Transcript::new(&[], state)),
+        })
+    }
+
+    /// Begins a transcript: with these exchanges, and with these entries as the whole state of the plugin and run.
+    ///
+    /// # Errors
+    /// When there is no store, or it does not take the entries.
+    pub async fn begin(
+        &self,
+        exchanges: &[Exchange],
+        scope: &StateScope,
+        entries: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
+        let state = (self.fresh_state)()?;
+        for (key, value) in entries {
+            let put = state.put(scope.clone(), key.clone(), value.clone().into_bytes(), None);
+            put.await
+                .map_err(|error| format!("the state {key:?} cannot be written: {error}"))?;
+        }
+        *self.transcript() = Transcript::new(exchanges, state);
+        Ok(())
+    }
+
+    /// What was wrong with the calls of the transcript so far.
+    ///
+    /// # Errors
+    /// The first call that was not as expected.
+    pub fn failure(&self) -> Result<(), String> {
+        match &self.transcript().failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the transcript.
+    ///
+    /// # Errors
+    /// The first call that was not as expected, or the calls that were not made.
+    pub fn end(&self) -> Result<(), String> {
+        self.failure()?;
+        let transcript = self.transcript();
+        let left = transcript
+            .exchanges
+            .get(transcript.made..)
+            .unwrap_or_default();
+        let Some(next) = left.first() else {
+            return Ok(());
+        };
+        Err(format!(
+            "{} of {} exchanges of the transcript did not take place; the next would have been {} {}",
+            left.len(),
+            transcript.exchanges.len(),
+            next.call(),
+            bounded(next.request())
+        ))
+    }
+
+    /// The exchange that is due, when it is the one that the plugin asks for. `actual` is given what is expected.
+    fn next(&self, call: &str, actual: impl Fn(&Value) -> Value) -> Option<Exchange> {
+        let mut transcript = self.transcript();
+        let number = transcript.made + 1;
+        transcript.made = number;
+        let total = transcript.exchanges.len();
+        let due = transcript.exchanges.get(number - 1).cloned();
+        let outcome = match due {
+            None => Err(format!(
+                "the plugin calls {call} {}, and the transcript has {total} exchanges",
+                bounded(&actual(&Value::Null))
+            )),
+            Some(due) if due.call() != call => Err(format!(
+                "exchange {number} of the transcript is {}, and the plugin calls {call} {}",
+                due.call(),
+                bounded(&actual(&Value::Null))
+            )),
+            Some(due) => {
+                let place = format!("the request of exchange {number}, {call},");
+                let expected = due.request();
+                let agreed = match expected {
+                    Value::Null => Ok(()),
+                    expected => agrees(&place, expected, &actual(expected)),
+                };
+                agreed.map(|()| due)
+            }
+        };
+        match outcome {
+            Ok(due) => Some(due),
+            Err(failure) => {
+                transcript.failure.get_or_insert(failure);
+                None
+            }
+        }
+    }
+
+    fn state(&self) -> Arc<dyn StateStore> {
+        Arc::clone(&self.transcript().state)
+    }
+
+    fn transcript(&self) -> MutexGuard<'_, Transcript> {
+        self.transcript
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bounded(value: &Value) -> String {
+    let mut text = value.to_string();
+    if text.len() > SHOWN {
+        text.truncate(text.floor_char_boundary(SHOWN));
+        text.push('…');
+    }
+    text
+}
+
+/// The answer or the error of an exchange, of which [`Exchange::check`] has seen that there is one.
+fn outcome<A, F, E: From<F>>(
+    answered: Answered<A, F>,
+    unexpected: impl FnOnce(String) -> E,
+) -> Result<A, E> {
+    match (answered.answer, answered.error) {
+        (Some(answer), _) => Ok(answer),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => Err(unexpected(
+            "the exchange has neither an answer nor an error".to_owned(),
+        )),
+    }
+}
+
+impl ModelClient for Script {
+    fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
+        let due = self.next("model.complete", |_| request::of_completion(&request));
+        let answer = match due {
+            Some(Exchange::Complete(one)) => outcome(one, ModelError::Unavailable)
+                .and_then(|one: Completion| one.response().map_err(ModelError::Unavailable)),
+            _ => Err(ModelError::Unavailable(UNEXPECTED.to_owned())),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn score(
+        &self,
+        model: String,
+        messages: Vec<Message>,
+        completion: String,
+    ) -> Answer<Result<Vec<f32>, ModelError>> {
+        let due = self.next("model.score", |_| {
+            request::of_score(&model, &messages, &completion)
+        });
+        let answer = match due {
+            Some(Exchange::Score(one)) => {
+                outcome(one, ModelError::Unavailable).map(|one: Scores| one.logprobs)
+            }
+            _ => Err(ModelError::Unavailable(UNEXPECTED.to_owned())),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+impl Network for Script {
+    fn resolve(&self, _name: String) -> Answer<Result<Vec<IpAddr>, String>> {
+        Box::pin(std::future::ready(
+            Err("a script has no network".to_owned()),
+        ))
+    }
+
+    fn exchange(&self, _request: OutboundRequest) -> Answer<Result<InboundResponse, NetworkError>> {
+        let reason = "a script has no network".to_owned();
+        Box::pin(std::future::ready(Err(NetworkError::Transport(reason))))
+    }
+
+    fn scripted(&self, request: &HttpRequest) -> Option<Result<InboundResponse, NetworkError>> {
+        let due = self.next("http.send", |expected| request::of_http(request, expected));
+        Some(match due {
+            Some(Exchange::Send(one)) => {
+                outcome(one, NetworkError::Transport).map(|one: Response| one.into())
+            }
+            _ => Err(NetworkError::Transport(UNEXPECTED.to_owned())),
+        })
+    }
+}
+
+impl StateStore for Script {
+    fn get(
+        &self,
+        scope: StateScope,
+        key: String,
+    ) -> Answer<Result<Option<StateEntry>, StateError>> {
+        self.state().get(scope, key)
+    }
+
+    fn put(
+        &self,
+        scope: StateScope,
+        key: String,
+        value: Vec<u8>,
+        expected: Option<u64>,
+    ) -> Answer<Result<u64, StateError>> {
+        self.state().put(scope, key, value, expected)
+    }
+
+    fn delete(&self, scope: StateScope, key: String) -> Answer<Result<(), StateError>> {
+        self.state().delete(scope, key)
+    }
+
+    fn keys(
+        &self,
+        scope: StateScope,
+        prefix: String,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Answer<Result<StatePage, StateError>> {
+        self.state().keys(scope, prefix, cursor, limit)
+    }
+}
