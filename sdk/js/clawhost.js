@@ -14,9 +14,9 @@
  *     };
  *
  * A fresh instance answers each call: nothing that is kept in a variable reaches the next one.
- * Whatever is thrown that is not made by `unsupported` and its siblings is a defect, and gives no
- * verdict. Everything here is plain JavaScript and runs in any engine; what needs the host is in
- * `host.js`.
+ * Whatever is thrown that is not made by `unsupported` and its siblings is a defect: it gives no
+ * verdict, and the error `internal` with the lines that led to it. Everything here is plain
+ * JavaScript and runs in any engine; what needs the host is in `host.js`.
  */
 
 /** @typedef {"system" | "user" | "assistant" | "tool"} Role */

@@ -136,10 +136,6 @@ impl Folder {
             &format!("sdk/python/examples/{example}.py"),
             ("", ""),
         );
-        if kind == Kind::Environment {
-            let shim = "sdk/python/environment.py";
-            self.example(shim, shim, ("", ""));
-        }
         self.copy("sdk/python/clawhost_sdk", "sdk/python/clawhost_sdk");
         self.contract();
     }

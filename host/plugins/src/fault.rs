@@ -16,7 +16,7 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Guest frames, innermost first; empty when the guest was not running.
     pub frames: Vec<String>,
-    /// The end of what the guest wrote to standard error, control characters escaped.
+    /// The end of what the guest wrote to standard error and logged at level `error`, control characters escaped.
     pub stderr: String,
 }
 

@@ -107,7 +107,7 @@ impl Ring {
         one_line(String::from_utf8_lossy(&bytes).trim_end(), usize::MAX)
     }
 
-    fn push(&self, bytes: &[u8]) {
+    pub(crate) fn push(&self, bytes: &[u8]) {
         let skip = bytes.len().saturating_sub(RING_BYTES);
         let tail = bytes.get(skip..).unwrap_or_default();
         let mut ring = self.lock();

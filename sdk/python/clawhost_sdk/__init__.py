@@ -14,7 +14,8 @@ adds what is needed to read conversations and to make answers.
             return verdict(1.0 if "thank" in user_text(turn).lower() else 0.0, "looked for thanks")
 
 A fresh instance answers each call: nothing that is kept in a variable reaches the next one. An
-exception that is not made by `unsupported` and its siblings is a defect, and gives no verdict.
+exception that is not made by `unsupported` and its siblings is a defect: it gives no verdict, and the
+error `internal` with the lines that led to it.
 """
 
 import json

@@ -2,27 +2,37 @@
 
 use std::ffi::OsString;
 
+use clawhost_plugins::Kind;
+
 use crate::error::AuthoringError;
 
 use super::Job;
 
+/// Stands in the entry where a loss imports the host's log.
+const NO_LOG: &str = "const log = null;";
+const LOG: &str = "import log from \"clawhost:plugin/log\";";
+
 pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
+    // The result of a loss's `describe` cannot be an error, so what goes wrong there is logged.
+    let log = match job.manifest.kind {
+        Kind::Loss => LOG,
+        _ => NO_LOG,
+    };
+    let entry = job.write_entry("sdk/js/entry", &["entry.js", "guard.js"], (NO_LOG, log))?;
     let mut arguments: Vec<OsString> = [
         "--wit",
         "wit",
         "--world",
         "plugin",
-        "--js",
-        "plugin.js",
         "--module-root",
         ".",
         // Without these the component imports WASI, and asks for the async kind of call.
         "--stub-wasi",
         "--sync",
-        "--output",
     ]
     .map(OsString::from)
     .into();
-    arguments.push((&job.manifest.component).into());
+    arguments.extend(["--js".into(), format!("{entry}/entry.js").into()]);
+    arguments.extend(["--output".into(), OsString::from(&job.manifest.component)]);
     job.run("componentize-qjs", arguments)
 }

@@ -13,11 +13,15 @@ use std::process::Command;
 use serde::Serialize;
 
 use crate::component;
+use crate::embedded;
 use crate::error::AuthoringError;
 use crate::language::Language;
 use crate::manifest::Manifest;
+use crate::scaffold::write;
 use crate::tools::{self, Tool};
 
+/// The folder for modules that call the author's, in that of the plugin.
+const ENTRY: &str = "build/entry";
 /// Most bytes of a tool's words that an error repeats.
 const WORDS: usize = 16 << 10;
 
@@ -121,6 +125,35 @@ impl Job<'_> {
             command: shown(),
             output: words.split_off(start).trim_end().to_owned(),
         })
+    }
+
+    /// Writes files of this program, with one phrase replaced, into a folder of the build that has nothing else, and
+    /// names the folder.
+    ///
+    /// They come from here and not from the SDK in the plugin's folder, so that a plugin made with an older version
+    /// gets them too.
+    fn write_entry(
+        &self,
+        from: &str,
+        files: &[&str],
+        (old, new): (&str, &str),
+    ) -> Result<&'static str, AuthoringError> {
+        let folder = self.dir.join(ENTRY);
+        match fs::remove_dir_all(&folder) {
+            Ok(()) => {}
+            Err(none) if none.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => {
+                return Err(AuthoringError::Write {
+                    path: folder,
+                    source,
+                });
+            }
+        }
+        for file in files {
+            let text = embedded::file(&format!("{from}/{file}")).unwrap_or_default();
+            write(&folder.join(file), &text.replace(old, new))?;
+        }
+        Ok(ENTRY)
     }
 
     /// Turns the module that a compiler left into the plugin's component.

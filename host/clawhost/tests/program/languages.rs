@@ -19,7 +19,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// What was typed, with how it ended.
-fn typed(arguments: &[&str], within: &Path) -> Output {
+pub(super) fn typed(arguments: &[&str], within: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_clawhost"))
         .args(arguments)
         .current_dir(within)
@@ -31,7 +31,7 @@ fn typed(arguments: &[&str], within: &Path) -> Output {
 }
 
 /// Whether the tools are to be used. Without them nothing is shown, which must not pass in CI.
-fn wanted() -> bool {
+pub(super) fn wanted() -> bool {
     if std::env::var_os("CLAWHOST_AUTHOR_TOOLS").is_some_and(|value| value == "1") {
         return true;
     }
@@ -72,20 +72,20 @@ fn scratch() -> PathBuf {
 
 /// A language as the command line names it, with the file that holds the plugin.
 #[derive(Clone, Copy)]
-struct Language {
+pub(super) struct Language {
     name: &'static str,
-    source: &'static str,
+    pub(super) source: &'static str,
 }
 
 const RUST: Language = Language {
     name: "rust",
     source: "src/lib.rs",
 };
-const PYTHON: Language = Language {
+pub(super) const PYTHON: Language = Language {
     name: "python",
     source: "plugin.py",
 };
-const JS: Language = Language {
+pub(super) const JS: Language = Language {
     name: "js",
     source: "plugin.js",
 };
@@ -96,7 +96,7 @@ const C: Language = Language {
 
 impl Language {
     /// The text of an SDK's example, as it stands in a plugin's own folder.
-    fn example(self, name: &str) -> String {
+    pub(super) fn example(self, name: &str) -> String {
         let sdk = repository().join("sdk");
         let path = match self.name {
             "rust" => sdk.join(format!("templates/rust/{name}.rs")),
@@ -110,11 +110,11 @@ impl Language {
 }
 
 /// A plugin's folder.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     /// `clawhost plugin new KIND NAME --lang LANGUAGE`, typed in an empty folder.
-    fn new(kind: &str, name: &str, language: Language) -> Folder {
+    pub(super) fn new(kind: &str, name: &str, language: Language) -> Folder {
         let desk = scratch().join(format!("{}-{name}", language.name));
         // A run before this one may have left it.
         let _ = fs::remove_dir_all(&desk);
@@ -133,7 +133,7 @@ impl Folder {
     }
 
     /// `clawhost plugin …`, typed in the folder; its standard output.
-    fn says(&self, arguments: &[&str]) -> String {
+    pub(super) fn says(&self, arguments: &[&str]) -> String {
         succeeds(arguments, typed(arguments, &self.0))
     }
 

@@ -2,4 +2,5 @@
 
 mod compile_component;
 mod https;
+mod interpreted;
 mod languages;

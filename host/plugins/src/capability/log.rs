@@ -100,6 +100,10 @@ impl log::Host for CallState {
             left = left.saturating_sub(key.len() + value.len());
             line.push_str(&field);
         }
+        if matches!(level, log::Level::Error) {
+            // A guest that has no standard error can still say why it is about to end.
+            self.stderr.push(format!("{line}\n").as_bytes());
+        }
         let plugin = self.loaded.name.as_str();
         let call = self.identity.call_id();
         match level {
