@@ -39,6 +39,12 @@ pub(crate) fn host(options: HostOptions) -> Result<PluginHost, PluginError> {
     PluginHost::new(with_program(options))
 }
 
+/// Where `clawhost plugin build` keeps components whose tools give other bytes each time: beside compiled code, off as
+/// that is.
+pub(crate) fn kept_builds() -> Option<PathBuf> {
+    Some(PROGRAM.get()?.cache.as_ref()?.join("built"))
+}
+
 /// The options with what the program adds; unchanged where something else uses this crate.
 fn with_program(mut options: HostOptions) -> HostOptions {
     if let Some(program) = PROGRAM.get() {

@@ -7,18 +7,29 @@ use clawhost_plugins::Kind;
 use crate::error::AuthoringError;
 
 use super::Job;
+use super::kept::{self, Inputs};
+
+const TOOL: &str = "componentize-qjs";
 
 /// Stands in the entry where a loss imports the host's log.
 const NO_LOG: &str = "const log = null;";
 const LOG: &str = "import log from \"clawhost:plugin/log\";";
 
-pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
+/// Builds the component, or takes the one that was built from the same files before; says which.
+pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
     // The result of a loss's `describe` cannot be an error, so what goes wrong there is logged.
     let log = match job.manifest.kind {
         Kind::Loss => LOG,
         _ => NO_LOG,
     };
     let entry = job.write_entry("sdk/js/entry", &["entry.js", "guard.js"], (NO_LOG, log))?;
+    let inputs = Inputs::of(job, TOOL, entry).and_then(|mut inputs| {
+        let packages = job.dir.join("node_modules");
+        if packages.exists() {
+            inputs.add_packages(&packages).ok()?;
+        }
+        Some(inputs)
+    });
     let mut arguments: Vec<OsString> = [
         "--wit",
         "wit",
@@ -34,5 +45,5 @@ pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
     .into();
     arguments.extend(["--js".into(), format!("{entry}/entry.js").into()]);
     arguments.extend(["--output".into(), OsString::from(&job.manifest.component)]);
-    job.run("componentize-qjs", arguments)
+    kept::take_or_build(job, inputs, || job.run(TOOL, arguments))
 }

@@ -2,6 +2,7 @@
 
 mod c;
 mod js;
+mod kept;
 mod python;
 mod rust;
 
@@ -32,6 +33,8 @@ pub struct Built {
     pub component: PathBuf,
     /// Its size.
     pub bytes: usize,
+    /// It was built before from the same files with the same tool, and is that component again.
+    pub unchanged: bool,
 }
 
 /// Builds the plugin in `dir` and leaves the component where its `plugin.toml` says.
@@ -39,10 +42,13 @@ pub struct Built {
 /// Runs the language's compiler, which may download what the plugin itself depends on. Takes
 /// seconds to minutes: call it off the threads that serve.
 ///
+/// Rust and C give the same bytes again for the same sources. The tools of Python and JavaScript do not; their components
+/// are kept in `kept` by what they were built from, and taken again from there. None keeps nothing.
+///
 /// # Errors
 /// [`AuthoringError::NoManifest`], [`AuthoringError::MissingTools`] before anything is run,
 /// [`AuthoringError::Failed`] with the words of a tool, and the errors of making a component.
-pub fn build(dir: &Path) -> Result<Built, AuthoringError> {
+pub fn build(dir: &Path, kept: Option<&Path>) -> Result<Built, AuthoringError> {
     let manifest = Manifest::read(dir)?;
     let tools = tools::tools(manifest.language, dir);
     let missing: Vec<Tool> = tools
@@ -67,15 +73,21 @@ pub fn build(dir: &Path) -> Result<Built, AuthoringError> {
         dir,
         manifest: &manifest,
         tools: &tools,
+        kept,
     };
+    let mut unchanged = false;
     match manifest.language {
         Language::Rust => rust::build(&job)?,
-        Language::Python => python::build(&job)?,
-        Language::Js => js::build(&job)?,
+        Language::Python => unchanged = python::build(&job)?,
+        Language::Js => unchanged = js::build(&job)?,
         Language::C => c::build(&job)?,
     }
     let bytes = read(&component)?.len();
-    Ok(Built { component, bytes })
+    Ok(Built {
+        component,
+        bytes,
+        unchanged,
+    })
 }
 
 /// What is built, and with what.
@@ -83,6 +95,7 @@ struct Job<'a> {
     dir: &'a Path,
     manifest: &'a Manifest,
     tools: &'a [Tool],
+    kept: Option<&'a Path>,
 }
 
 impl Job<'_> {
@@ -91,6 +104,16 @@ impl Job<'_> {
         &self,
         tool: &str,
         arguments: impl IntoIterator<Item = A>,
+    ) -> Result<(), AuthoringError> {
+        self.run_with(tool, arguments, None)
+    }
+
+    /// As [`Job::run`], with a variable of the environment.
+    fn run_with<A: Into<OsString>>(
+        &self,
+        tool: &str,
+        arguments: impl IntoIterator<Item = A>,
+        variable: Option<(&str, &Path)>,
     ) -> Result<(), AuthoringError> {
         let line: Vec<OsString> = self
             .tools
@@ -110,7 +133,8 @@ impl Job<'_> {
             .current_dir(self.dir)
             // A build must not depend on what the author's shell builds otherwise.
             .env_remove("CARGO_TARGET_DIR")
-            .env_remove("CARGO_BUILD_TARGET");
+            .env_remove("CARGO_BUILD_TARGET")
+            .envs(variable);
         let output = command.output().map_err(|source| AuthoringError::Start {
             command: shown(),
             source,

@@ -1,20 +1,40 @@
 //! Python: componentize-py puts the interpreter, the SDK and the plugin into one component.
 
 use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clawhost_plugins::Kind;
 
 use crate::error::AuthoringError;
 
 use super::Job;
+use super::kept::{self, Inputs};
 
-pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
+const TOOL: &str = "componentize-py";
+/// Where the tool looks for packages that the plugin may import.
+const ENVIRONMENT: &str = "VIRTUAL_ENV";
+/// Stands for an environment where there is none.
+const NO_PACKAGES: &str = "build/no-packages";
+
+/// Builds the component, or takes the one that was built from the same files before; says which.
+pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
     let mut modules = vec!["clawhost_entry.py"];
     if job.manifest.kind == Kind::Environment {
         // Where the component looks for its resource.
         modules.push("environment.py");
     }
     let entry = job.write_entry("sdk/python/entry", &modules, ("", ""))?;
+    let environment = match kept::environment(std::env::var_os(ENVIRONMENT).as_deref(), job.dir) {
+        Some(environment) => environment,
+        None => no_packages(job.dir)?,
+    };
+    let inputs = Inputs::of(job, TOOL, entry).and_then(|mut inputs| {
+        for packages in kept::packages(&environment) {
+            inputs.add_packages(&packages).ok()?;
+        }
+        Some(inputs)
+    });
     let mut arguments: Vec<OsString> = [
         "--quiet",
         "--wit-path",
@@ -38,5 +58,21 @@ pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
     arguments.push((&job.manifest.component).into());
     // The module that the component calls, which calls the author's.
     arguments.push("clawhost_entry".into());
-    job.run("componentize-py", arguments)
+    // The tool runs in the plugin's folder.
+    let environment = std::path::absolute(&environment).unwrap_or(environment);
+    kept::take_or_build(job, inputs, || {
+        job.run_with(TOOL, arguments, Some((ENVIRONMENT, &environment)))
+    })
+}
+
+/// An environment without packages. Without any environment the tool takes those of the machine's own Python, and the
+/// component would depend on what is installed there.
+fn no_packages(dir: &Path) -> Result<PathBuf, AuthoringError> {
+    let environment = dir.join(NO_PACKAGES);
+    let packages = environment.join("lib/site-packages");
+    fs::create_dir_all(&packages).map_err(|source| AuthoringError::Write {
+        path: packages,
+        source,
+    })?;
+    Ok(environment)
 }

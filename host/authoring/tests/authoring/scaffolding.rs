@@ -193,6 +193,6 @@ fn bad_names_kinds_and_languages_say_what_is_good() {
 #[test]
 fn a_build_outside_of_a_plugin_says_how_to_make_one() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = build(dir.path()).unwrap_err().to_string();
+    let refused = build(dir.path(), None).unwrap_err().to_string();
     assert!(refused.contains("clawhost plugin new"), "{refused}");
 }

@@ -1,5 +1,5 @@
 //! Promise: what goes wrong in Python or JavaScript while a plugin runs is reported with the line of its author's source,
-//! in every kind.
+//! in every kind; and what did not change is built to the same digest.
 //!
 //! Needs the tools of these languages, as `languages` does.
 #![allow(
@@ -144,6 +144,28 @@ fn lets_through(interpreted: &Interpreted) {
     }
 }
 
+fn builds_alike(interpreted: &Interpreted) {
+    if !wanted() {
+        return;
+    }
+    let folder = Folder::new("judge", "alike", interpreted.language);
+    let build = |folder: &Folder| {
+        folder.says(&["plugin", "build"]);
+        fs::read(folder.0.join("build/alike.wasm")).unwrap()
+    };
+    let first = build(&folder);
+    assert!(first == build(&folder), "built twice in one folder");
+    let elsewhere = Folder(folder.0.with_file_name("another-folder"));
+    fs::rename(&folder.0, &elsewhere.0).unwrap();
+    fs::remove_dir_all(elsewhere.0.join("build")).unwrap();
+    assert!(first == build(&elsewhere), "built in another folder");
+
+    // What has changed is built.
+    let source = elsewhere.0.join(interpreted.language.source);
+    fs::write(source, interpreted.language.example("judge-words")).unwrap();
+    assert!(first != build(&elsewhere), "built from other sources");
+}
+
 macro_rules! interpreted {
     ($module:ident, $interpreted:expr) => {
         mod $module {
@@ -157,6 +179,11 @@ macro_rules! interpreted {
             #[test]
             fn an_error_of_a_host_call_that_nobody_catches_is_an_internal_error() {
                 lets_through(&$interpreted);
+            }
+
+            #[test]
+            fn unchanged_sources_give_the_same_digest_in_another_folder() {
+                builds_alike(&$interpreted);
             }
         }
     };

@@ -13,6 +13,7 @@ use clawhost_authoring::{
 use serde_json::{Value, json};
 
 use super::offer::{configuration, limits, load_scripted};
+use crate::compiling;
 use crate::output::{say, say_json};
 
 /// Arguments of `clawhost plugin new`.
@@ -66,7 +67,9 @@ pub(crate) fn new(args: &NewArgs) -> Result<ExitCode> {
 /// Arguments of `clawhost plugin build`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  clawhost plugin build my-judge\n\n\
-    Looks for the tools of the plugin's language first and says how to get each that is missing.")]
+    Looks for the tools of the plugin's language first and says how to get each that is missing. The same sources give the\n\
+    same digest again. The tools of Python and JavaScript do not see to that, so their components are kept by what they were\n\
+    built from, in the folder of compiled code (CLAWHOST_CACHE), and taken from there when nothing has changed.")]
 pub(crate) struct BuildArgs {
     /// The plugin's folder; by default this one, or the only one in it that is a plugin's
     #[arg(value_name = "DIR")]
@@ -78,7 +81,8 @@ pub(crate) struct BuildArgs {
 
 /// Runs `plugin build`.
 pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
-    let built = match build_in(&folder(args.dir.as_deref())?) {
+    let kept = compiling::kept_builds();
+    let built = match build_in(&folder(args.dir.as_deref())?, kept.as_deref()) {
         // A compiler's words are lines, and an error of ours is one.
         Err(failed @ AuthoringError::Failed { .. }) => {
             let _ = writeln!(std::io::stderr(), "clawhost: {failed}");
@@ -89,8 +93,12 @@ pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
     if args.json {
         say_json(&built)?;
     } else {
+        let unchanged = match built.unchanged {
+            true => ", as built before from the same files",
+            false => "",
+        };
         say(&format!(
-            "{}  {} bytes",
+            "{}  {} bytes{unchanged}",
             built.component.display(),
             built.bytes
         ))?;

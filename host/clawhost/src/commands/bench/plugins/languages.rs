@@ -63,7 +63,7 @@ pub(super) fn languages(
         progress.stage(&format!("building a judge in {language}"));
         let folder = Folder::new(language)?;
         scaffold(Kind::Judge, "measured", language, &folder.0)?;
-        match build(&folder.0) {
+        match build(&folder.0, None) {
             Ok(built) => {
                 progress.done(10.0);
                 progress.stage(&format!("calling the judge in {language}"));
