@@ -1,4 +1,4 @@
-//! Bad input and clients that misbehave: a clear error in OpenAI's shape, and the server goes on.
+//! Bad input and misbehaving clients: clear errors in OpenAI's format, and the server keeps serving.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,7 +12,7 @@ use clawhost::config::{Config, KeyConfig};
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{Finish, TurnState};
 use clawhost_policy::{Model, ModelFiles};
-use clawhost_tests::{Running, Script, configuration, user};
+use clawhost_tests::{Script, TestServer, configuration, user};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
@@ -20,13 +20,12 @@ use tempfile::TempDir;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A server on a scripted checkpoint: a prompt that ends with `L` is answered for ever, one with `A` by
-/// "yes".
-async fn scripted(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
+/// A server with a scripted model: a prompt that ends with `L` gets an endless reply, one with `A` gets "yes".
+async fn scripted(change: impl FnOnce(&mut Config)) -> (TestServer, TempDir) {
     let model = TempDir::new().unwrap();
     let scripts = [Script::endless('L', "la "), Script::reply('A', &["yes"])];
     Script::save(&scripts, model.path());
-    let running = Running::with(|config| {
+    let running = TestServer::with(|config| {
         config.model.dir = Some(model.path().to_owned());
         config.training.enabled = false;
         change(config);
@@ -36,7 +35,7 @@ async fn scripted(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
 }
 
 #[tokio::test]
-async fn every_bad_request_is_told_what_is_wrong_and_leaves_no_trace() {
+async fn bad_requests_get_a_clear_error_and_leave_no_trace() {
     let (running, _model) = scripted(|config| {
         config.engine.context = Some(200);
         config.server.max_body = 4000;
@@ -105,16 +104,16 @@ async fn every_bad_request_is_told_what_is_wrong_and_leaves_no_trace() {
     assert_eq!(
         counts.turns.keys().collect::<Vec<_>>(),
         [&TurnState::Complete],
-        "what was refused was not recorded"
+        "rejected requests are not recorded"
     );
 }
 
 #[tokio::test]
-async fn a_context_that_is_full_has_openais_code() {
+async fn full_context_has_openai_error_code() {
     let (running, _model) = scripted(|config| config.engine.context = Some(64)).await;
     let answer = running.client.chat(&[user(&"x".repeat(100))]).send().await;
     assert_eq!(answer.error(400).1, "context_length_exceeded");
-    // One that fits is answered until the context is full, and says that it was cut.
+    // A prompt that fits gets a reply until the context is full, with finish reason "length".
     let cut = running.client.chat(&[user("L")]);
     let cut = cut.with(json!({"max_tokens": null})).send().await;
     assert_eq!(cut.ok()["choices"][0]["finish_reason"], "length");
@@ -122,7 +121,7 @@ async fn a_context_that_is_full_has_openais_code() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_opens_nothing() {
+async fn wrong_api_key_is_rejected() {
     let (running, _model) = scripted(|config| {
         let key = json!({"name": "mine", "secret": "a-long-secret", "scopes": ["chat"]});
         config.keys = vec![serde_json::from_value::<KeyConfig>(key).unwrap()];
@@ -146,7 +145,7 @@ async fn a_wrong_key_opens_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_mid_stream_stops_its_generation_and_is_recorded_as_aborted() {
+async fn disconnect_cancels_generation_and_records_an_aborted_turn() {
     let (running, _model) = scripted(|_| {}).await;
     let endless = json!({"max_tokens": 100_000});
     let mut stream = running
@@ -167,7 +166,7 @@ async fn a_client_that_leaves_mid_stream_stops_its_generation_and_is_recorded_as
             (stats.cancelled == 1 && stats.running == 0).then_some(())
         })
         .await;
-    let record = running.ended(turn).await;
+    let record = running.wait_until_ended(turn).await;
     assert_eq!(record.state, TurnState::Aborted);
     let partial = record.completion.unwrap();
     assert_eq!(partial.finish, Finish::Aborted);
@@ -180,17 +179,20 @@ async fn a_client_that_leaves_mid_stream_stops_its_generation_and_is_recorded_as
     );
     let health = running.client.get("/healthz").await;
     assert_eq!(health.ok()["engine"]["cancelled"], 1);
-    let told = running.explain(turn).await;
+    let explanation = running.explain(turn).await;
     assert!(
-        told["why"].as_str().unwrap().contains("never trains"),
-        "{told}"
+        explanation["why"]
+            .as_str()
+            .unwrap()
+            .contains("never trains"),
+        "{explanation}"
     );
     let good = running.client.chat(&[user("A")]).send().await;
     assert_eq!(good.text(), "yes");
 }
 
 #[tokio::test]
-async fn the_first_token_leaves_long_before_the_last_is_drawn() {
+async fn first_token_is_sent_before_generation_ends() {
     let (running, _model) = scripted(|_| {}).await;
     let most = 50_000;
     let fields = json!({"max_tokens": most});
@@ -202,7 +204,7 @@ async fn the_first_token_leaves_long_before_the_last_is_drawn() {
         .await;
     let turn = stream.turn();
     assert_eq!(stream.next_text().await.unwrap().as_deref(), Some("la "));
-    // The order of events says it: the client holds text, and the engine is still at work on the rest.
+    // The client has text while the engine still generates the rest.
     let stats = running.engine().stats();
     assert_eq!((stats.running, stats.finished), (1, 0));
     assert!(stats.tokens_generated < most / 2, "{stats:?}");
@@ -212,7 +214,7 @@ async fn the_first_token_leaves_long_before_the_last_is_drawn() {
 }
 
 #[tokio::test]
-async fn two_requests_of_one_session_at_once_are_two_turns() {
+async fn concurrent_requests_of_one_session_are_two_turns() {
     let (running, _model) = scripted(|_| {}).await;
     let ask = |text: &str, length: u32| {
         let chat = running.client.chat(&[user(text)]);
@@ -234,8 +236,8 @@ async fn two_requests_of_one_session_at_once_are_two_turns() {
     drop((first, second));
     let mut positions = Vec::new();
     for turn in turns {
-        let record = running.ended(turn).await;
-        assert_eq!(record.next_state, None, "none of them answers another");
+        let record = running.wait_until_ended(turn).await;
+        assert_eq!(record.next_state, None, "neither is the other's next state");
         positions.push(record.seq);
     }
     positions.sort_unstable();
@@ -243,7 +245,7 @@ async fn two_requests_of_one_session_at_once_are_two_turns() {
     assert_eq!(running.turn(turns[2]).state, TurnState::Complete);
 }
 
-/// The embedded checkpoint as a directory, changed by `change`, which sees names and shapes.
+/// Writes the embedded checkpoint to a directory; `change` may modify tensor names and shapes.
 fn checkpoint(dir: &Path, change: impl FnOnce(&mut Vec<(String, Vec<usize>)>)) {
     let files = ModelFiles::embedded();
     Model::load(&files).unwrap().save(dir).unwrap();
@@ -271,7 +273,7 @@ fn checkpoint(dir: &Path, change: impl FnOnce(&mut Vec<(String, Vec<usize>)>)) {
     std::fs::write(path, written).unwrap();
 }
 
-/// Starts a server on a model directory; the error, when it does not start.
+/// Starts a server with a model directory; returns the error if it does not start.
 async fn start(dir: &Path) -> Result<Server, String> {
     let mut config = configuration();
     config.server.data = dir.join("data");
@@ -282,7 +284,7 @@ async fn start(dir: &Path) -> Result<Server, String> {
 }
 
 #[tokio::test]
-async fn a_checkpoint_with_a_missing_or_misshapen_tensor_is_refused_by_its_name() {
+async fn checkpoint_with_missing_or_misshapen_tensor_is_rejected_by_name() {
     const NAME: &str = "model.layers.2.self_attn.k_proj.weight";
     let whole = TempDir::new().unwrap();
     checkpoint(whole.path(), |_| {});
@@ -292,17 +294,20 @@ async fn a_checkpoint_with_a_missing_or_misshapen_tensor_is_refused_by_its_name(
     checkpoint(missing.path(), |tensors| {
         tensors.retain(|(name, _)| name != NAME)
     });
-    let said = start(missing.path()).await.err().unwrap();
-    assert!(said.contains(NAME) && said.contains("no tensor"), "{said}");
+    let error = start(missing.path()).await.err().unwrap();
+    assert!(
+        error.contains(NAME) && error.contains("no tensor"),
+        "{error}"
+    );
 
     let misshapen = TempDir::new().unwrap();
     checkpoint(misshapen.path(), |tensors| {
         let (_, shape) = tensors.iter_mut().find(|(name, _)| name == NAME).unwrap();
         shape[0] -= 1;
     });
-    let said = start(misshapen.path()).await.err().unwrap();
+    let error = start(misshapen.path()).await.err().unwrap();
     for part in [NAME, "[95, 192]", "[96, 192]"] {
-        assert!(said.contains(part), "{said} does not say {part}");
+        assert!(error.contains(part), "{error} does not say {part}");
     }
 
     let cut = TempDir::new().unwrap();
@@ -310,8 +315,8 @@ async fn a_checkpoint_with_a_missing_or_misshapen_tensor_is_refused_by_its_name(
     let path = cut.path().join("model.safetensors");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let said = start(cut.path()).await.err().unwrap();
-    assert!(said.contains("model.safetensors"), "{said}");
+    let error = start(cut.path()).await.err().unwrap();
+    assert!(error.contains("model.safetensors"), "{error}");
 
     let config = whole.path().join("config.json");
     let mut changed: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
@@ -321,18 +326,18 @@ async fn a_checkpoint_with_a_missing_or_misshapen_tensor_is_refused_by_its_name(
         let dir = whole.path().to_owned();
         async move { start(&dir).await.err().unwrap() }
     };
-    // A family that is served, but not by these tensors: served without them it would answer otherwise.
-    let said = refused("LlamaForCausalLM").await;
+    // A supported family with unsupported tensors: ignoring them would change the output.
+    let error = refused("LlamaForCausalLM").await;
     for part in [
         "LlamaForCausalLM",
         "model.layers.0.self_attn.k_norm.weight",
-        "has no place",
+        "is not part of the model",
     ] {
-        assert!(said.contains(part), "{said} does not say {part}");
+        assert!(error.contains(part), "{error} does not say {part}");
     }
-    let said = refused("MambaForCausalLM").await;
+    let error = refused("MambaForCausalLM").await;
     assert!(
-        said.contains("MambaForCausalLM") && said.contains("Qwen3"),
-        "{said}"
+        error.contains("MambaForCausalLM") && error.contains("Qwen3"),
+        "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! The command line: help that teaches, and failures of one sentence that say what to do.
+//! The command line: help with examples, and one-line errors that name the fix.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,14 +11,14 @@ use std::path::Path;
 
 use clawhost::config::Config;
 use clawhost_journal::Journal;
-use clawhost_tests::{Command, Ended};
+use clawhost_tests::{Command, ProcessOutput};
 use tempfile::TempDir;
 
-fn clawhost(arguments: &[&str]) -> Ended {
+fn clawhost(arguments: &[&str]) -> ProcessOutput {
     Command::new(arguments).run()
 }
 
-/// Names below `Commands:` in a help text.
+/// Command names under `Commands:` in a help text.
 fn commands(help: &str) -> Vec<String> {
     help.lines()
         .skip_while(|line| *line != "Commands:")
@@ -31,8 +31,8 @@ fn commands(help: &str) -> Vec<String> {
         .collect()
 }
 
-/// Looks at the help of a command and of all below it; returns how many there are.
-fn teaches(path: &[&str]) -> usize {
+/// Checks the help of a command and its subcommands; returns how many there are.
+fn assert_help_has_example(path: &[&str]) -> usize {
     let ended = clawhost(&[path, &["--help"]].concat());
     assert_eq!(ended.code, Some(0), "{path:?}: {ended:?}");
     assert!(
@@ -42,18 +42,20 @@ fn teaches(path: &[&str]) -> usize {
     );
     assert_eq!(ended.stderr, "");
     let below = commands(&ended.stdout);
-    let counts = below.iter().map(|name| teaches(&[path, &[name]].concat()));
+    let counts = below
+        .iter()
+        .map(|name| assert_help_has_example(&[path, &[name]].concat()));
     1 + counts.sum::<usize>()
 }
 
 #[test]
-fn the_help_of_every_command_shows_an_example() {
-    let count = teaches(&[]);
+fn help_of_every_command_has_an_example() {
+    let count = assert_help_has_example(&[]);
     assert!(count >= 10, "only {count} commands were found");
 }
 
 #[test]
-fn wrong_usage_ends_with_code_2_and_one_sentence_that_says_what_to_do() {
+fn wrong_usage_exits_with_code_2_and_a_one_line_fix() {
     let rows: [(&[&str], &[&str]); 13] = [
         (
             &["run", "--prot", "1"],
@@ -75,17 +77,17 @@ fn wrong_usage_ends_with_code_2_and_one_sentence_that_says_what_to_do() {
     for (arguments, named) in rows {
         let ended = clawhost(arguments);
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
-        let said = ended.stderr.trim_end();
-        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
-        assert!(said.starts_with("clawhost: "), "{arguments:?}: {said}");
+        let stderr = ended.stderr.trim_end();
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("clawhost: "), "{arguments:?}: {stderr}");
         for part in named {
             assert!(
-                said.contains(part),
-                "{arguments:?} does not say {part}: {said}"
+                stderr.contains(part),
+                "{arguments:?} does not say {part}: {stderr}"
             );
         }
-        // What to do: read the help of the command that was meant, which there is.
-        let (_, command) = said.split_once("; see 'clawhost").unwrap();
+        // The error points to the help of the intended command, which exists.
+        let (_, command) = stderr.split_once("; see 'clawhost").unwrap();
         let words: Vec<&str> = command.trim_end_matches('\'').split_whitespace().collect();
         let help = clawhost(&words);
         assert_eq!(help.code, Some(0), "{arguments:?}: {help:?}");
@@ -94,58 +96,58 @@ fn wrong_usage_ends_with_code_2_and_one_sentence_that_says_what_to_do() {
     }
 }
 
-/// Runs a command that must fail with one sentence which holds all of `parts`.
-fn fails(within: &Path, arguments: &[&str], parts: &[&str]) {
-    let ended = Command::new(arguments).within(within).run();
-    let said = ended.stderr.trim_end();
+/// Runs a command that must fail with a one-line error that contains all of `parts`.
+fn assert_fails(within: &Path, arguments: &[&str], parts: &[&str]) {
+    let ended = Command::new(arguments).in_directory(within).run();
+    let stderr = ended.stderr.trim_end();
     assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
-    assert!(said.starts_with("clawhost: "), "{arguments:?}: {said}");
-    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    assert!(stderr.starts_with("clawhost: "), "{arguments:?}: {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
     for part in parts {
         assert!(
-            said.contains(part),
-            "{arguments:?} does not say {part}: {said}"
+            stderr.contains(part),
+            "{arguments:?} does not say {part}: {stderr}"
         );
     }
     for internal in ["panicked", "Os {", "RUST_BACKTRACE", "Error("] {
-        assert!(!said.contains(internal), "{arguments:?}: {said}");
+        assert!(!stderr.contains(internal), "{arguments:?}: {stderr}");
     }
     assert_eq!(ended.stdout, "");
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named_with_what_to_do() {
+fn errors_name_the_problem_and_the_fix() {
     let dir = TempDir::new().unwrap();
     let within = dir.path();
     std::fs::create_dir(within.join("empty")).unwrap();
     std::fs::write(within.join("notes.txt"), "hello").unwrap();
     std::fs::write(within.join("core.wasm"), b"\0asm\x01\0\0\0").unwrap();
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--model", "nowhere"],
         &["--model nowhere", "config.json"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--model", "empty"],
         &["empty", "config.json"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--adapter", "empty"],
         &["--adapter empty", "adapter_config.json"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--plugin", "judge.wasm"],
         &["judge.wasm", ".wasm component"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--plugin", "notes.txt"],
         &["--plugin notes.txt", "not WebAssembly", "component"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--plugin", "core.wasm"],
         &[
@@ -154,22 +156,22 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
             "wasm-tools component new",
         ],
     );
-    fails(
+    assert_fails(
         within,
         &["plugin", "inspect", "notes.txt"],
         &["notes.txt", "not WebAssembly"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--config", "clawhost.toml"],
         &["cannot read", "clawhost.toml"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--host", "0.0.0.0"],
         &["key"],
     );
-    fails(
+    assert_fails(
         within,
         &[
             "run",
@@ -182,7 +184,7 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
         ],
         &["`command-line`", "16 characters", "openssl rand"],
     );
-    fails(
+    assert_fails(
         within,
         &[
             "run",
@@ -195,7 +197,7 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
         ],
         &["cannot read the TLS certificate gone.pem"],
     );
-    fails(
+    assert_fails(
         within,
         &["run", "--port", "0", "--tls-cert", "gone.pem"],
         &["server.tls_cert", "--tls-key"],
@@ -205,7 +207,7 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
         if command == "explain" {
             arguments.push("1");
         }
-        fails(
+        assert_fails(
             within,
             &[&arguments[..], &["--data", "nowhere"]].concat(),
             &["nowhere"],
@@ -214,7 +216,7 @@ fn what_is_missing_or_wrong_is_named_with_what_to_do() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+fn unknown_config_key_is_reported_with_line_and_suggestion() {
     let dir = TempDir::new().unwrap();
     std::fs::write(
         dir.path().join("clawhost.toml"),
@@ -225,7 +227,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
         &["run", "--config", "clawhost.toml"][..],
         &["config", "--config", "clawhost.toml"],
     ] {
-        fails(
+        assert_fails(
             dir.path(),
             arguments,
             &[
@@ -241,7 +243,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
         "[training]\nbatch = 4\nmin_batch = 5\n",
     )
     .unwrap();
-    fails(
+    assert_fails(
         dir.path(),
         &["run", "--config", "clawhost.toml"],
         &["training.min_batch = 5"],
@@ -249,18 +251,18 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
 }
 
 #[test]
-fn a_port_in_use_and_a_data_directory_in_use_say_so() {
+fn port_and_data_directory_in_use_are_reported() {
     let dir = TempDir::new().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    fails(
+    assert_fails(
         dir.path(),
         &["run", "--port", &port],
         &[&format!("127.0.0.1:{port}"), "--port"],
     );
     let data = dir.path().join("data");
     let held = Journal::open(&data).unwrap();
-    fails(
+    assert_fails(
         dir.path(),
         &["run", "--port", "0", "--data", "data"],
         &["data", "another"],
@@ -269,11 +271,11 @@ fn a_port_in_use_and_a_data_directory_in_use_say_so() {
 }
 
 #[test]
-fn the_measurement_of_serving_has_every_figure_with_median_and_spread() {
+fn bench_serve_reports_every_figure_with_median_and_spread() {
     let ended = clawhost(&["bench", "serve", "--rounds", "1", "--json"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
-    let figures = told["figures"].as_array().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let figures = report["figures"].as_array().unwrap();
     for streams in ["1 stream", "4 streams", "16 streams"] {
         for (what, unit) in [
             ("decode", "tokens/s"),
@@ -285,7 +287,7 @@ fn the_measurement_of_serving_has_every_figure_with_median_and_spread() {
             let found = figures
                 .iter()
                 .find(|figure| figure["name"] == name.as_str());
-            let figure = found.unwrap_or_else(|| panic!("no {name}: {told}"));
+            let figure = found.unwrap_or_else(|| panic!("no {name}: {report}"));
             assert_eq!(figure["unit"], unit);
             let number = |key: &str| figure[key].as_f64().unwrap();
             assert!(number("low") > 0.0 && number("low") <= number("median"));
@@ -295,20 +297,20 @@ fn the_measurement_of_serving_has_every_figure_with_median_and_spread() {
 }
 
 #[test]
-fn the_printed_configuration_reads_again() {
+fn printed_configuration_parses_again() {
     let dir = TempDir::new().unwrap();
-    let printed = Command::new(&["config"]).within(dir.path()).run();
+    let printed = Command::new(&["config"]).in_directory(dir.path()).run();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     Config::parse(&printed.stdout).unwrap();
     std::fs::write(dir.path().join("clawhost.toml"), &printed.stdout).unwrap();
     let again = Command::new(&["config", "--config", "clawhost.toml"])
-        .within(dir.path())
+        .in_directory(dir.path())
         .run();
     assert_eq!(again.stdout, printed.stdout);
 }
 
 #[test]
-fn a_secret_is_not_printed() {
+fn secrets_are_not_printed() {
     let dir = TempDir::new().unwrap();
     std::fs::write(
         dir.path().join("clawhost.toml"),
@@ -316,7 +318,7 @@ fn a_secret_is_not_printed() {
     )
     .unwrap();
     let printed = Command::new(&["config", "--config", "clawhost.toml"])
-        .within(dir.path())
+        .in_directory(dir.path())
         .run();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     assert!(printed.stdout.contains("mine"));

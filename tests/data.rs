@@ -1,6 +1,5 @@
-//! Nothing is lost: a clean stop leaves one complete file, a backup is consistent while the server serves, a damaged
-//! journal is refused with the way out, adapters that the journal does not know stay, and a full disk leaves no turn
-//! open.
+//! Durability: a clean stop leaves one complete file, a backup taken while serving is consistent, a damaged journal is
+//! rejected with instructions, adapters unknown to the journal are kept, and a full disk leaves no turn open.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,49 +10,51 @@
 
 use std::path::{Path, PathBuf};
 
-use clawhost_journal::measure::append_turns;
+use clawhost_journal::bench::append_turns;
 use clawhost_journal::{Journal, TurnId, TurnState};
-use clawhost_tests::{Client, Command, Ended, Process, Running, Talk, until};
+use clawhost_tests::{
+    Client, Command, Conversation, ProcessOutput, ServerProcess, TestServer, until,
+};
 use serde_json::json;
 use tempfile::TempDir;
 
 const JOURNAL: &str = "journal.sqlite";
 
-fn clawhost(arguments: &[&str]) -> Ended {
+fn clawhost(arguments: &[&str]) -> ProcessOutput {
     Command::new(arguments).run()
 }
 
-/// The text of a path.
+/// A path as text.
 fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A server in a process of its own that does not train.
-async fn serve(data: &Path) -> Process {
+/// A server in a child process, without training.
+async fn serve(data: &Path) -> ServerProcess {
     let data = data.display().to_string();
     let started = tokio::task::spawn_blocking(move || {
         let arguments = ["run", "--port", "0", "--no-train", "--data", &data];
-        Command::new(&arguments).limited().serve()
+        Command::new(&arguments).ignoring_file_size_signal().serve()
     });
     started.await.unwrap().expect("it starts")
 }
 
-async fn run(arguments: &[&str]) -> Ended {
+async fn run(arguments: &[&str]) -> ProcessOutput {
     let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
     let ended = tokio::task::spawn_blocking(move || Command::new(&arguments).run());
     ended.await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clean_stop_leaves_one_complete_file() {
+async fn clean_stop_leaves_one_complete_file() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     let mut process = serve(&data).await;
     let client = Client::new(&process.url);
-    let mut talk = Talk::new(&client).with(json!({"max_tokens": 8}));
+    let mut conversation = Conversation::new(&client).with(json!({"max_tokens": 8}));
     let mut turns = Vec::new();
     for _ in 0..3 {
-        turns.push(talk.say("What is 2 + 3?").await.turn());
+        turns.push(conversation.send_message("What is 2 + 3?").await.turn());
     }
     assert_eq!(process.stop().await, Some(0));
     let alone = dir.path().join("alone");
@@ -67,8 +68,8 @@ async fn a_clean_stop_leaves_one_complete_file() {
     }
 }
 
-/// Talks until a step has trained.
-async fn learned(running: &Running) {
+/// Holds conversations until a training step is done.
+async fn train_one_step(running: &TestServer) {
     running
         .until("an adapter is published", || {
             running.journal().active_adapter().unwrap()
@@ -76,9 +77,9 @@ async fn learned(running: &Running) {
         .await;
 }
 
-async fn complain(running: &Running) {
-    let mut talk = running
-        .talk()
+async fn send_complaint(running: &TestServer) {
+    let mut conversation = running
+        .conversation()
         .with(json!({"max_tokens": 12, "temperature": 1.0}));
     for (number, text) in [
         "Kim has 3 cards and gets 4 more. How many are there?",
@@ -89,37 +90,35 @@ async fn complain(running: &Running) {
     .take(6)
     .enumerate()
     {
-        talk.say(&format!("{text} ({number})")).await;
+        conversation
+            .send_message(&format!("{text} ({number})"))
+            .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_that_was_taken_while_serving_is_served_after_a_restore() {
-    let running = Running::start().await;
-    complain(&running).await;
-    learned(&running).await;
+async fn backup_taken_while_serving_can_be_restored_and_served() {
+    let running = TestServer::start().await;
+    send_complaint(&running).await;
+    train_one_step(&running).await;
     let copies = TempDir::new().unwrap();
     let (dest, back) = (copies.path().join("monday"), copies.path().join("back"));
-    // Somebody talks all the while.
-    let talking = complain(&running);
+    // Conversations continue meanwhile.
+    let talking = send_complaint(&running);
     let data = name(running.data.path()).to_owned();
     let backup = ["backup", name(&dest), "--data", &data];
     let (ended, ()) = tokio::join!(run(&backup), talking);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let again = run(&backup).await;
     assert_eq!(again.code, Some(1), "{}", again.stdout);
-    assert!(
-        again.stderr.contains("is there already"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
 
     let restore = ["restore", name(&dest), "--data", name(&back)];
     let ended = run(&restore).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let refused = run(&restore).await;
     assert!(
-        refused.stderr.contains("nothing is overwritten"),
+        refused.stderr.contains("cannot restore over existing data"),
         "{}",
         refused.stderr
     );
@@ -141,7 +140,7 @@ async fn a_backup_that_was_taken_while_serving_is_served_after_a_restore() {
     assert_eq!(health.ok()["adapter"]["digest"], row.digest.as_str());
     drop(process);
 
-    // A backup that is not what was written is refused.
+    // A modified backup is rejected.
     let adapter = dest.join(&row.path).join("adapter_model.safetensors");
     let mut bytes = std::fs::read(&adapter).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -149,16 +148,12 @@ async fn a_backup_that_was_taken_while_serving_is_served_after_a_restore() {
     let other = copies.path().join("other");
     let refused = run(&["restore", name(&dest), "--data", name(&other)]).await;
     assert_eq!(refused.code, Some(1));
-    assert!(
-        refused.stderr.contains("it is damaged"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("is damaged"), "{}", refused.stderr);
     assert!(!other.exists());
 }
 
-/// A data directory as a kill leaves it, with turns that are in the log alone.
-fn killed(dir: &Path) -> PathBuf {
+/// A data directory as left by a kill, with turns that are only in the WAL.
+fn killed_data_dir(dir: &Path) -> PathBuf {
     let (live, image) = (dir.join("live"), dir.join("image"));
     let journal = Journal::open(&live).unwrap();
     append_turns(&journal, 60).unwrap();
@@ -170,9 +165,9 @@ fn killed(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_damaged_journal_is_refused_checked_and_recovered() {
+fn damaged_journal_is_rejected_checked_and_recovered() {
     let dir = TempDir::new().unwrap();
-    let data = killed(dir.path());
+    let data = killed_data_dir(dir.path());
     let place = name(&data);
     let log = data.join("journal.sqlite-wal");
     let mut bytes = std::fs::read(&log).unwrap();
@@ -207,13 +202,13 @@ fn a_damaged_journal_is_refused_checked_and_recovered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn adapters_outlive_the_journal_and_one_can_be_brought_back() {
-    let running = Running::start().await;
-    complain(&running).await;
-    learned(&running).await;
-    running.settled().await;
+async fn adapters_outlive_the_journal_and_can_be_imported() {
+    let running = TestServer::start().await;
+    send_complaint(&running).await;
+    train_one_step(&running).await;
+    running.wait_until_idle().await;
     let row = running.journal().active_adapter().unwrap().unwrap();
-    let Running { server, data, .. } = running;
+    let TestServer { server, data, .. } = running;
     server.stop().await;
     std::fs::rename(data.path().join(JOURNAL), data.path().join("gone")).unwrap();
     drop(serve(data.path()).await);
@@ -238,26 +233,27 @@ async fn adapters_outlive_the_journal_and_one_can_be_brought_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_leaves_no_turn_open() {
+async fn full_disk_leaves_no_turn_open() {
     let dir = TempDir::new().unwrap();
     let process = serve(dir.path()).await;
     let client = Client::new(&process.url);
-    let talk = Talk::new(&client).with(json!({"max_tokens": 600, "ignore_eos": true}));
+    let conversation =
+        Conversation::new(&client).with(json!({"max_tokens": 600, "ignore_eos": true}));
     let question = "Kim has 3 cards and gets 4 more. How many cards are there?";
-    let mut stream = talk.request(question).try_stream().await.unwrap();
+    let mut stream = conversation.request(question).try_stream().await.unwrap();
     let turn = stream.turn();
     stream.next().await.unwrap();
-    // Less than one frame of the journal's log.
+    // Less than one frame of the journal's WAL.
     process.limit_files(Some(4096));
     let reply = stream.rest().await;
     assert!(reply.is_err() || reply.unwrap().finish.is_none());
-    let refused = talk.request("and now?").try_send().await.unwrap();
+    let refused = conversation.request("and now?").try_send().await.unwrap();
     assert_ne!(refused.status, 200, "{}", refused.body);
     let journal = Journal::open_read_only(dir.path()).unwrap();
     let record = || journal.turn(turn).unwrap().unwrap();
     assert_eq!(record().state, TurnState::Generating);
 
-    // There is room again, and nobody asks for anything.
+    // There is space again, and no request arrives.
     process.limit_files(None);
     let closed = until(&journal, "the turn is closed", || {
         Some(record()).filter(|record| record.state != TurnState::Generating)
@@ -268,10 +264,15 @@ async fn a_full_disk_leaves_no_turn_open() {
         closed.reason.as_deref(),
         Some("the reply could not be recorded")
     );
-    assert!(closed.completion.is_some(), "what was said is kept");
+    assert!(closed.completion.is_some(), "the partial reply is kept");
     let short = json!({"max_tokens": 5, "ignore_eos": false});
     assert_eq!(
-        talk.request("and now?").with(short).send().await.status,
+        conversation
+            .request("and now?")
+            .with(short)
+            .send()
+            .await
+            .status,
         200
     );
 }

@@ -1,4 +1,4 @@
-//! The first command of the README says that the shipped policy learned, whatever the seed.
+//! The demo, the README's first command, reports that the shipped policy learned, for every seed.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,12 +9,12 @@ use clawhost_tests::{Command, repeats};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Seeds whose trained arm learns within its first twelve conversations come first: what it has learned by then is
-/// no reason to fail.
+/// Seeds whose trained arm learns within its first twelve conversations come first: early learning must not be a
+/// failure.
 const FAST: [u64; 4] = [4, 11, 14, 15];
 
 #[test]
-fn the_demo_succeeds_on_every_seed() {
+fn demo_succeeds_on_every_seed() {
     let others = (1..).filter(|seed| !FAST.contains(seed));
     let seeds = FAST.into_iter().chain(others);
     for seed in seeds.take(repeats(1, 200).try_into().unwrap()) {

@@ -1,5 +1,5 @@
-//! What trains is what somebody said of a reply, compared with what that person usually says at that point; and what
-//! never trains is counted where an operator looks.
+//! Training uses the feedback on a reply relative to the user's usual feedback at that point; samples that never train
+//! are counted in the status output.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,32 +9,34 @@
 
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{Journal, NewStep, SampleRecord, StepOutcome, TurnId};
-use clawhost_tests::{Client, Command, Running, configuration};
+use clawhost_tests::{Client, Command, TestServer, configuration};
 use clawhost_training::TrainingOptions;
-use clawhost_training::advantage::{Baselines, Estimator, Relative};
+use clawhost_training::advantage::{Advantage, Baselines, Estimator};
 use serde_json::json;
 use tempfile::TempDir;
 
-fn sample(running: &Running, turn: TurnId) -> SampleRecord {
-    let mut samples = running.journal().samples_of(turn).unwrap();
+fn sample(running: &TestServer, turn: TurnId) -> SampleRecord {
+    let mut samples = running.journal().samples_of_turn(turn).unwrap();
     assert_eq!(samples.len(), 1, "turn {turn}");
     samples.remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_who_has_replies_redone_gets_advantages_that_tell_something() {
-    let running = Running::with(|config| config.training.enabled = false).await;
+async fn repeated_feedback_yields_informative_advantages() {
+    let running = TestServer::with(|config| config.training.enabled = false).await;
     let (mut first, mut redone) = (Vec::new(), Vec::new());
     for count in [3, 5] {
-        let mut talk = running
-            .talk()
+        let mut conversation = running
+            .conversation()
             .with(json!({"user": "ann", "max_tokens": 12, "seed": count}));
         let question = format!("Tom has {count} apples and gets 4 more. How many now?");
-        let asked = talk.say(&question).await.turn();
-        let again = talk.say("No, that is wrong. Please do it again.").await;
-        talk.say("Thanks, that is perfect!").await;
+        let asked = conversation.send_message(&question).await.turn();
+        let again = conversation
+            .send_message("No, that is wrong. Please do it again.")
+            .await;
+        conversation.send_message("Thanks, that is perfect!").await;
         for (turn, samples) in [(asked, &mut first), (again.turn(), &mut redone)] {
-            running.judged(turn).await;
+            running.wait_until_judged(turn).await;
             samples.push(sample(&running, turn));
         }
     }
@@ -44,7 +46,7 @@ async fn a_person_who_has_replies_redone_gets_advantages_that_tell_something() {
     assert_eq!(rewards(&first), [-1.0, -1.0]);
     assert_eq!(rewards(&redone), [1.0, 1.0]);
 
-    // Once the first conversation is known, the second one is as expected at both points.
+    // After the first conversation, the second one matches the baselines at both points.
     let options = TrainingOptions {
         estimator: Estimator::Baseline,
         ..TrainingOptions::default()
@@ -55,26 +57,26 @@ async fn a_person_who_has_replies_redone_gets_advantages_that_tell_something() {
         (redone[0].baseline_key.as_str(), rewarded(&redone[0])),
     ]);
     let second = [&first[1], &redone[1]];
-    let estimated = second.map(|sample| options.rewarded(sample, sample.reward.unwrap()));
-    let advantages = options.estimation().estimate(&estimated, &known);
-    assert_eq!(advantages, [Relative::Level, Relative::Level]);
+    let estimated = second.map(|sample| options.shaped_sample(sample, sample.reward.unwrap()));
+    let advantages = options.estimator_config().estimate(&estimated, &known);
+    assert_eq!(advantages, [Advantage::Zero, Advantage::Zero]);
 }
 
-/// A data directory in which one of two judged samples went stale.
+/// A data directory in which one of two judged samples is stale.
 async fn with_a_stale_sample() -> TempDir {
-    let running = Running::with(|config| config.training.enabled = false).await;
-    let mut talk = running.talk().with(json!({"max_tokens": 12}));
+    let running = TestServer::with(|config| config.training.enabled = false).await;
+    let mut conversation = running.conversation().with(json!({"max_tokens": 12}));
     let mut turns = Vec::new();
     for text in ["How are you?", "Thanks, great!", "Thanks, perfect!"] {
-        turns.push(talk.say(text).await.turn());
+        turns.push(conversation.send_message(text).await.turn());
     }
     for turn in &turns[..2] {
-        running.judged(*turn).await;
+        running.wait_until_judged(*turn).await;
     }
-    let Running { server, data, .. } = running;
+    let TestServer { server, data, .. } = running;
     server.stop().await;
     let journal = Journal::open(data.path()).unwrap();
-    let stale = journal.queue().unwrap()[0].id;
+    let stale = journal.list_queued_samples().unwrap()[0].id;
     let step = NewStep {
         started_ms: 1,
         ended_ms: 2,
@@ -82,7 +84,7 @@ async fn with_a_stale_sample() -> TempDir {
         reason: None,
         metrics: json!({}),
         trained: Vec::new(),
-        dropped: vec![(stale, format!("{} too old", clawhost_journal::STALE))],
+        dropped: vec![(stale, format!("{} too old", clawhost_journal::STALE_PREFIX))],
         adapter: None,
         meta: Vec::new(),
     };
@@ -91,13 +93,13 @@ async fn with_a_stale_sample() -> TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stale_samples_are_counted_with_the_setting_that_changes_it() {
+async fn stale_samples_are_reported_with_the_responsible_setting() {
     let data = with_a_stale_sample().await;
-    let told =
+    let note =
         "1 of 2 judged samples went stale before a step took them; raise training.max_staleness";
     let path = data.path().display().to_string();
     let ended = Command::new(&["status", "--data", &path]).run();
-    assert!(ended.stdout.contains(told), "{ended:?}");
+    assert!(ended.stdout.contains(note), "{ended:?}");
 
     let mut config = configuration();
     config.server.data = data.path().to_owned();
@@ -110,10 +112,10 @@ async fn stale_samples_are_counted_with_the_setting_that_changes_it() {
         (&training["samples"], &training["stale"]),
         (&json!(2), &json!(1))
     );
-    assert!(training["stale_note"].as_str().unwrap().starts_with(told));
+    assert!(training["stale_note"].as_str().unwrap().starts_with(note));
     for (path, expected) in [
-        ("/metrics", "clawhost_training_stale_total 1\n"),
-        ("/", told),
+        ("/metrics", "clawhost_training_stale_samples_total 1\n"),
+        ("/", note),
     ] {
         let answer = reqwest::get(format!("{}{path}", server.url()))
             .await

@@ -1,9 +1,10 @@
-//! What clawhost promises, over real servers and processes; one module for each promise.
+//! Integration tests over real servers and processes, one module per guarantee.
 //!
-//! One binary, because each would link the whole program again: `cargo test --test integration crash`
-//! runs one module.
+//! They are one binary, because each binary links the whole program: `cargo test --test integration crash` runs one
+//! module.
 
 mod bad_input;
+mod choice_groups;
 mod cli;
 mod conformance;
 mod containment;
@@ -29,10 +30,9 @@ mod sessions_without_headers;
 mod signals;
 mod streaming;
 mod swap_under_load;
-mod together;
 mod transcripts;
 
-/// The body of the processes that [`clawhost_tests::Command`] starts.
+/// Entry point of the child processes that [`clawhost_tests::Command`] starts.
 #[test]
 fn clawhost_process() {
     clawhost_tests::become_clawhost();

@@ -1,23 +1,23 @@
-//! The `openai` Python client, unmodified, streaming, without any special header: its turns are matched,
-//! judged and trained, and later replies come from a newer adapter.
+//! The unmodified `openai` Python client with streaming and without special headers: its turns are matched, judged and
+//! trained on, and later replies come from a newer adapter.
 //!
-//! Needs a Python that has `tests/clients/requirements.txt` installed, named by `CLAWHOST_CLIENTS_PYTHON`;
-//! `.ci/clients` makes one.
+//! Needs a Python with `tests/clients/requirements.txt` installed, set in `CLAWHOST_CLIENTS_PYTHON`; `.ci/clients`
+//! creates one.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one says when it cannot run"
+    reason = "a test may fail by panicking, and this one reports when it cannot run"
 )]
 
 use clawhost_journal::TurnId;
-use clawhost_tests::Running;
+use clawhost_tests::TestServer;
 use serde_json::Value;
 
-/// Conversations after which a newer adapter must have answered.
+/// Conversations after which a newer adapter must serve.
 const MOST: &str = "40";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_turns_of_the_python_client_are_matched_judged_and_trained() {
+async fn python_client_turns_are_matched_judged_and_trained() {
     let Some(python) = std::env::var_os("CLAWHOST_CLIENTS_PYTHON") else {
         let missing = "the openai Python client is missing: set CLAWHOST_CLIENTS_PYTHON to a python that has \
                        tests/clients/requirements.txt installed";
@@ -28,7 +28,7 @@ async fn three_turns_of_the_python_client_are_matched_judged_and_trained() {
         println!("not run: {missing}");
         return;
     };
-    let running = Running::start().await;
+    let running = TestServer::start().await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/three_turns.py");
     let url = format!("{}/v1", running.server.url());
     let mut command = std::process::Command::new(python);
@@ -40,21 +40,21 @@ async fn three_turns_of_the_python_client_are_matched_judged_and_trained() {
     let output = output.unwrap().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaints}");
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     println!(
         "{} conversations, later reply {}",
-        told["conversations"], told["later"]
+        report["conversations"], report["later"]
     );
 
-    let turns = told["turns"].as_array().unwrap();
+    let turns = report["turns"].as_array().unwrap();
     assert_eq!(turns.len(), 3);
     for turn in turns {
         assert_eq!(turn["session"], turns[0]["session"]);
         assert!(turn["chunks"].as_u64().unwrap() > 1, "it streamed: {turn}");
     }
     let id = |index: usize| TurnId(turns[index]["turn"].as_i64().unwrap());
-    running.trained(id(0)).await;
-    running.trained(id(1)).await;
+    running.wait_until_trained(id(0)).await;
+    running.wait_until_trained(id(1)).await;
     let path = format!(
         "/v1/sessions/{}/explain",
         turns[0]["session"].as_str().unwrap()
@@ -73,10 +73,10 @@ async fn three_turns_of_the_python_client_are_matched_judged_and_trained() {
         assert_eq!(turn["verdicts"][0]["reward"], reward, "{turn}");
         assert_eq!(turn["trained"], true, "{turn}");
     }
-    let newer = told["later"]["adapter"].as_u64();
+    let newer = report["later"]["adapter"].as_u64();
     let newer = newer.expect("a later reply came from a newer adapter");
     assert!(newer > turns[0]["adapter"].as_u64().unwrap());
-    let later = running.turn(TurnId(told["later"]["turn"].as_i64().unwrap()));
+    let later = running.turn(TurnId(report["later"]["turn"].as_i64().unwrap()));
     assert_eq!(later.adapter_version, newer);
     let rows = running.journal().adapters().unwrap();
     assert!(

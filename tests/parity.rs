@@ -1,15 +1,15 @@
-//! What this engine computes with a checkpoint is what Hugging Face transformers computes with it, and peft with an adapter.
+//! Parity with Hugging Face transformers, and with peft for adapters.
 //!
-//! The checkpoints are small and random, one of each family, with what transformers gives for them in float32; `make.py`
-//! beside them made both. Log-probs agree to [`BOUND`], greedy continuations token by token, however requests are batched,
-//! cut into chunks, or begun from what another left behind.
+//! The checkpoints are small and random, one per model family, with reference values of transformers in float32;
+//! `make.py` generated both. Logprobs agree within [`BOUND`], greedy continuations token by token, with any batching,
+//! chunked prefill and prefix caching.
 
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
     missing_docs,
-    reason = "a test says what it found by breaking off"
+    reason = "a test may fail by panicking"
 )]
 
 use std::fmt::Display;
@@ -17,26 +17,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clawhost_policy::{
-    Adapter, Candidates, ChatInput, ChatTemplate, Engine, EngineOptions, Event, Finished,
-    GenerateRequest, Generation, Learned, Model, ModelFiles, Priority, Row, Sampling, Sequence,
-    Served, TemplateError, Tokenizer,
+    Adapter, BatchRow, Candidates, ChatInput, ChatTemplate, CompletionOutput, Engine,
+    EngineOptions, Event, GenerateRequest, Generation, LoadedVersion, Model, ModelFiles, Priority,
+    SamplingParams, Sequence, TemplateError, Tokenizer, TrainedWeights,
 };
 use serde_json::{Map, Value, json};
 
-/// How far a log-prob may be from that of transformers, in nats.
+/// Maximum logprob difference from transformers, in nats.
 const BOUND: f32 = 1e-4;
 
 const FAMILIES: [&str; 4] = ["qwen3", "qwen2", "llama", "mistral"];
 
-/// A checkpoint and what was expected of it.
+/// A checkpoint and its reference values.
 struct Case {
     dir: PathBuf,
     /// Family and precision, for messages.
     name: String,
     expected: Value,
     model: Arc<Model>,
-    /// The base and the adapters, each with what was expected of it.
-    learned: Vec<(String, Option<Arc<Adapter>>, Value)>,
+    /// The base and the adapters, each with its reference values.
+    versions: Vec<(String, Option<Arc<Adapter>>, Value)>,
 }
 
 impl Case {
@@ -51,30 +51,30 @@ impl Case {
         let text = std::fs::read(dir.join("expected.json")).unwrap();
         let expected: Value = serde_json::from_slice(&text).unwrap();
         let name = format!("{family} in {}", expected["dtype"].as_str().unwrap());
-        let model = Model::load(&ModelFiles::dir(&dir).unwrap());
+        let model = Model::load(&ModelFiles::from_dir(&dir).unwrap());
         let model = Arc::new(model.unwrap_or_else(|error| panic!("{name}: {error}")));
-        let mut learned = vec![("no adapter".to_owned(), None, expected["base"].clone())];
+        let mut versions = vec![("no adapter".to_owned(), None, expected["base"].clone())];
         for (adapter, values) in expected["adapters"].as_object().unwrap() {
             let read = Adapter::load_peft(&dir.join("adapters").join(adapter), model.config());
             let read = read.unwrap_or_else(|error| panic!("{name}, {adapter}: {error}"));
             let label = format!("adapter {adapter}");
-            learned.push((label, Some(Arc::new(read)), values.clone()));
+            versions.push((label, Some(Arc::new(read)), values.clone()));
         }
         Self {
             dir,
             name,
             expected,
             model,
-            learned,
+            versions,
         }
     }
 
     fn engine(&self, options: EngineOptions) -> Engine {
-        Engine::load(&ModelFiles::dir(&self.dir).unwrap(), options).unwrap()
+        Engine::load(&ModelFiles::from_dir(&self.dir).unwrap(), options).unwrap()
     }
 
     fn tokenizer(&self) -> Tokenizer {
-        let files = ModelFiles::dir(&self.dir).unwrap();
+        let files = ModelFiles::from_dir(&self.dir).unwrap();
         Tokenizer::from_bytes(files.tokenizer().unwrap()).unwrap()
     }
 }
@@ -91,7 +91,7 @@ fn floats(value: &Value) -> Vec<f32> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-fn close(what: impl Display, found: &[f32], expected: &[f32]) -> f32 {
+fn assert_close(what: impl Display, found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len(), "{what}");
     let mut worst = 0f32;
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -105,7 +105,7 @@ fn close(what: impl Display, found: &[f32], expected: &[f32]) -> f32 {
     worst
 }
 
-fn whole(tokens: &[u32]) -> Sequence<'_> {
+fn full_sequence(tokens: &[u32]) -> Sequence<'_> {
     Sequence {
         tokens,
         start: 1,
@@ -122,28 +122,37 @@ fn log_softmax(logits: &[f32]) -> Vec<f32> {
 }
 
 #[test]
-fn scores_equal_those_of_transformers() {
+fn scores_match_transformers() {
     for case in Case::all() {
-        for (label, adapter, expected) in &case.learned {
+        for (label, adapter, expected) in &case.versions {
             let what = format!("{}, {label}", case.name);
             let adapter = adapter.as_deref();
             let all: Vec<Vec<u32>> = list(&expected["scored"])
                 .iter()
                 .map(|s| ids(&s["ids"]))
                 .collect();
-            let sequences: Vec<Sequence<'_>> = all.iter().map(|tokens| whole(tokens)).collect();
-            let together = case.model.score(adapter, &sequences).unwrap();
+            let sequences: Vec<Sequence<'_>> =
+                all.iter().map(|tokens| full_sequence(tokens)).collect();
+            let batched = case.model.score(adapter, &sequences).unwrap();
             let mut worst = 0f32;
             for ((sequence, packed), right) in sequences
                 .iter()
-                .zip(&together)
+                .zip(&batched)
                 .zip(list(&expected["scored"]))
             {
                 let right = floats(&right["logprobs"]);
                 let alone = case.model.score(adapter, &[*sequence]).unwrap();
                 let what = format!("{what}, {} tokens", sequence.tokens.len());
-                worst = worst.max(close(format!("{what}, alone"), &alone[0].logprobs, &right));
-                worst = worst.max(close(format!("{what}, packed"), &packed.logprobs, &right));
+                worst = worst.max(assert_close(
+                    format!("{what}, alone"),
+                    &alone[0].logprobs,
+                    &right,
+                ));
+                worst = worst.max(assert_close(
+                    format!("{what}, packed"),
+                    &packed.logprobs,
+                    &right,
+                ));
             }
             println!("{what}: within {worst:.1e}");
         }
@@ -151,9 +160,9 @@ fn scores_equal_those_of_transformers() {
 }
 
 #[test]
-fn chunks_of_a_prompt_give_the_distribution_of_transformers() {
+fn chunked_prefill_matches_transformers() {
     for case in Case::all() {
-        for (label, adapter, expected) in &case.learned {
+        for (label, adapter, expected) in &case.versions {
             for right in list(&expected["scored"]) {
                 let tokens = ids(&right["ids"]);
                 let (logprobs, last) = (floats(&right["logprobs"]), floats(&right["last"]));
@@ -165,28 +174,28 @@ fn chunks_of_a_prompt_give_the_distribution_of_transformers() {
                     for part in tokens.chunks(chunk) {
                         if let Some(from) = cache.len().checked_sub(1) {
                             let next = distribution[part[0] as usize];
-                            close(&what, &[next], &logprobs[from..=from]);
+                            assert_close(&what, &[next], &logprobs[from..=from]);
                         }
-                        let row = Row {
+                        let row = BatchRow {
                             tokens: part,
                             cache: &mut cache,
                             adapter: adapter.as_deref(),
                         };
                         distribution = log_softmax(&case.model.forward(&mut [row]).unwrap());
                     }
-                    close(&what, &distribution, &last);
+                    assert_close(&what, &distribution, &last);
                 }
             }
         }
     }
 }
 
-/// A reply as it was generated.
+/// A generated reply.
 struct Reply {
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
     text: String,
-    finished: Finished,
+    finished: CompletionOutput,
 }
 
 fn collect(mut generation: Generation) -> Reply {
@@ -212,35 +221,35 @@ fn collect(mut generation: Generation) -> Reply {
     }
 }
 
-fn greedy(engine: &Engine, prompt: &Value, served: &Served, tokens: usize) -> Generation {
+fn greedy(engine: &Engine, prompt: &Value, version: &LoadedVersion, tokens: usize) -> Generation {
     let request = GenerateRequest {
         prompt: ids(prompt),
-        sampling: Sampling {
+        sampling: SamplingParams {
             temperature: 0.0,
             max_tokens: u32::try_from(tokens).unwrap(),
-            ..Sampling::default()
+            ..SamplingParams::default()
         },
-        served: served.clone(),
-        priority: Priority::Person,
+        version: version.clone(),
+        priority: Priority::Interactive,
         user: None,
     };
     engine.generate(request).unwrap()
 }
 
-/// Runs every turn of every conversation under every adapter and compares; `together` asks for all that have a turn
-/// of that number at once. Tokens that were taken from the memory of an earlier turn are added up.
-fn converse(case: &Case, options: &EngineOptions, together: bool) -> usize {
+/// Runs every turn of every conversation with every adapter and compares; with `batched`, all conversations run their
+/// turn concurrently. Returns the number of tokens taken from the prefix cache.
+fn converse(case: &Case, options: &EngineOptions, batched: bool) -> usize {
     let engine = case.engine(options.clone());
     let mut conversations = Vec::new();
-    // Conversations of different adapters stand side by side.
+    // Conversations of different adapters are batched batched.
     for number in 0..3 {
-        for (version, (label, adapter, expected)) in (0..).zip(&case.learned) {
+        for (version, (label, adapter, expected)) in (0..).zip(&case.versions) {
             let served = match adapter {
-                None => Served::base(&case.model),
-                Some(adapter) => Served {
+                None => LoadedVersion::base(&case.model),
+                Some(adapter) => LoadedVersion {
                     version,
                     digest: adapter.digest(),
-                    learned: Some(Learned::Lora(Arc::clone(adapter))),
+                    weights: Some(TrainedWeights::Lora(Arc::clone(adapter))),
                 },
             };
             conversations.push((label, served, &expected["conversations"][number]));
@@ -254,7 +263,7 @@ fn converse(case: &Case, options: &EngineOptions, together: bool) -> usize {
             let reply = ids(&expected["reply"]);
             let generation = greedy(&engine, &expected["prompt"], served, reply.len());
             running.push((label, expected, generation));
-            if !together {
+            if !batched {
                 cached += running
                     .drain(..)
                     .map(|one| compare(case, turn, one))
@@ -283,43 +292,43 @@ fn compare(
     assert_eq!(reply.tokens, ids(&expected["reply"]), "{what}");
     assert_eq!(reply.tokens.len(), 64, "{what}");
     assert_eq!(reply.text, expected["text"].as_str().unwrap(), "{what}");
-    close(&what, &reply.logprobs, &floats(&expected["logprobs"]));
+    assert_close(&what, &reply.logprobs, &floats(&expected["logprobs"]));
     reply.finished.cached_tokens
 }
 
-fn apart() -> EngineOptions {
+fn unbatched_options() -> EngineOptions {
     EngineOptions {
         max_batch: 1,
-        prefix_reuse: false,
+        prefix_caching: false,
         ..EngineOptions::default()
     }
 }
 
 #[test]
-fn greedy_continuations_equal_those_of_transformers_one_by_one() {
+fn greedy_continuations_match_transformers_one_by_one() {
     for case in Case::all() {
-        assert_eq!(converse(&case, &apart(), false), 0);
+        assert_eq!(converse(&case, &unbatched_options(), false), 0);
     }
 }
 
 #[test]
-fn greedy_continuations_equal_those_of_transformers_in_one_batch() {
+fn greedy_continuations_match_transformers_in_one_batch() {
     for case in Case::all() {
         let options = EngineOptions {
             max_batch: 16,
-            ..apart()
+            ..unbatched_options()
         };
         converse(&case, &options, true);
     }
 }
 
 #[test]
-fn greedy_continuations_equal_those_of_transformers_in_small_chunks() {
+fn greedy_continuations_match_transformers_in_small_chunks() {
     for case in Case::all() {
         let options = EngineOptions {
             max_batch: 16,
             prefill_chunk: 7,
-            ..apart()
+            ..unbatched_options()
         };
         converse(&case, &options, true);
         converse(&case, &options, false);
@@ -327,22 +336,22 @@ fn greedy_continuations_equal_those_of_transformers_in_small_chunks() {
 }
 
 #[test]
-fn second_turns_that_begin_from_the_first_equal_those_of_transformers() {
+fn second_turns_from_the_prefix_cache_match_transformers() {
     for case in Case::all() {
         for prefill_chunk in [7, 512] {
             let options = EngineOptions {
                 max_batch: 16,
-                prefix_reuse: true,
+                prefix_caching: true,
                 prefill_chunk,
-                ..apart()
+                ..unbatched_options()
             };
-            for together in [true, false] {
-                let cached = converse(&case, &options, together);
-                // Every second turn had a first, of 5, 40 or 150 tokens and 64 of reply.
-                let least = case.learned.len() * (5 + 40 + 150 + 3 * 50);
+            for batched in [true, false] {
+                let cached = converse(&case, &options, batched);
+                // Every second turn follows a first one of 5, 40 or 150 prompt tokens and 64 reply tokens.
+                let least = case.versions.len() * (5 + 40 + 150 + 3 * 50);
                 assert!(
                     cached >= least,
-                    "{}: {cached} tokens were taken over",
+                    "{}: {cached} tokens were cached",
                     case.name
                 );
             }
@@ -351,28 +360,30 @@ fn second_turns_that_begin_from_the_first_equal_those_of_transformers() {
 }
 
 #[test]
-fn merged_and_written_anew_a_model_still_scores_as_in_peft() {
+fn merged_and_saved_models_match_peft() {
     for case in Case::all() {
-        for (label, adapter, expected) in &case.learned {
+        for (label, adapter, expected) in &case.versions {
             let dir = tempfile::tempdir().unwrap();
             let model = match adapter {
                 Some(adapter) => {
-                    // What we write of it is the same adapter.
+                    // Saving and loading gives the same adapter.
                     adapter.save_peft(dir.path(), "base").unwrap();
                     let again = Adapter::load_peft(dir.path(), case.model.config()).unwrap();
                     assert_eq!(again.digest(), adapter.digest(), "{}, {label}", case.name);
-                    case.model.merged(adapter).unwrap()
+                    case.model.merge_adapter(adapter).unwrap()
                 }
                 None => Model::clone(&case.model),
             };
             let dir = tempfile::tempdir().unwrap();
             model.save(dir.path()).unwrap();
-            let read = Model::load(&ModelFiles::dir(dir.path()).unwrap()).unwrap();
+            let read = Model::load(&ModelFiles::from_dir(dir.path()).unwrap()).unwrap();
             assert_eq!(read.digest(), model.digest());
             let right = &expected["scored"][4];
-            let found = read.score(None, &[whole(&ids(&right["ids"]))]).unwrap();
+            let found = read
+                .score(None, &[full_sequence(&ids(&right["ids"]))])
+                .unwrap();
             let what = format!("{}, {label}, merged", case.name);
-            close(what, &found[0].logprobs, &floats(&right["logprobs"]));
+            assert_close(what, &found[0].logprobs, &floats(&right["logprobs"]));
         }
     }
 }
@@ -393,12 +404,12 @@ fn reconfigured(
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     change(config.as_object_mut().unwrap());
     std::fs::write(&path, config.to_string()).unwrap();
-    let files = ModelFiles::dir(dir.path()).map_err(|error| error.to_string())?;
+    let files = ModelFiles::from_dir(dir.path()).map_err(|error| error.to_string())?;
     Model::load(&files).map_err(|error| error.to_string())
 }
 
 #[test]
-fn stretched_positions_equal_those_of_transformers() {
+fn rope_scaling_matches_transformers() {
     let mut kinds = 0;
     for case in Case::all() {
         for variant in list(&case.expected["variants"]) {
@@ -410,9 +421,11 @@ fn stretched_positions_equal_those_of_transformers() {
             });
             let model = model.unwrap();
             let right = &variant["scored"][0];
-            let found = model.score(None, &[whole(&ids(&right["ids"]))]).unwrap();
+            let found = model
+                .score(None, &[full_sequence(&ids(&right["ids"]))])
+                .unwrap();
             let what = format!("{}, {}", case.name, variant["name"]);
-            close(what, &found[0].logprobs, &floats(&right["logprobs"]));
+            assert_close(what, &found[0].logprobs, &floats(&right["logprobs"]));
             kinds += 1;
         }
     }
@@ -420,7 +433,7 @@ fn stretched_positions_equal_those_of_transformers() {
 }
 
 #[test]
-fn configurations_of_older_versions_say_the_same() {
+fn configurations_of_older_versions_are_equivalent() {
     for case in Case::all() {
         let older = reconfigured(&case, |config| {
             let Some(Value::Object(mut rope)) = config.remove("rope_parameters") else {
@@ -448,7 +461,7 @@ fn configurations_of_older_versions_say_the_same() {
 }
 
 #[test]
-fn texts_become_the_tokens_of_transformers() {
+fn tokenization_matches_transformers() {
     for case in Case::all() {
         let tokenizer = case.tokenizer();
         for text in list(&case.expected["texts"]) {
@@ -456,8 +469,8 @@ fn texts_become_the_tokens_of_transformers() {
             let found = tokenizer.encode(spelled).unwrap();
             assert_eq!(found, ids(&text["ids"]), "{}: {spelled:?}", case.name);
             assert_eq!(tokenizer.decode(&found), text["decoded"].as_str().unwrap());
-            // What transformers puts before a text, it puts there even where the text has it already.
-            let found = tokenizer.encode_bare(spelled).unwrap();
+            // Transformers adds its special tokens even if the text already starts with them.
+            let found = tokenizer.encode_with_special_tokens(spelled).unwrap();
             let mut once = ids(&text["with_specials"]);
             if once.len() > 1 && once[0] == once[1] && tokenizer.is_special(once[0]) {
                 once.remove(0);
@@ -468,7 +481,7 @@ fn texts_become_the_tokens_of_transformers() {
 }
 
 #[test]
-fn conversations_are_rendered_as_transformers_renders_them() {
+fn rendered_conversations_match_transformers() {
     for case in Case::all() {
         let engine = case.engine(EngineOptions::default());
         let template: &ChatTemplate = engine.template();
@@ -502,7 +515,7 @@ fn conversations_are_rendered_as_transformers_renders_them() {
                 }
             }
         }
-        // Those of two families have something to object to.
+        // The templates of two families reject some conversations.
         assert_eq!(
             refused > 0,
             matches!(

@@ -1,5 +1,5 @@
-//! An author's tools: their JSON has the documented shape, and what a component may not reach is refused with the
-//! command that grants it.
+//! Plugin authoring commands: their JSON output matches the schemas, and missing grants are rejected with the grant
+//! command.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,12 +9,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clawhost_plugins::embedded;
-use clawhost_tests::{Command, Ended, Running, fits};
+use clawhost_plugins::embedded_component;
+use clawhost_tests::{Command, ProcessOutput, TestServer, assert_matches_schema};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-fn clawhost(arguments: &[&str]) -> Ended {
+fn clawhost(arguments: &[&str]) -> ProcessOutput {
     Command::new(arguments).run()
 }
 
@@ -22,7 +22,7 @@ fn path(file: &Path) -> &str {
     file.to_str().unwrap()
 }
 
-/// The JSON that a command prints as its last line.
+/// The last line of a command's output, parsed as JSON.
 fn printed(arguments: &[&str]) -> Value {
     let ended = clawhost(arguments);
     assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
@@ -31,7 +31,7 @@ fn printed(arguments: &[&str]) -> Value {
 
 fn judge(dir: &TempDir) -> PathBuf {
     let file = dir.path().join("judge.wasm");
-    std::fs::write(&file, embedded("judge-minimal").unwrap()).unwrap();
+    std::fs::write(&file, embedded_component("judge-minimal").unwrap()).unwrap();
     file
 }
 
@@ -40,11 +40,11 @@ fn schema(name: &str) -> Value {
 }
 
 #[test]
-fn what_the_tools_print_fits_the_schemas() {
+fn tool_output_matches_the_schemas() {
     let dir = TempDir::new().unwrap();
     let file = judge(&dir);
     let inspected = printed(&["plugin", "inspect", path(&file), "--json"]);
-    fits(&schema("inspect"), &inspected, "inspect");
+    assert_matches_schema(&schema("inspect"), &inspected, "inspect");
     assert_eq!(inspected["kind"], "judge");
 
     let turn = dir.path().join("turn.json");
@@ -62,7 +62,7 @@ fn what_the_tools_print_fits_the_schemas() {
         path(&turn),
         "--json",
     ]);
-    fits(&schema("run"), &run, "run");
+    assert_matches_schema(&schema("run"), &run, "run");
     assert_eq!(run["verdict"]["rationale"], "3 words");
 
     let ended = clawhost(&[
@@ -85,13 +85,13 @@ fn what_the_tools_print_fits_the_schemas() {
         .collect();
     assert_eq!(lines.len(), 2);
     for line in &lines {
-        fits(&schema("bench"), line, "bench");
+        assert_matches_schema(&schema("bench"), line, "bench");
         assert_eq!((&line["calls"], &line["failed"]), (&json!(20), &json!(0)));
     }
 }
 
 #[test]
-fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
+fn grants_are_bound_to_one_build_and_errors_print_the_grant_command() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("asks.wasm");
     let artefacts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/artifacts");
@@ -136,10 +136,10 @@ fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
     let granted = printed(&grant);
     assert_eq!(granted["lacks"], json!([]));
     let answered = printed(&run);
-    fits(&schema("run"), &answered, "run");
+    assert_matches_schema(&schema("run"), &answered, "run");
     assert_eq!(answered["receipt"]["model_calls"], 1);
 
-    // Another build of the same name has nothing, and is shown what the first one had.
+    // Another build with the same name has no grants; the output lists what the first one had.
     std::fs::copy(artefacts.join("judge-llm.wasm"), &file).unwrap();
     assert_eq!(clawhost(&run).code, Some(1));
     let seen = printed(&[
@@ -157,30 +157,33 @@ fn a_grant_belongs_to_one_build_and_the_refusal_names_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_calls_cost_is_told_from_the_journal_and_in_the_metrics() {
+async fn call_costs_are_reported_from_the_journal_and_in_metrics() {
     let dir = TempDir::new().unwrap();
     let file = judge(&dir);
-    let running = Running::with(|config| {
+    let running = TestServer::with(|config| {
         config.load = vec![file];
-        // Without hints nobody but the judge is asked.
-        config.training.method = clawhost_training::Learning::Binary;
+        // Without hints only the judge is called.
+        config.training.method = clawhost_training::TrainingMethod::Binary;
     })
     .await;
-    let mut talk = running.talk();
-    let turns = [talk.say("Hello!").await, talk.say("And then?").await];
-    talk.say("Thanks!").await;
+    let mut conversation = running.conversation();
+    let turns = [
+        conversation.send_message("Hello!").await,
+        conversation.send_message("And then?").await,
+    ];
+    conversation.send_message("Thanks!").await;
     for turn in &turns {
-        running.judged(turn.turn()).await;
+        running.wait_until_judged(turn.turn()).await;
     }
 
     let data = path(running.data.path());
     let top = printed(&["plugin", "top", "--data", data, "--json"]);
     let schema = schema("top");
-    fits(&schema, &top, "top");
+    assert_matches_schema(&schema, &top, "top");
     let [only] = top["plugins"].as_array().unwrap().as_slice() else {
         panic!("{top}");
     };
-    fits(
+    assert_matches_schema(
         &schema["properties"]["plugins"]["items"],
         only,
         "top.plugins",
@@ -199,14 +202,14 @@ async fn what_calls_cost_is_told_from_the_journal_and_in_the_metrics() {
         (only["digest"].clone(), only["fuel"].clone()),
         (receipts[0]["digest"].clone(), json!(sum))
     );
-    let told = clawhost(&["plugin", "top", "--data", data]);
-    assert!(told.stdout.contains("2 ok"), "{told:?}");
+    let output = clawhost(&["plugin", "top", "--data", data]);
+    assert!(output.stdout.contains("2 ok"), "{output:?}");
 
     let metrics = reqwest::get(format!("{}/metrics", running.server.url()));
     let metrics = metrics.await.unwrap().text().await.unwrap();
     for line in [
-        "clawhost_plugin_calls_total{plugin=\"judge\",end=\"ok\",kind=\"\"} 2".to_owned(),
-        "clawhost_plugin_call_seconds_count{plugin=\"judge\"} 2".to_owned(),
+        "clawhost_plugin_calls_total{plugin=\"judge\",outcome=\"ok\",error=\"\"} 2".to_owned(),
+        "clawhost_plugin_call_duration_seconds_count{plugin=\"judge\"} 2".to_owned(),
         format!("clawhost_plugin_fuel_total{{plugin=\"judge\"}} {sum}"),
     ] {
         assert!(

@@ -1,6 +1,5 @@
-//! While a server trains, its operator decides which version is served: a promotion holds for the next request, a
-//! rollback takes it back, a pinned version stays whatever is learned, also over a restart, and what was learned
-//! meanwhile is published once it is let go.
+//! Release control while training: a promotion applies to the next request, a rollback reverts it, a pinned version
+//! stays active during training and across restarts, and unpinning publishes what was trained meanwhile.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,18 +7,18 @@
 )]
 
 use clawhost::serve::{Server, Settings};
-use clawhost_tests::{Client, Running, configuration, user};
+use clawhost_tests::{Client, TestServer, configuration, user};
 use serde_json::{Value, json};
 
-/// More rounds of talk than it takes to learn something.
+/// Maximum rounds of conversation until a new version is published.
 const ROUNDS: usize = 60;
 
-/// Talks until training has made a version with at least this number.
-async fn learn(running: &Running, version: u64) -> u64 {
+/// Holds conversations until training has created a version with at least this number.
+async fn learn(running: &TestServer, version: u64) -> u64 {
     for round in 0..ROUNDS {
         let made = running.journal().adapters().unwrap();
         if let Some(newest) = made.last().map(|row| row.version).filter(|v| *v >= version) {
-            running.settled().await;
+            running.wait_until_idle().await;
             return newest.max(
                 running
                     .journal()
@@ -30,20 +29,21 @@ async fn learn(running: &Running, version: u64) -> u64 {
                     .version,
             );
         }
-        let mut talk = running.talk();
-        talk.say(&format!(
+        let mut conversation = running.conversation();
+        conversation.send_message(&format!(
             "A shop sells {version} kites and {round} other things. Tom buys 4 and then 3 more. How many does he have?"
         ))
         .await;
-        talk.say("That's wrong, please do it again as one plain sentence.")
+        conversation
+            .send_message("That's wrong, please do it again as one plain sentence.")
             .await;
-        talk.say("Thanks, perfect!").await;
-        running.settled().await;
+        conversation.send_message("Thanks, perfect!").await;
+        running.wait_until_idle().await;
     }
     unreachable!("nothing was learned in {ROUNDS} rounds")
 }
 
-async fn served(running: &Running) -> u64 {
+async fn served(running: &TestServer) -> u64 {
     let answer = running.client.chat(&[user("Hello.")]).send().await;
     answer.ok();
     let turn = running.turn(answer.turn());
@@ -51,12 +51,12 @@ async fn served(running: &Running) -> u64 {
     answer.version()
 }
 
-async fn post(running: &Running, act: &str, body: Value) -> Value {
+async fn post(running: &TestServer, act: &str, body: Value) -> Value {
     let path = format!("/v1/adapters/{act}");
     running.client.post(&path, &body).await.ok().clone()
 }
 
-async fn list(running: &Running) -> Value {
+async fn list(running: &TestServer) -> Value {
     running.client.get("/v1/adapters").await.ok().clone()
 }
 
@@ -67,8 +67,8 @@ fn state(list: &Value, version: u64) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_operator_decides_what_is_served_while_training_goes_on() {
-    let mut running = Running::start().await;
+async fn operator_controls_the_active_version_during_training() {
+    let mut running = TestServer::start().await;
     let newest = learn(&running, 2).await;
     assert_eq!(served(&running).await, newest);
 
@@ -94,7 +94,10 @@ async fn the_operator_decides_what_is_served_while_training_goes_on() {
     assert_eq!(shown["training_from"], made);
     let rows = running.journal().adapters().unwrap();
     let first = rows.iter().find(|row| row.version == newest + 1).unwrap();
-    assert_eq!(first.parent, 1, "training goes on from what is served");
+    assert_eq!(
+        first.parent, 1,
+        "training continues from the active version"
+    );
     let path = "/v1/adapters/promote";
     let refused = running.client.post(path, &json!({"version": made})).await;
     assert_eq!(refused.error(409).1, "version_pinned");
@@ -113,7 +116,10 @@ async fn the_operator_decides_what_is_served_while_training_goes_on() {
     assert_eq!(served(&running).await, next);
     let rows = running.journal().adapters().unwrap();
     let after = rows.iter().find(|row| row.version == made + 1).unwrap();
-    assert_eq!(after.parent, made, "what was learned meanwhile is in it");
+    assert_eq!(
+        after.parent, made,
+        "it includes the training done meanwhile"
+    );
     let acts: Vec<Value> = list(&running).await["releases"]
         .as_array()
         .unwrap()
@@ -125,14 +131,14 @@ async fn the_operator_decides_what_is_served_while_training_goes_on() {
     assert_eq!(acts, ["promote", "rollback", "pin", "unpin"]);
 }
 
-/// Another process on the same data directory.
-async fn restarted(running: Running) -> Running {
-    let Running { server, data, .. } = running;
+/// Restarts the server on the same data directory.
+async fn restarted(running: TestServer) -> TestServer {
+    let TestServer { server, data, .. } = running;
     server.stop().await;
     let mut config = configuration();
     config.server.data = data.path().to_owned();
     let server = Server::start(Settings::from(config)).await.unwrap();
-    Running {
+    TestServer {
         client: Client::new(server.url()),
         server,
         data,

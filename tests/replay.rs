@@ -1,5 +1,5 @@
-//! Judging the record anew: the same judge says the same, another one's changed verdicts are shown, the same replay
-//! gives the same bytes, and the record stays as it is.
+//! Replay of recorded turns: the same judge gives the same verdicts, another judge's changed verdicts are listed,
+//! output is deterministic, and the journal is unchanged.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,17 +9,17 @@
 use std::path::Path;
 
 use clawhost_journal::TurnId;
-use clawhost_tests::{Command, Running};
+use clawhost_tests::{Command, TestServer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const NEXT_STATE: &[u8] = include_bytes!("../plugins/artifacts/judge-next-state.wasm");
 const WORD_COUNT: &[u8] = include_bytes!("../plugins/artifacts/judge-minimal.wasm");
 
-/// A server that has judged a conversation and does not train, and the turns that its judges were asked about.
-async fn recorded() -> (Running, Vec<TurnId>) {
-    let running = Running::with(|config| config.training.enabled = false).await;
-    let mut talk = running.talk();
+/// A server that has judged a conversation, without training, and the judged turns.
+async fn recorded() -> (TestServer, Vec<TurnId>) {
+    let running = TestServer::with(|config| config.training.enabled = false).await;
+    let mut conversation = running.conversation();
     let mut turns = Vec::new();
     for text in [
         "Tom has 3 apples and gets 4 more. How many now?",
@@ -29,18 +29,18 @@ async fn recorded() -> (Running, Vec<TurnId>) {
         "What is 2 + 2?",
         "Bye.",
     ] {
-        turns.push(talk.say(text).await.turn());
+        turns.push(conversation.send_message(text).await.turn());
     }
     turns.pop();
     for turn in &turns {
-        running.judged(*turn).await;
+        running.wait_until_judged(*turn).await;
     }
-    // The user's word wins over the judges, then and in the replay.
+    // User feedback overrides the judges, in the recording and in the replay.
     let feedback = json!({"turn_id": turns[0], "score": -0.5});
     running.client.post("/v1/feedback", &feedback).await.ok();
     running
         .until("the feedback is judged", || {
-            let samples = running.journal().samples_of(turns[0]).unwrap();
+            let samples = running.journal().samples_of_turn(turns[0]).unwrap();
             samples.iter().find(|s| s.reward == Some(-0.5)).map(|_| ())
         })
         .await;
@@ -55,12 +55,12 @@ fn replay(data: &Path, more: &[&str]) -> String {
     ended.stdout
 }
 
-fn told(data: &Path, more: &[&str]) -> Value {
+fn replay_json(data: &Path, more: &[&str]) -> Value {
     serde_json::from_str(&replay(data, &[more, &["--json"]].concat())).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_judge_is_shown_by_its_changed_verdicts_and_twice_by_the_same_bytes() {
+async fn replay_lists_changed_verdicts_deterministically() {
     let (running, turns) = recorded().await;
     let data = running.data.path();
     let files = TempDir::new().unwrap();
@@ -72,8 +72,8 @@ async fn a_changed_judge_is_shown_by_its_changed_verdicts_and_twice_by_the_same_
     let (old, new) = (save("old.wasm", NEXT_STATE), save("new.wasm", WORD_COUNT));
     let before = running.journal().counts().unwrap();
 
-    // The judge of the record, asked the same, says the same.
-    let same = told(data, &[]);
+    // The recorded judge gives the same verdicts.
+    let same = replay_json(data, &[]);
     assert_eq!(same["turns"], turns.len(), "{same}");
     assert_eq!(same["agreement"]["same"], same["agreement"]["both"]);
     assert_eq!(same["agreement"]["only_old"], 0);
@@ -82,9 +82,9 @@ async fn a_changed_judge_is_shown_by_its_changed_verdicts_and_twice_by_the_same_
         assert_eq!(change["old"], change["new"], "{same}");
     }
 
-    // Another one: every changed verdict, and what the next batch would be.
+    // Another judge: all changed verdicts, and the next batch.
     let asked = ["--plugin", &new];
-    let other = told(data, &asked);
+    let other = replay_json(data, &asked);
     let changed = other["changed"].as_array().unwrap();
     let both = other["agreement"]["both"].as_u64().unwrap();
     let kept = other["agreement"]["same"].as_u64().unwrap();
@@ -102,34 +102,34 @@ async fn a_changed_judge_is_shown_by_its_changed_verdicts_and_twice_by_the_same_
     assert_eq!(moved["new"]["reward"], second["new"]["reward"]);
     assert_ne!(moved["old"]["advantage"], moved["new"]["advantage"]);
 
-    // Twice the same, for people and for programs; and the record knows nothing of it.
-    assert_eq!(told(data, &asked), other);
+    // The output is deterministic as text and as JSON, and the journal is unchanged.
+    assert_eq!(replay_json(data, &asked), other);
     let text = replay(data, &asked);
     assert_eq!(replay(data, &asked), text);
     let line = format!("turn {} -1 → ", turns[1]);
     assert!(text.contains(&line), "{text}");
     assert_eq!(running.journal().counts().unwrap(), before);
 
-    // Against another component instead of the record: the same two judges, the same difference.
-    let against = told(data, &["--plugin", &new, "--against", &old]);
+    // Against another component instead of the recording: the same two judges, the same differences.
+    let against = replay_json(data, &["--plugin", &new, "--against", &old]);
     assert_eq!(against["changed"], other["changed"]);
-    let none = told(data, &["--plugin", &new, "--against", &new]);
+    let none = replay_json(data, &["--plugin", &new, "--against", &new]);
     assert_eq!(none["changed"], json!([]));
 
-    // Parts of the record.
-    assert_eq!(told(data, &["--limit", "2"])["turns"], 2);
-    let elsewhere = told(data, &["--session", "nobody"]);
+    // Parts of the recording.
+    assert_eq!(replay_json(data, &["--limit", "2"])["turns"], 2);
+    let elsewhere = replay_json(data, &["--session", "nobody"]);
     assert_eq!(elsewhere["turns"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_change_verdicts_too_and_a_fault_is_no_zero() {
+async fn replay_applies_settings_and_faults_are_not_zero_rewards() {
     let (running, turns) = recorded().await;
     let files = TempDir::new().unwrap();
     let path = files.path().join("starved.toml");
     std::fs::write(&path, "[judging.limits]\nfuel = 10\n").unwrap();
     let path = path.display().to_string();
-    let starved = told(running.data.path(), &["--config", &path]);
+    let starved = replay_json(running.data.path(), &["--config", &path]);
     let faults = starved["faults"].as_array().unwrap();
     assert_eq!(faults.len(), turns.len(), "{starved}");
     assert_eq!(faults[0]["reason"], "cpu", "{starved}");
@@ -139,9 +139,5 @@ async fn settings_change_verdicts_too_and_a_fault_is_no_zero() {
     }
     let queue = starved["next"]["samples"].as_array().unwrap();
     let left = queue.iter().filter(|s| s["new"]["reward"] != Value::Null);
-    assert_eq!(
-        left.count(),
-        1,
-        "only what the user said is left: {starved}"
-    );
+    assert_eq!(left.count(), 1, "only the user feedback is left: {starved}");
 }

@@ -1,4 +1,4 @@
-//! A request that is sent again is a retry: its reply is a sibling of the first, never a judgement on it.
+//! A repeated request is a retry: its reply is a sibling of the first, and is not feedback on it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -6,17 +6,18 @@
 )]
 
 use clawhost_journal::{JudgingState, TurnState};
-use clawhost_tests::{Running, Script};
+use clawhost_tests::{Script, TestServer};
 use serde_json::json;
 use tempfile::TempDir;
 
 #[tokio::test]
-async fn the_same_request_twice_gives_siblings() {
-    let running = Running::start().await;
-    let talk = running.talk();
+async fn identical_requests_give_siblings() {
+    let running = TestServer::start().await;
+    let conversation = running.conversation();
     let question = "Sam has 12 apples and gives 5 away. How many are left?";
     let send = || {
-        talk.request(question)
+        conversation
+            .request(question)
             .header("x-request-id", "req-1")
             .send()
     };
@@ -30,31 +31,31 @@ async fn the_same_request_twice_gives_siblings() {
     assert_eq!(again.matched["decision"], "retry", "{}", again.matched);
     assert_eq!(again.parent, first.parent);
     for turn in [&first, &again] {
-        assert_eq!(turn.next_state, None, "asking again is not feedback");
+        assert_eq!(turn.next_state, None, "a retry is not feedback");
         assert_eq!(turn.judging, JudgingState::Waiting);
     }
-    let told = running.explain(again.id).await;
-    assert_eq!(told["siblings"], json!([first.id]), "{told}");
+    let explanation = running.explain(again.id).await;
+    assert_eq!(explanation["siblings"], json!([first.id]), "{explanation}");
 
-    // Without proof that it is the same request, it is somebody else's.
-    let stranger = talk.request(question).send().await;
+    // Without evidence that it is the same request, it is a new conversation.
+    let stranger = conversation.request(question).send().await;
     let stranger = running.turn(stranger.turn());
     assert_ne!(stranger.session, first.session);
     assert_eq!(stranger.matched["decision"], "new", "{}", stranger.matched);
 }
 
 #[tokio::test]
-async fn a_retry_within_a_conversation_judges_the_turn_before_once() {
-    let running = Running::start().await;
-    let mut talk = running.talk();
-    let opening = talk
-        .say("A box holds 4 pens. How many pens do 3 boxes hold?")
+async fn retry_within_a_conversation_judges_the_previous_turn_once() {
+    let running = TestServer::start().await;
+    let mut conversation = running.conversation();
+    let opening = conversation
+        .send_message("A box holds 4 pens. How many pens do 3 boxes hold?")
         .await;
     let complaint = "That's wrong. Please do it again.";
     let answers = [
-        talk.request(complaint).send().await,
-        talk.request(complaint).send().await,
-        talk.request(complaint).send().await,
+        conversation.request(complaint).send().await,
+        conversation.request(complaint).send().await,
+        conversation.request(complaint).send().await,
     ];
     let turns: Vec<_> = answers.iter().map(|a| running.turn(a.turn())).collect();
     for turn in &turns {
@@ -63,64 +64,80 @@ async fn a_retry_within_a_conversation_judges_the_turn_before_once() {
         assert_eq!(turn.group, turns[0].group);
         assert_eq!(turn.next_state, None);
     }
-    let judged = running.judged(opening.turn()).await;
+    let judged = running.wait_until_judged(opening.turn()).await;
     assert_eq!(judged.judging, JudgingState::Done);
-    running.settled().await;
+    running.wait_until_idle().await;
     assert_eq!(
         running.journal().verdicts(opening.turn()).unwrap().len(),
         1,
         "three identical complaints are one"
     );
     assert_eq!(
-        running.journal().samples_of(opening.turn()).unwrap().len(),
+        running
+            .journal()
+            .samples_of_turn(opening.turn())
+            .unwrap()
+            .len(),
         1
     );
 
-    // The conversation goes on from the second of the three replies: that one is judged, its siblings are not.
-    talk.note(complaint, answers[1].text());
-    let thanks = talk.say("Thanks, perfect!").await;
+    // The conversation continues from the second of the three replies: that one is judged, its siblings are not.
+    conversation.record(complaint, answers[1].text());
+    let thanks = conversation.send_message("Thanks, perfect!").await;
     assert_eq!(thanks.session(), opening.session());
     let chosen = running.turn(thanks.turn()).parent.unwrap();
     let same_text = |turn: &&clawhost_journal::TurnRecord| {
         turn.completion.as_ref().unwrap().reply["content"] == answers[1].text()
     };
     assert!(turns.iter().filter(same_text).any(|turn| turn.id == chosen));
-    running.judged(chosen).await;
+    running.wait_until_judged(chosen).await;
     for turn in turns.iter().filter(|turn| turn.id != chosen) {
         let turn = running.turn(turn.id);
         assert_eq!(turn.judging, JudgingState::Waiting);
-        assert!(running.journal().samples_of(turn.id).unwrap().is_empty());
+        assert!(
+            running
+                .journal()
+                .samples_of_turn(turn.id)
+                .unwrap()
+                .is_empty()
+        );
     }
 }
 
 #[tokio::test]
-async fn a_retry_of_a_reply_that_was_cut_takes_its_place() {
+async fn retry_of_an_aborted_reply_replaces_it() {
     let model = TempDir::new().unwrap();
     let scripts = [
         Script::endless('L', "la "),
         Script::reply('!', &["Any time."]),
     ];
     Script::save(&scripts, model.path());
-    let running = Running::with(|config| config.model.dir = Some(model.path().to_owned())).await;
-    // Long enough that nobody who leaves after the first word has heard it all.
-    let mut talk = running.talk().with(json!({"max_tokens": 4000}));
+    let running = TestServer::with(|config| config.model.dir = Some(model.path().to_owned())).await;
+    // Long enough that a client that disconnects after the first word has an incomplete reply.
+    let mut conversation = running.conversation().with(json!({"max_tokens": 4000}));
     let question = "Sing me something L";
-    let mut stream = talk.request(question).stream().await;
+    let mut stream = conversation.request(question).stream().await;
     let cut = stream.turn();
     stream.next_text().await.unwrap().unwrap();
     drop(stream);
-    assert_eq!(running.ended(cut).await.state, TurnState::Aborted);
+    assert_eq!(
+        running.wait_until_ended(cut).await.state,
+        TurnState::Aborted
+    );
 
-    let again = talk.say(question).await;
-    let thanks = talk.say("Thanks!").await;
+    let again = conversation.send_message(question).await;
+    let thanks = conversation.send_message("Thanks!").await;
     let (cut, again) = (running.turn(cut), running.turn(again.turn()));
     assert_eq!(again.matched["decision"], "retry", "{}", again.matched);
     assert_eq!((&cut.session, &cut.group), (&again.session, &again.group));
     assert_eq!(cut.next_state, None);
     assert_eq!(running.turn(thanks.turn()).parent, Some(again.id));
-    running.judged(again.id).await;
+    running.wait_until_judged(again.id).await;
     assert!(running.journal().verdicts(cut.id).unwrap().is_empty());
-    let told = running.explain(cut.id).await;
-    assert_eq!(told["trained"], false);
-    assert!(told["why"].as_str().unwrap().contains("cut"), "{told}");
+    let explanation = running.explain(cut.id).await;
+    assert_eq!(explanation["trained"], false);
+    assert!(
+        explanation["why"].as_str().unwrap().contains("cut"),
+        "{explanation}"
+    );
 }

@@ -1,8 +1,8 @@
-//! What was recorded when a token was sampled is what the trainer computes for it under the same version:
-//! mean difference at most 1e-4, largest at most 1e-3, in nats.
+//! Logprobs recorded while serving match those that the trainer computes with the same version: mean difference at most
+//! 1e-4, maximum at most 1e-3, in nats.
 //!
-//! Recorded by the engine in decode steps, batched with strangers, over reused attention memory; computed
-//! by `Model::score`, the forward pass that is differentiated, in one piece and from the adapter's files.
+//! They are recorded by the engine in batched decode steps with prefix caching, and computed by `Model::score`, the
+//! differentiated forward pass, over the whole sequence and from the adapter's files.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,19 +15,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{TurnRecord, TurnState};
-use clawhost_policy::{Engine, Learned, Sequence};
-use clawhost_tests::Running;
-use clawhost_training::Parameters;
+use clawhost_policy::{Engine, Sequence, TrainedWeights};
+use clawhost_tests::TestServer;
+use clawhost_training::TrainableParameters;
 use serde_json::{Value, json};
 
-/// Versions of which turns are compared.
+/// Number of versions whose turns are compared.
 const VERSIONS: usize = 4;
-/// More sessions than there are.
+/// Page size; more than the number of sessions.
 const MANY: u32 = 10_000;
-/// Longer than it takes on any machine to train that many versions.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Timeout; longer than training that many versions takes on any machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Differences between recorded and computed log-probs.
+/// Differences between recorded and computed logprobs.
 #[derive(Debug, Default)]
 struct Gap {
     tokens: usize,
@@ -53,7 +53,7 @@ impl Gap {
 }
 
 /// All turns.
-fn turns(running: &Running) -> Vec<TurnRecord> {
+fn turns(running: &TestServer) -> Vec<TurnRecord> {
     let sessions = running.journal().sessions(MANY).unwrap();
     let of = |id| running.journal().session_turns(id).unwrap();
     sessions
@@ -62,19 +62,19 @@ fn turns(running: &Running) -> Vec<TurnRecord> {
         .collect()
 }
 
-/// The versions that replied.
+/// Versions of the replies.
 fn versions(turns: &[TurnRecord]) -> BTreeSet<u64> {
     turns.iter().map(|turn| turn.adapter_version).collect()
 }
 
-/// Recorded tokens of a turn, computed again under what was learned; none for the base model.
-fn computed(engine: &Engine, learned: Option<&Learned>, turn: &TurnRecord) -> Vec<f32> {
+/// Logprobs of a turn's recorded tokens, computed with trained weights; `None` is the base model.
+fn computed(engine: &Engine, weights: Option<&TrainedWeights>, turn: &TurnRecord) -> Vec<f32> {
     let completion = turn.completion.as_ref().unwrap();
     let tokens = [&turn.prompt_ids[..], &completion.token_ids].concat();
     let sequence = Sequence {
         tokens: &tokens,
         start: turn.prompt_ids.len(),
-        // A greedy reply is recorded with the log-probs of temperature 1.
+        // A greedy reply is recorded with logprobs at temperature 1.
         temperature: if turn.temperature > 0.0 {
             turn.temperature
         } else {
@@ -82,69 +82,70 @@ fn computed(engine: &Engine, learned: Option<&Learned>, turn: &TurnRecord) -> Ve
         },
         candidates: clawhost_policy::Candidates::None,
     };
-    let scored = match learned {
-        Some(learned) => learned.score(engine.model(), &[sequence]),
+    let scored = match weights {
+        Some(weights) => weights.score(engine.model(), &[sequence]),
         None => engine.model().score(None, &[sequence]),
     };
     let scored = scored.unwrap();
     scored.into_iter().next().unwrap().logprobs
 }
 
-/// A version as its files have it; none for the base model.
-fn learned(running: &Running, version: u64) -> Option<Learned> {
+/// The weights of a version loaded from its files; `None` is the base model.
+fn load_weights(running: &TestServer, version: u64) -> Option<TrainedWeights> {
     let rows = running.journal().adapters().unwrap();
     let row = rows.iter().find(|row| row.version == version)?;
     let path = running.data.path().join(Path::new(&row.path));
-    let learned = Learned::load(&path, running.engine().model()).unwrap();
-    assert_eq!(learned.digest(), row.digest);
-    Some(learned)
+    let weights = TrainedWeights::load(&path, running.engine().model()).unwrap();
+    assert_eq!(weights.digest(), row.digest);
+    Some(weights)
 }
 
-/// One conversation that is praised and scolded by turns.
-async fn converse(running: &Running, topic: &str, fields: Value, rounds: usize) {
-    let mut talk = running.talk().with(fields);
-    talk.say(&format!(
-        "A shop sells {topic}. Tom buys 4 and then 3 more. How many does he have?"
-    ))
-    .await;
+/// Holds one conversation with alternating praise and complaints.
+async fn converse(running: &TestServer, topic: &str, fields: Value, rounds: usize) {
+    let mut conversation = running.conversation().with(fields);
+    conversation
+        .send_message(&format!(
+            "A shop sells {topic}. Tom buys 4 and then 3 more. How many does he have?"
+        ))
+        .await;
     for round in 0..rounds {
         let text = match round % 3 {
             0 => "That's wrong, please do it again as one plain sentence.",
             1 => "Thanks, perfect!",
             _ => "Next one: 6 cups and 5 cups, how many cups?",
         };
-        // A stream now and then: it must make no difference.
+        // Some replies are streamed, which must not matter.
         if round % 2 == 0 {
-            talk.say_streaming(text).await;
+            conversation.send_message_streaming(text).await;
         } else {
-            talk.say(text).await;
+            conversation.send_message(text).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recorded_log_probs_are_what_training_computes() {
-    let running = Running::start().await;
-    agree(&running).await;
-    let learned = learned(&running, 1).unwrap();
+async fn recorded_logprobs_match_the_trainer() {
+    let running = TestServer::start().await;
+    assert_logprobs_match(&running).await;
+    let learned = load_weights(&running, 1).unwrap();
     assert!(learned.adapter().is_some());
 }
 
-/// The same where every version is a whole copy of the weights.
+/// The same with full copies of the weights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recorded_log_probs_of_all_parameters_are_what_training_computes() {
-    let running = Running::with(|config| {
-        config.training.parameters = Parameters::Full;
+async fn recorded_logprobs_match_the_trainer_with_full_copies() {
+    let running = TestServer::with(|config| {
+        config.training.parameters = TrainableParameters::Full;
         config.training.optimizer.learning_rate = 4e-4;
     })
     .await;
-    agree(&running).await;
-    let learned = learned(&running, 1).unwrap();
+    assert_logprobs_match(&running).await;
+    let learned = load_weights(&running, 1).unwrap();
     assert!(learned.adapter().is_none());
 }
 
-/// Talks until enough versions have replied, and compares what was recorded with what each version computes.
-async fn agree(running: &Running) {
+/// Holds conversations until enough versions have replied, and compares recorded and computed logprobs.
+async fn assert_logprobs_match(running: &TestServer) {
     let cut = json!({"temperature": 0.7, "top_p": 0.8, "top_k": 20});
     let ways = [
         ("pens", json!({"temperature": 1.0})),
@@ -155,24 +156,24 @@ async fn agree(running: &Running) {
         ("kites", json!({"temperature": 0})),
     ];
     let began = Instant::now();
-    // At least twice, and then until turns of enough versions were recorded: how many a step takes at
-    // once depends on how fast the machine trains.
+    // At least two rounds, then until turns of enough versions are recorded: how many samples a step takes depends on
+    // the training speed of the machine.
     for round in 1.. {
         let [a, b, c, d, e, f] = ways.each_ref().map(|(topic, fields)| {
-            // Different openings in every round, so that none is a retry.
+            // Different first messages in every round, so that none is a retry.
             let seen = running.journal().sessions(MANY).unwrap().len();
             let topic = format!("{topic} and {} other things", seen + 3);
             let fields = fields.clone();
             async move { converse(running, &topic, fields, 6).await }
         });
         tokio::join!(a, b, c, d, e, f);
-        running.settled().await;
+        running.wait_until_idle().await;
         let versions = versions(&turns(running)).len();
         if round >= 2 && versions >= VERSIONS {
             break;
         }
         assert!(
-            began.elapsed() < LONGEST,
+            began.elapsed() < TEST_TIMEOUT,
             "after {round} rounds only {versions} versions have replied"
         );
     }
@@ -182,8 +183,8 @@ async fn agree(running: &Running) {
     let (mut all, mut elsewhere) = (Gap::default(), Gap::default());
     let turns = turns(running);
     let last = *versions(&turns).last().unwrap();
-    let adapters: BTreeMap<u64, Option<Learned>> = (0..=last)
-        .map(|version| (version, learned(running, version)))
+    let adapters: BTreeMap<u64, Option<TrainedWeights>> = (0..=last)
+        .map(|version| (version, load_weights(running, version)))
         .collect();
     let of = |version: u64| adapters.get(&version).unwrap().as_ref();
     for turn in &turns {
@@ -194,7 +195,7 @@ async fn agree(running: &Running) {
         gaps.entry(turn.adapter_version)
             .or_default()
             .add(recorded, &own);
-        // A comparison that could not fail would show nothing: under another version it does.
+        // Control: with another version the comparison fails.
         let other = if turn.adapter_version == last {
             0
         } else {
@@ -237,10 +238,10 @@ async fn agree(running: &Running) {
 }
 
 #[tokio::test]
-async fn every_published_step_carries_the_same_proof() {
-    let running = Running::start().await;
+async fn every_published_step_reports_its_logprob_differences() {
+    let running = TestServer::start().await;
     converse(&running, "apples", json!({}), 6).await;
-    running.settled().await;
+    running.wait_until_idle().await;
     let steps = running.journal().steps(100).unwrap();
     let published: Vec<_> = steps.iter().filter(|step| step.adapter.is_some()).collect();
     assert!(!published.is_empty());

@@ -1,5 +1,5 @@
-//! Clients that send no special header at all: their turns are told apart, matched with what followed,
-//! judged, and explained.
+//! Clients without special headers: their turns are grouped into sessions, matched with their next state, judged and
+//! explained.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -7,11 +7,11 @@
 )]
 
 use clawhost_journal::{JudgingState, TurnId, TurnKind, TurnRecord, VerdictOutcome};
-use clawhost_tests::{Running, Script, Streamed, Talk, system, user};
+use clawhost_tests::{Conversation, Script, StreamedReply, TestServer, system, user};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The texts of what followed a turn.
+/// Texts of a turn's next state.
 fn followed_by(turn: &TurnRecord) -> Vec<String> {
     let next = turn.next_state.as_ref().and_then(Value::as_array);
     next.into_iter()
@@ -23,8 +23,8 @@ fn followed_by(turn: &TurnRecord) -> Vec<String> {
         .collect()
 }
 
-/// Checks the only verdict on a turn.
-fn assert_reward(running: &Running, turn: TurnId, expected: f32) {
+/// Asserts the single verdict of a turn.
+fn assert_reward(running: &TestServer, turn: TurnId, expected: f32) {
     let verdicts = running.journal().verdicts(turn).unwrap();
     assert_eq!(verdicts.len(), 1);
     let outcome = VerdictOutcome::Verdict {
@@ -35,23 +35,23 @@ fn assert_reward(running: &Running, turn: TurnId, expected: f32) {
 }
 
 #[tokio::test]
-async fn a_plain_conversation_is_one_session_and_every_reply_is_judged_by_what_followed() {
-    let running = Running::start().await;
-    let mut talk = running.talk();
-    let first = talk
-        .say("Mia has 14 shells and finds 5 more. How many does she have?")
+async fn plain_conversation_is_one_session_and_replies_are_judged_by_their_next_state() {
+    let running = TestServer::start().await;
+    let mut conversation = running.conversation();
+    let first = conversation
+        .send_message("Mia has 14 shells and finds 5 more. How many does she have?")
         .await;
     let complaint = "That's wrong. Please write it again as one plain sentence.";
-    let second = talk.say(complaint).await;
-    let third = talk.say("Thanks, that's perfect!").await;
+    let second = conversation.send_message(complaint).await;
+    let third = conversation.send_message("Thanks, that's perfect!").await;
     let turns = [first.turn(), second.turn(), third.turn()];
     for answer in [&second, &third] {
         assert_eq!(answer.session(), first.session());
     }
     for (turn, expected) in [(turns[0], -1.0), (turns[1], 1.0)] {
-        running.judged(turn).await;
+        running.wait_until_judged(turn).await;
         assert_reward(&running, turn, expected);
-        running.trained(turn).await;
+        running.wait_until_trained(turn).await;
     }
     assert_eq!(followed_by(&running.turn(turns[0])), [complaint]);
     assert_eq!(
@@ -63,37 +63,37 @@ async fn a_plain_conversation_is_one_session_and_every_reply_is_judged_by_what_f
     assert_eq!(last.judging, JudgingState::Waiting);
 
     let path = format!("/v1/sessions/{}/explain", first.session());
-    let told = running.client.get(&path).await;
-    let told = told.ok()["turns"].as_array().unwrap();
-    assert_eq!(told.len(), 3);
-    let decisions: Vec<&str> = told
+    let explanation = running.client.get(&path).await;
+    let explanation = explanation.ok()["turns"].as_array().unwrap();
+    assert_eq!(explanation.len(), 3);
+    let decisions: Vec<&str> = explanation
         .iter()
         .map(|turn| turn["matched"]["decision"].as_str().unwrap())
         .collect();
     assert_eq!(decisions, ["new", "continue", "continue"]);
     for (turn, parent) in [(1, 0), (2, 1)] {
-        assert_eq!(told[turn]["parent"], told[parent]["turn"]);
+        assert_eq!(explanation[turn]["parent"], explanation[parent]["turn"]);
     }
-    for turn in &told[..2] {
+    for turn in &explanation[..2] {
         assert_eq!(turn["trained"], true, "{turn}");
         assert_eq!(turn["kind"], json!(TurnKind::Main));
         assert_eq!(turn["verdicts"][0]["source"], "plugin:judge-next-state");
     }
-    assert_eq!(told[2]["trained"], false);
-    assert_eq!(told[2]["why"], "Nothing has followed it yet.");
+    assert_eq!(explanation[2]["trained"], false);
+    assert_eq!(explanation[2]["why"], "It has no next state yet.");
 }
 
 #[tokio::test]
-async fn conversations_at_the_same_time_stay_apart() {
-    let running = Running::start().await;
+async fn concurrent_conversations_are_separate_sessions() {
+    let running = TestServer::start().await;
     let talk_about = |thing: &'static str, count: usize| {
-        let mut talk = running.talk().with(json!({"seed": 7}));
+        let mut conversation = running.conversation().with(json!({"seed": 7}));
         async move {
             let mut sessions = Vec::new();
             let opening = format!("Ann has {count} {thing} and loses 2. How many are left?");
-            sessions.push(talk.say(&opening).await.session());
+            sessions.push(conversation.send_message(&opening).await.session());
             for text in ["Make it shorter.", "Thanks!", "Bye."] {
-                sessions.push(talk.say(text).await.session());
+                sessions.push(conversation.send_message(text).await.session());
             }
             sessions
         }
@@ -111,36 +111,37 @@ async fn conversations_at_the_same_time_stay_apart() {
 }
 
 #[tokio::test]
-async fn conversations_with_the_same_words_and_the_same_replies_are_told_apart_by_their_instructions()
- {
+async fn identical_conversations_are_distinguished_by_their_system_prompt() {
     let model = TempDir::new().unwrap();
     Script::save(&[Script::reply('!', &["Hello to you."])], model.path());
-    let running = Running::with(|config| config.model.dir = Some(model.path().to_owned())).await;
+    let running = TestServer::with(|config| config.model.dir = Some(model.path().to_owned())).await;
     let mut talks = Vec::new();
     for name in ["Ben", "Eva"] {
-        let mut talk = running.talk();
-        talk.messages.push(system(&format!("You help {name}.")));
-        let session = talk.say("Hello!").await.session();
-        talks.push((talk, session));
+        let mut conversation = running.conversation();
+        conversation
+            .messages
+            .push(system(&format!("You help {name}.")));
+        let session = conversation.send_message("Hello!").await.session();
+        talks.push((conversation, session));
     }
     assert_ne!(talks[0].1, talks[1].1);
-    for (talk, session) in &mut talks {
-        let thanks = talk.say("Thanks, bye!").await;
+    for (conversation, session) in &mut talks {
+        let thanks = conversation.send_message("Thanks, bye!").await;
         let matched = running.turn(thanks.turn()).matched;
         assert_eq!(thanks.session(), *session, "{matched}");
     }
 }
 
-/// A stock OpenClaw, as captured: streams, twelve tools, 51 KB of instructions each time, a time stamp
-/// and parts in user messages, an ephemeral last message, tool-call ids of its own.
+/// A stock OpenClaw as captured: streaming, twelve tools, 51 KB of instructions per request, timestamps and parts in
+/// user messages, an ephemeral last message, and its own tool-call ids.
 struct Agent {
-    talk: Talk,
+    conversation: Conversation,
     run: usize,
     calls: usize,
 }
 
 impl Agent {
-    fn new(running: &Running) -> Self {
+    fn new(running: &TestServer) -> Self {
         let mut instructions = String::from("You are a personal assistant inside a workspace.\n");
         for rule in 1.. {
             if instructions.len() > 50_000 {
@@ -158,36 +159,36 @@ impl Agent {
                        "parameters": {"type": "object", "properties": {}}}})
             })
             .collect();
-        let mut talk = running.talk().with(json!({
+        let mut conversation = running.conversation().with(json!({
             "stream_options": {"include_usage": true}, "tools": tools, "tool_choice": "auto",
             "max_tokens": null, "max_completion_tokens": 64, "store": false,
         }));
-        talk.messages.push(system(&instructions));
+        conversation.messages.push(system(&instructions));
         Self {
-            talk,
+            conversation,
             run: 0,
             calls: 0,
         }
     }
 
-    /// A person writes; a new run begins.
-    fn person(&mut self, text: &str) {
+    /// Adds a user message; a new agent run begins.
+    fn user_message(&mut self, text: &str) {
         self.run += 1;
         let stamped = format!("[Fri 2026-11-20 10:{:02} UTC] {text}", 30 + self.run);
-        self.talk
+        self.conversation
             .messages
             .push(json!({"role": "user", "content": [{"type": "text", "text": stamped}]}));
     }
 
-    /// One model call; `script` is what the scripted model answers by.
-    async fn call(&mut self, script: char) -> (TurnId, String, Streamed) {
+    /// Calls the model; `script` selects the scripted reply.
+    async fn call(&mut self, script: char) -> (TurnId, String, StreamedReply) {
         self.calls += 1;
         let context = format!(
             "<internal-context>\ncall {} of run {}; nothing pending\n</internal-context> {script}",
             self.calls, self.run
         );
         let trace = format!("00-{:032x}-{:016x}-01", self.run, self.calls);
-        let stream = self.talk.request(&context);
+        let stream = self.conversation.request(&context);
         let stream = stream.header("traceparent", &trace).stream().await;
         assert_eq!(stream.status, 200);
         let (turn, session) = (stream.turn(), stream.session());
@@ -196,27 +197,27 @@ impl Agent {
         (turn, session, reply)
     }
 
-    /// Keeps a tool call under another id and adds the tool's result.
-    fn keeps_call(&mut self, reply: &Streamed, result: &str) {
+    /// Adds a tool call with another id and its result to the history.
+    fn add_call(&mut self, reply: &StreamedReply, result: &str) {
         let (name, arguments) = &reply.calls[0];
         let id = format!("call{}", self.calls);
-        self.talk.messages.extend([
+        self.conversation.messages.extend([
             json!({"role": "assistant", "content": "", "tool_calls": [
                 {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]}),
             json!({"role": "tool", "tool_call_id": id, "content": [{"type": "text", "text": result}]}),
         ]);
     }
 
-    /// Keeps a reply as a list of parts.
-    fn keeps_text(&mut self, reply: &Streamed) {
-        self.talk
+    /// Adds a reply to the history as a list of parts.
+    fn add_text(&mut self, reply: &StreamedReply) {
+        self.conversation
             .messages
             .push(json!({"role": "assistant", "content": [{"type": "text", "text": reply.text}]}));
     }
 }
 
 #[tokio::test]
-async fn a_stock_openclaw_is_one_session_over_runs_and_tool_calls() {
+async fn openclaw_is_one_session_across_runs_and_tool_calls() {
     let model = TempDir::new().unwrap();
     let scripts = [
         Script::call('A', "tool_1", &json!({"path": "notes"})),
@@ -225,38 +226,39 @@ async fn a_stock_openclaw_is_one_session_over_runs_and_tool_calls() {
         Script::reply('D', &["It could not ", "be deleted."]),
     ];
     Script::save(&scripts, model.path());
-    let running = Running::with(|config| {
+    let running = TestServer::with(|config| {
         config.model.dir = Some(model.path().to_owned());
         config.training.enabled = false;
     })
     .await;
     let mut agent = Agent::new(&running);
 
-    agent.person("list my notes");
+    agent.user_message("list my notes");
     let (looks, session, reply) = agent.call('A').await;
     assert_eq!(reply.calls.len(), 1, "{reply:?}");
-    agent.keeps_call(&reply, "todo.md");
+    agent.add_call(&reply, "todo.md");
     let (tells, told_in, reply) = agent.call('B').await;
     assert_eq!(reply.text, "You have one note: buy milk.");
-    agent.keeps_text(&reply);
-    agent.person("thanks, that's what I needed! Next: how many cups of tea did I have today?");
+    agent.add_text(&reply);
+    agent
+        .user_message("thanks, that's what I needed! Next: how many cups of tea did I have today?");
     let (deletes, deleted_in, reply) = agent.call('C').await;
-    agent.keeps_call(&reply, "error: permission denied, exit code 1");
+    agent.add_call(&reply, "error: permission denied, exit code 1");
     let (regrets, regretted_in, reply) = agent.call('D').await;
-    agent.keeps_text(&reply);
+    agent.add_text(&reply);
 
     for other in [told_in, deleted_in, regretted_in] {
         assert_eq!(other, session);
     }
     for turn in [looks, tells, deletes] {
-        running.judged(turn).await;
+        running.wait_until_judged(turn).await;
     }
     let turn = |id| running.turn(id);
     assert_eq!(followed_by(&turn(looks)), ["todo.md"]);
     let after = followed_by(&turn(tells));
     assert!(
         after.len() == 1 && after[0].contains("that's what I needed"),
-        "the block at the end is nobody's reaction: {after:?}"
+        "the block at the end is not feedback: {after:?}"
     );
     assert_eq!(
         followed_by(&turn(deletes)),
@@ -266,9 +268,12 @@ async fn a_stock_openclaw_is_one_session_over_runs_and_tool_calls() {
     assert_reward(&running, tells, 1.0);
     assert_reward(&running, deletes, -1.0);
     for (id, parent) in [(tells, looks), (deletes, tells), (regrets, deletes)] {
-        let told = running.explain(id).await;
-        assert_eq!(told["parent"], json!(parent));
-        assert_eq!(told["matched"]["decision"], "continue", "{told}");
+        let explanation = running.explain(id).await;
+        assert_eq!(explanation["parent"], json!(parent));
+        assert_eq!(
+            explanation["matched"]["decision"], "continue",
+            "{explanation}"
+        );
     }
     assert!(
         turn(looks).prompt_ids.len() > 50_000,
@@ -282,10 +287,10 @@ async fn a_stock_openclaw_is_one_session_over_runs_and_tool_calls() {
 }
 
 #[tokio::test]
-async fn the_embedded_policy_takes_a_prompt_of_that_size() {
-    let running = Running::start().await;
+async fn embedded_policy_accepts_a_prompt_of_that_size() {
+    let running = TestServer::start().await;
     let agent = Agent::new(&running);
-    let mut messages = agent.talk.messages;
+    let mut messages = agent.conversation.messages;
     messages.push(user("Hello, who are you?"));
     let stream = running.client.chat(&messages);
     let stream = stream.with(json!({"max_tokens": 8})).stream().await;

@@ -1,4 +1,4 @@
-//! A signal stops a server, which lets replies finish; a second one ends it at once.
+//! A signal stops the server gracefully; a second one stops it at once.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -7,16 +7,16 @@
 )]
 
 use clawhost_journal::{Journal, TurnId, TurnState};
-use clawhost_tests::{Client, Command, PATIENCE, Script, user};
+use clawhost_tests::{Client, Command, Script, WAIT_TIMEOUT, user};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Longer than the test is patient.
+/// A grace period longer than the test's timeout.
 const CONFIGURATION: &str =
     "[server]\nport = 0\nshutdown_seconds = 3600.0\n[training]\nenabled = false\n";
 
 #[tokio::test]
-async fn a_second_signal_ends_at_once() {
+async fn second_signal_stops_at_once() {
     let dir = TempDir::new().unwrap();
     let model = dir.path().join("model");
     std::fs::create_dir(&model).unwrap();
@@ -31,7 +31,10 @@ async fn a_second_signal_ends_at_once() {
         "--data",
         "data",
     ];
-    let mut process = Command::new(&arguments).within(dir.path()).serve().unwrap();
+    let mut process = Command::new(&arguments)
+        .in_directory(dir.path())
+        .serve()
+        .unwrap();
     let client = Client::new(&process.url);
     let mut stream = client
         .chat(&[user("L")])
@@ -47,8 +50,8 @@ async fn a_second_signal_ends_at_once() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, closed).await.unwrap();
-    assert!(!process.is_gone(), "a reply is still being written");
+    tokio::time::timeout(WAIT_TIMEOUT, closed).await.unwrap();
+    assert!(!process.has_exited(), "a reply is still being generated");
     stream.next().await.unwrap();
 
     let code = process.stop().await;
@@ -56,9 +59,9 @@ async fn a_second_signal_ends_at_once() {
         code, None,
         "ended by the signal, not by finishing the reply"
     );
-    // What had arrived is recorded, and the next start closes it.
+    // The partial reply is recorded, and the next start closes the turn.
     let journal = Journal::open(&dir.path().join("data")).unwrap();
-    assert_eq!(journal.recover().unwrap(), 1);
+    assert_eq!(journal.abort_interrupted_turns().unwrap(), 1);
     let turn = journal.turn(TurnId(1)).unwrap().unwrap();
     assert_eq!(turn.state, TurnState::Aborted);
 }

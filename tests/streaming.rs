@@ -1,6 +1,6 @@
-//! A streamed reply arrives while it is made: of 200 tokens, the first is there long before the last.
+//! Streaming: the first of 200 tokens arrives long before the last.
 //!
-//! Times are compared within one reply only, so that a slow machine changes nothing.
+//! Times are compared only within one reply, so that the test does not depend on the machine.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,23 +10,23 @@
 
 use std::time::{Duration, Instant};
 
-use clawhost_tests::{Running, user};
+use clawhost_tests::{TestServer, user};
 use serde_json::json;
 
-/// Tokens of a reply that is looked at.
+/// Tokens of a measured reply.
 const LENGTH: usize = 200;
-/// Replies that are looked at.
+/// Number of measured replies.
 const REPLIES: usize = 9;
-/// Most of the reply's time that its first token may take, as the median of the replies.
+/// Maximum share of the reply's time until its first token, as median over the replies.
 const SHARE: f64 = 0.15;
-/// Replies asked for until enough of them have their length: some end by themselves before.
+/// Maximum requests until enough replies have the full length; some end earlier.
 const ATTEMPTS: usize = 100;
 
-/// Asks for a reply; times to its first text, to its half and to its end when it has its full length.
-async fn reply(running: &Running, number: usize) -> Option<[Duration; 3]> {
+/// Requests a reply; returns the times to its first text, its half and its end if it has the full length.
+async fn reply(running: &TestServer, number: usize) -> Option<[Duration; 3]> {
     let text = format!("Number {number}: tell me a long story about a shop.");
     let chat = running.client.chat(&[user(&text)]);
-    // The prompt holds the token that ends a message, so the penalty makes ending unlikely.
+    // The prompt contains the EOS token, so the repetition penalty makes ending unlikely.
     let chat = chat.with(json!({
         "temperature": 2.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 10.0,
         "max_tokens": LENGTH, "seed": number,
@@ -45,19 +45,19 @@ async fn reply(running: &Running, number: usize) -> Option<[Duration; 3]> {
     if streamed.finish.as_deref() != Some("length") {
         return None;
     }
-    // A token may be half a character and wait for the next, but most are text.
-    assert!(came.len() > LENGTH / 2, "{} pieces of text", came.len());
+    // A token may be an incomplete character, which is held back, but most give text.
+    assert!(came.len() > LENGTH / 2, "{} text chunks", came.len());
     let half = came.get(came.len() / 2)?;
     Some([*came.first()?, *half, end])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_token_arrives_long_before_the_last() {
-    let running = Running::with(|config| config.training.enabled = false).await;
+async fn first_token_arrives_long_before_the_last() {
+    let running = TestServer::with(|config| config.training.enabled = false).await;
     let mut replies = Vec::new();
     for number in 0..ATTEMPTS {
         replies.extend(reply(&running, number).await);
-        // The first one warms up.
+        // The first reply is a warmup.
         if replies.len() > REPLIES {
             break;
         }
@@ -78,6 +78,6 @@ async fn the_first_token_arrives_long_before_the_last() {
     );
     println!("{replies:?}");
     assert!(first <= SHARE, "{replies:?}");
-    // Not all the others at once after the first.
+    // The rest does not arrive all at once.
     assert!((0.2..=0.8).contains(&half), "{replies:?}");
 }

@@ -1,5 +1,5 @@
-//! Publishing an adapter never pauses, refuses or cuts a request: sixteen streams, twenty swaps, no failed
-//! request; each stream ends on the version that it began with, and later ones begin on newer ones.
+//! Publishing an adapter does not stall, reject or abort requests: sixteen streams, twenty swaps, no failed request;
+//! each stream finishes on the version it started with, and later streams start on newer versions.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clawhost_journal::{TurnId, TurnState};
 use clawhost_policy::{Adapter, LoraSpec, ModelConfig, Sequence};
-use clawhost_tests::{Client, Running, user};
+use clawhost_tests::{Client, TestServer, user};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 const STREAMS: usize = 16;
 const SWAPS: u64 = 20;
-/// Tokens of a reply; hot enough that few end before.
+/// Tokens of a reply; at a temperature at which few end earlier.
 const LENGTH: usize = 150;
-/// Streams that must have begun under a version, and be under way, before the next one is published.
-const UNDER_WAY: u64 = 4;
+/// Streams of a version that must be in progress before the next version is published.
+const STREAMS_IN_PROGRESS: u64 = 4;
 
-/// An adapter that answers differently from every other.
+/// An adapter that differs from every other.
 fn adapter(config: &ModelConfig, version: u64) -> Arc<Adapter> {
     let mut adapter = Adapter::init(config, LoraSpec::default(), version);
     let mut rng = ChaCha8Rng::seed_from_u64(version);
@@ -36,45 +36,45 @@ fn adapter(config: &ModelConfig, version: u64) -> Arc<Adapter> {
     Arc::new(adapter)
 }
 
-/// What a stream saw.
-struct Seen {
+/// Result of a stream.
+struct StreamResult {
     turn: TurnId,
     version: u64,
-    /// Newest published version when the request was sent, when its head was there, and at its end.
+    /// Newest published version when the request was sent, when its response head arrived, and at its end.
     sent_at: u64,
     begun_at: u64,
     ended_at: u64,
 }
 
-/// What publisher and streams tell each other.
+/// State shared by the publisher and the streams.
 #[derive(Default)]
 struct Board {
     published: AtomicU64,
-    /// Streams of the newest version that have shown text and are not finished.
+    /// Streams of the newest version that have received text and are not finished.
     under_way: Vec<AtomicU64>,
     over: AtomicBool,
 }
 
-async fn stream(client: &Client, board: &Board, text: &str) -> Result<Seen, String> {
+async fn stream(client: &Client, board: &Board, text: &str) -> Result<StreamResult, String> {
     let sent_at = board.published.load(Ordering::SeqCst);
     let chat = client.chat(&[user(text)]);
     let chat = chat.with(json!({"temperature": 2.0, "max_tokens": LENGTH}));
-    let told = |error: reqwest::Error| error.to_string();
-    let mut stream = chat.try_stream().await.map_err(told)?;
+    let message = |error: reqwest::Error| error.to_string();
+    let mut stream = chat.try_stream().await.map_err(message)?;
     if stream.status != 200 {
         return Err(format!("status {}", stream.status));
     }
     let (turn, version) = (stream.turn(), stream.version());
     let begun_at = board.published.load(Ordering::SeqCst);
     let counted = usize::try_from(version).unwrap();
-    if stream.next_text().await.map_err(told)?.is_some() {
+    if stream.next_text().await.map_err(message)?.is_some() {
         board.under_way[counted].fetch_add(1, Ordering::SeqCst);
     }
-    let reply = stream.rest().await.map_err(told)?;
+    let reply = stream.rest().await.map_err(message)?;
     if !reply.done || reply.finish.is_none() || !reply.errors.is_empty() {
         return Err(format!("{reply:?}"));
     }
-    Ok(Seen {
+    Ok(StreamResult {
         turn,
         version,
         sent_at,
@@ -84,8 +84,8 @@ async fn stream(client: &Client, board: &Board, text: &str) -> Result<Seen, Stri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_swaps_under_sixteen_streams_fail_no_request() {
-    let running = Running::with(|config| config.training.enabled = false).await;
+async fn twenty_swaps_with_sixteen_streams_fail_no_request() {
+    let running = TestServer::with(|config| config.training.enabled = false).await;
     let config = running.engine().model().config().clone();
     let adapters: Vec<Arc<Adapter>> = (1..=SWAPS).map(|v| adapter(&config, v)).collect();
     let board = Arc::new(Board {
@@ -112,7 +112,8 @@ async fn twenty_swaps_under_sixteen_streams_fail_no_request() {
         let before = usize::try_from(version - 1).unwrap();
         running
             .until("streams of the version before are under way", || {
-                (board.under_way[before].load(Ordering::SeqCst) >= UNDER_WAY).then_some(())
+                (board.under_way[before].load(Ordering::SeqCst) >= STREAMS_IN_PROGRESS)
+                    .then_some(())
             })
             .await;
         let served = running.engine().publish(version, Some(Arc::clone(adapter)));
@@ -122,7 +123,7 @@ async fn twenty_swaps_under_sixteen_streams_fail_no_request() {
     let last = usize::try_from(SWAPS).unwrap();
     running
         .until("streams of the last version are under way", || {
-            (board.under_way[last].load(Ordering::SeqCst) >= UNDER_WAY).then_some(())
+            (board.under_way[last].load(Ordering::SeqCst) >= STREAMS_IN_PROGRESS).then_some(())
         })
         .await;
     board.over.store(true, Ordering::SeqCst);
@@ -147,7 +148,7 @@ async fn twenty_swaps_under_sixteen_streams_fail_no_request() {
 
     let mut spanning = 0;
     for one in &seen {
-        // A version is active a moment before the board says so.
+        // A version is active slightly before the board records it.
         assert!(
             one.sent_at <= one.version,
             "a request was answered by an old version"
@@ -165,7 +166,7 @@ async fn twenty_swaps_under_sixteen_streams_fail_no_request() {
     versions.dedup();
     assert_eq!(versions, (0..=SWAPS).collect::<Vec<_>>());
 
-    // The whole of a stream that outlived its version was drawn from that version, to its last token.
+    // A stream that outlived its version was sampled from that version to its last token.
     let model = running.engine().model();
     let mut checked = 0;
     for one in seen

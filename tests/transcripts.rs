@@ -1,5 +1,5 @@
-//! Golden transcripts of plugins that use the capabilities `model`, `http` and `state`: models and HTTP answer what the
-//! transcript says, state is in memory, nothing is reached and nothing has to be granted.
+//! Golden transcripts of plugins that use the capabilities `model`, `http` and `state`: models and HTTP return the answers
+//! of the transcript, state is in memory, nothing real is accessed and no grants are needed.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,25 +10,25 @@
 use std::path::{Path, PathBuf};
 
 use clawhost_tests::guest::{Guest, verdict};
-use clawhost_tests::{Command, Ended, fits, schema};
+use clawhost_tests::{Command, ProcessOutput, assert_matches_schema, schema};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::http_grants::errand::Errand;
+use crate::http_grants::request_judge::HttpRequestJudge;
 
-/// A plugin's folder with one component and its transcripts.
-struct Desk(TempDir);
+/// A plugin directory with one component and its transcripts.
+struct PluginDir(TempDir);
 
-impl Desk {
-    fn new(component: &[u8], transcripts: &Value) -> Desk {
-        let desk = Desk(TempDir::new().unwrap());
-        std::fs::write(desk.component(), component).unwrap();
-        std::fs::create_dir(desk.0.path().join("tests")).unwrap();
-        desk.shows(transcripts);
-        desk
+impl PluginDir {
+    fn new(component: &[u8], transcripts: &Value) -> PluginDir {
+        let dir = PluginDir(TempDir::new().unwrap());
+        std::fs::write(dir.component(), component).unwrap();
+        std::fs::create_dir(dir.0.path().join("tests")).unwrap();
+        dir.write_transcripts(transcripts);
+        dir
     }
 
-    fn shows(&self, transcripts: &Value) {
+    fn write_transcripts(&self, transcripts: &Value) {
         let file = self.0.path().join("tests/goldens.json");
         std::fs::write(file, transcripts.to_string()).unwrap();
     }
@@ -38,30 +38,30 @@ impl Desk {
     }
 
     /// `clawhost plugin COMMAND`, with its JSON.
-    fn plugin(&self, arguments: &[&str]) -> (Ended, Value) {
+    fn plugin(&self, arguments: &[&str]) -> (ProcessOutput, Value) {
         let data = self.0.path().join("data");
         let more = ["--data", text(&data), "--json"];
-        let ended = Command::new(&[&["plugin"], arguments, &more].concat()).run();
-        let printed = serde_json::from_str(&ended.stdout).unwrap_or_default();
-        (ended, printed)
+        let output = Command::new(&[&["plugin"], arguments, &more].concat()).run();
+        let printed = serde_json::from_str(&output.stdout).unwrap_or_default();
+        (output, printed)
     }
 
     /// The errors that `clawhost plugin test` reports, one for each transcript; none for one that passes.
-    fn tested(&self, more: &[&str]) -> Vec<Option<String>> {
+    fn run_tests(&self, more: &[&str]) -> Vec<Option<String>> {
         let component = self.component();
         let arguments = ["test", text(self.0.path()), "--component", text(&component)];
-        let (ended, told) = self.plugin(&[&arguments, more].concat());
-        let results = told["transcripts"].as_array();
-        let results = results.unwrap_or_else(|| panic!("{ended:?}"));
+        let (output, report) = self.plugin(&[&arguments, more].concat());
+        let results = report["transcripts"].as_array();
+        let results = results.unwrap_or_else(|| panic!("{output:?}"));
         let failed = results.iter().filter(|one| one["ok"] == false).count();
-        assert_eq!(ended.code, Some(i32::from(failed > 0)), "{ended:?}");
+        assert_eq!(output.code, Some(i32::from(failed > 0)), "{output:?}");
         let errors = results.iter().map(|one| one["error"].as_str());
         errors.map(|error| error.map(str::to_owned)).collect()
     }
 
     /// The only error.
     fn error(&self) -> String {
-        let [error] = self.tested(&[]).try_into().unwrap();
+        let [error] = self.run_tests(&[]).try_into().unwrap();
         error.unwrap()
     }
 
@@ -77,7 +77,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn artefact(name: &str) -> Vec<u8> {
+fn artifact(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/artifacts");
     std::fs::read(folder.join(format!("{name}.wasm"))).unwrap()
 }
@@ -94,8 +94,8 @@ fn vote(choices: &Value) -> Value {
 
 #[test]
 fn models_answer_what_the_transcript_says() {
-    let desk = Desk::new(
-        &artefact("judge-model"),
+    let dir = PluginDir::new(
+        &artifact("judge-model"),
         &json!([
             {"turn": turn(), "exchanges": [vote(&json!(["1", "-1", "Score: 1."]))],
                 "expect": {"reward": 1.0, "votes": [{"score": 1.0}, {"score": -1.0}, {"score": 1.0}]}},
@@ -105,13 +105,13 @@ fn models_answer_what_the_transcript_says() {
                 "expect": {"error": "transient"}},
         ]),
     );
-    assert_eq!(desk.tested(&[]), [None, None, None]);
+    assert_eq!(dir.run_tests(&[]), [None, None, None]);
 }
 
 #[test]
 fn a_call_that_is_not_the_next_of_the_transcript_fails_it() {
     let with = |exchanges: Value| json!({"turn": turn(), "exchanges": exchanges, "expect": {}});
-    let desk = Desk::new(&artefact("judge-model"), &with(json!([])));
+    let dir = PluginDir::new(&artifact("judge-model"), &with(json!([])));
     let cases = [
         // None is left for the call.
         (
@@ -135,8 +135,8 @@ fn a_call_that_is_not_the_next_of_the_transcript_fails_it() {
         ),
     ];
     for (exchanges, parts) in cases {
-        desk.shows(&with(exchanges));
-        let error = desk.error();
+        dir.write_transcripts(&with(exchanges));
+        let error = dir.error();
         for part in parts {
             assert!(error.contains(part), "{part}: {error}");
         }
@@ -156,19 +156,19 @@ fn a_call_that_is_not_the_next_of_the_transcript_fails_it() {
             "reply",
         ),
     ] {
-        desk.shows(&with(json!([exchange])));
-        let component = desk.component();
-        let (ended, _) =
-            desk.plugin(&["test", text(desk.0.path()), "--component", text(&component)]);
-        assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+        dir.write_transcripts(&with(json!([exchange])));
+        let component = dir.component();
+        let (output, _) =
+            dir.plugin(&["test", text(dir.0.path()), "--component", text(&component)]);
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains(part), "{part}: {output:?}");
     }
 }
 
 #[test]
 fn http_answers_what_the_transcript_says_and_reaches_nothing() {
     // Nobody answers there, and no secret of this name is granted.
-    let errand = Errand::to("https://api.example/v1")
+    let judge = HttpRequestJudge::to("https://api.example/v1")
         .method("POST")
         .with("Authorization", "Bearer {{secret:KEY}}")
         .body("{\"q\": [1, 2]}");
@@ -182,8 +182,8 @@ fn http_answers_what_the_transcript_says_and_reaches_nothing() {
             .extend(answer.as_object().unwrap().clone());
         exchange
     };
-    let desk = Desk::new(
-        &errand.wasm(),
+    let dir = PluginDir::new(
+        &judge.wasm(),
         &json!([
             {"turn": turn(), "exchanges": [send(json!({"answer": {"status": 200, "body": "hello"}}))],
                 "expect": {"reward": 1.0, "rationale": "hello"}},
@@ -195,7 +195,7 @@ fn http_answers_what_the_transcript_says_and_reaches_nothing() {
                 "expect": {}},
         ]),
     );
-    let [hello, json, refused, other] = desk.tested(&[]).try_into().unwrap();
+    let [hello, json, refused, other] = dir.run_tests(&[]).try_into().unwrap();
     assert_eq!([hello, json, refused], [None, None, None]);
     let other = other.unwrap();
     assert!(
@@ -204,10 +204,13 @@ fn http_answers_what_the_transcript_says_and_reaches_nothing() {
     );
 
     // What the host itself refuses is refused here too.
-    let bad = Errand::to("https://api.example/").method("TRACE");
+    let bad = HttpRequestJudge::to("https://api.example/").method("TRACE");
     let transcript = json!({"turn": turn(), "expect": {"error": "denied"},
         "exchanges": [{"call": "http.send", "answer": {"status": 200}}]});
-    assert_eq!(Desk::new(&bad.wasm(), &transcript).tested(&[]), [None]);
+    assert_eq!(
+        PluginDir::new(&bad.wasm(), &transcript).run_tests(&[]),
+        [None]
+    );
 }
 
 /// Judges with 1 when its state has something under `key`, and then writes there.
@@ -229,53 +232,53 @@ fn remembers() -> Vec<u8> {
 fn each_transcript_begins_with_the_state_that_it_says() {
     let empty = json!({"turn": turn(), "expect": {"reward": 0.5}});
     let filled = json!({"turn": turn(), "state": {"key": "seen"}, "expect": {"reward": 1.0}});
-    let desk = Desk::new(&remembers(), &json!([empty, filled, empty]));
-    assert_eq!(desk.tested(&[]), [None, None, None]);
+    let dir = PluginDir::new(&remembers(), &json!([empty, filled, empty]));
+    assert_eq!(dir.run_tests(&[]), [None, None, None]);
 }
 
 #[test]
 fn one_call_takes_its_answers_from_a_file_and_writes_those_of_real_models() {
-    let desk = Desk::new(&artefact("judge-model"), &json!([]));
-    let component = desk.component();
-    let shown = desk.file("turn.json", &turn());
+    let dir = PluginDir::new(&artifact("judge-model"), &json!([]));
+    let component = dir.component();
+    let shown = dir.file("turn.json", &turn());
     let run = ["run", text(&component), "--turn", text(&shown)];
 
-    let answers = desk.file("answers.json", &json!([vote(&json!(["1", "1", "-1"]))]));
-    let (ended, told) = desk.plugin(&[&run[..], &["--exchanges", text(&answers)]].concat());
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    fits(&schema("plugin-run"), &told, "run");
+    let answers = dir.file("answers.json", &json!([vote(&json!(["1", "1", "-1"]))]));
+    let (output, report) = dir.plugin(&[&run[..], &["--exchanges", text(&answers)]].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_matches_schema(&schema("plugin-run"), &report, "run");
     assert_eq!(
-        (&told["verdict"]["reward"], &told["mismatch"]),
+        (&report["verdict"]["reward"], &report["mismatch"]),
         (&json!(1.0), &Value::Null)
     );
-    assert_eq!(told["receipt"]["model_calls"], 1);
+    assert_eq!(report["receipt"]["model_calls"], 1);
 
     let too_many = json!([vote(&json!(["1"])), vote(&json!(["1"]))]);
-    let answers = desk.file("too-many.json", &too_many);
-    let (ended, told) = desk.plugin(&[&run[..], &["--exchanges", text(&answers)]].concat());
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let answers = dir.file("too-many.json", &too_many);
+    let (output, report) = dir.plugin(&[&run[..], &["--exchanges", text(&answers)]].concat());
+    assert_eq!(output.code, Some(1), "{output:?}");
     assert!(
-        told["mismatch"]
+        report["mismatch"]
             .as_str()
             .unwrap()
             .contains("did not take place"),
-        "{told}"
+        "{report}"
     );
 
     // Without a script models are real, and have to be granted.
-    assert_eq!(desk.plugin(&run).0.code, Some(1));
-    let (granted, _) = desk.plugin(&["grant", text(&component), "model=judge"]);
+    assert_eq!(dir.plugin(&run).0.code, Some(1));
+    let (granted, _) = dir.plugin(&["grant", text(&component), "model=judge"]);
     assert_eq!(granted.code, Some(0), "{granted:?}");
-    let record = desk.0.path().join("record.json");
-    let (ended, real) = desk.plugin(&[&run[..], &["--record", text(&record)]].concat());
+    let record = dir.0.path().join("record.json");
+    let (output, real) = dir.plugin(&[&run[..], &["--record", text(&record)]].concat());
     assert!(
-        ended.code.is_some() && real["receipt"]["model_calls"] == 1,
-        "{ended:?}"
+        output.code.is_some() && real["receipt"]["model_calls"] == 1,
+        "{output:?}"
     );
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&record).unwrap()).unwrap();
     assert_eq!(written.as_array().unwrap().len(), 1);
     assert_eq!(written[0]["request"]["model"], "judge");
-    let (_, again) = desk.plugin(&[&run[..], &["--exchanges", text(&record)]].concat());
+    let (_, again) = dir.plugin(&[&run[..], &["--exchanges", text(&record)]].concat());
     for what in ["verdict", "fault", "mismatch"] {
         assert_eq!(again[what], real[what], "{again}");
     }
@@ -284,35 +287,36 @@ fn one_call_takes_its_answers_from_a_file_and_writes_those_of_real_models() {
 #[test]
 fn a_plugin_folder_runs_on_its_first_transcript_with_what_that_says() {
     let transcript = json!({"turn": turn(), "state": {"key": "seen"}, "expect": {}});
-    let desk = Desk::new(&remembers(), &transcript);
+    let dir = PluginDir::new(&remembers(), &transcript);
     let manifest = "[plugin]\nname = \"remembers\"\nkind = \"judge\"\nlanguage = \"c\"\ncomponent = \"plugin.wasm\"\n";
-    std::fs::write(desk.0.path().join("plugin.toml"), manifest).unwrap();
-    let ended = Command::new(&["plugin", "run", "--json"])
-        .within(desk.0.path())
+    std::fs::write(dir.0.path().join("plugin.toml"), manifest).unwrap();
+    let output = Command::new(&["plugin", "run", "--json"])
+        .in_directory(dir.0.path())
         .run();
-    let told: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
-    assert_eq!(told["verdict"]["reward"], 1.0, "{told}");
+    let report: Value =
+        serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!(report["verdict"]["reward"], 1.0, "{report}");
 }
 
 #[test]
 fn a_loss_is_tested_with_the_limits_of_training_and_a_judge_with_those_of_judging() {
     let batch = json!({"offsets": [0, 2], "groups": [0], "rewards": [1.0], "tokens": [5, 6], "mask": [1, 1],
         "advantages": [1.0, 1.0], "logprob": [-0.5, -1.0], "old_logprob": [-0.5, -1.0], "step_tokens": 2, "step_sequences": 1});
-    let loss = Desk::new(
-        &artefact("loss-ppo-clip"),
+    let loss = PluginDir::new(
+        &artifact("loss-ppo-clip"),
         &json!({"batch": batch, "expect": {}}),
     );
-    let judge = Desk::new(
-        &artefact("judge-minimal"),
+    let judge = PluginDir::new(
+        &artifact("judge-minimal"),
         &json!({"turn": turn(), "expect": {}}),
     );
     let little = |section: &str| format!("[{section}.limits]\nfuel = 100\n");
     for (section, loss_ends, judge_ends) in [("training", true, false), ("judging", false, true)] {
-        for (desk, ends) in [(&loss, loss_ends), (&judge, judge_ends)] {
-            let config = desk.0.path().join("clawhost.toml");
+        for (dir, ends) in [(&loss, loss_ends), (&judge, judge_ends)] {
+            let config = dir.0.path().join("clawhost.toml");
             std::fs::write(&config, little(section)).unwrap();
-            let [error] = desk
-                .tested(&["--config", text(&config)])
+            let [error] = dir
+                .run_tests(&["--config", text(&config)])
                 .try_into()
                 .unwrap();
             let spent = error

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Serves a checkpoint with Hugging Face transformers on the CPU and measures it on demand.
 
-`clawhost bench serve --peer "python3 benches/peers/transformers_serve.py"` starts it, hands it the checkpoint
-and the number of threads, and asks for one measurement after the other, in turns with its own:
+`clawhost bench serve --peer "python3 benches/peers/transformers_serve.py"` starts it, passes it the checkpoint
+and the number of threads, and requests measurements, alternating with its own:
 
     {"measure": "decode", "streams": 16, "prompt_tokens": 128, "reply_tokens": 128}
     {"measure": "prefill", "prompt_tokens": 512}
 
-Each answer is one JSON line with the best of what transformers offers: `generate` on a batch of prompts of one
-length, with each attention that it has for a CPU, and its continuous batching where that runs here.
-Greedy, with its cache, in inference mode. Everything else is said on standard error.
+Each response is one JSON line with the best result of transformers: `generate` on a batch of prompts of equal
+length, with each attention implementation for CPUs, and continuous batching if it runs on this machine.
+Greedy, with KV cache, in inference mode. All other output goes to standard error.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def load(directory, threads, attention):
     model = AutoModelForCausalLM.from_pretrained(
         directory, dtype=torch.float32, attn_implementation=attention
     )
-    # What a checkpoint says of sampling and of tokens that end a reply would fill what is asked for below.
+    # Ignore the checkpoint's sampling parameters and end tokens, which would override the configuration below.
     model.generation_config = GenerationConfig(pad_token_id=0)
     model.config.eos_token_id = None
     return model.eval()
@@ -62,39 +62,39 @@ def greedy(new_tokens, **more):
 
 
 def generate(model, ids, new_tokens):
-    """Seconds of one call; fails when a reply is shorter than asked for."""
+    """Seconds of one call; raises if a response is shorter than requested."""
     import torch
 
     mask = torch.ones_like(ids)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with torch.inference_mode():
         out = model.generate(ids, attention_mask=mask, generation_config=greedy(new_tokens))
-    took = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     if out.shape[1] != ids.shape[1] + new_tokens:
         raise RuntimeError(f"{out.shape[1] - ids.shape[1]} tokens instead of {new_tokens}")
-    return took
+    return seconds
 
 
 def generate_batch(model, ids, new_tokens):
     """As `generate`, with continuous batching."""
     import torch
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with torch.inference_mode():
         out = model.generate_batch(
             inputs=[row.tolist() for row in ids],
             generation_config=greedy(new_tokens),
             progress_bar=False,
         )
-    took = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     replies = [len(reply.generated_tokens) for reply in out.values()]
     if replies != [new_tokens] * len(ids):
         raise RuntimeError(f"replies of {replies} tokens instead of {new_tokens}")
-    return took
+    return seconds
 
 
 def decode(way, model, ask, salt):
-    """Tokens a second after the first of each stream, and milliseconds to the first."""
+    """Tokens per second after the first token of each stream, and milliseconds to the first token."""
     ids = prompts(model.config, ask["streams"], ask["prompt_tokens"], salt)
     first = way(model, ids, 1)
     whole = way(model, ids, ask["reply_tokens"])
@@ -103,18 +103,18 @@ def decode(way, model, ask, salt):
 
 
 def prefill(model, length, salt):
-    """Tokens a second of one prompt, its logits of the last token only."""
+    """Tokens per second of prefilling one prompt, with logits of the last token only."""
     import torch
 
     ids = prompts(model.config, 1, length, salt)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with torch.inference_mode():
         model(input_ids=ids, use_cache=True, logits_to_keep=1)
-    return length / (time.perf_counter() - begun)
+    return length / (time.perf_counter() - start)
 
 
 def probe_continuous(args):
-    """Whether continuous batching runs on this machine, tried in a process of its own since it may hang."""
+    """Whether continuous batching runs on this machine, tested in a subprocess because it may hang."""
     model = load(args.model, args.threads, "paged|sdpa")
     if "progress_bar" not in inspect.signature(model.generate_batch).parameters:
         raise RuntimeError("this generate_batch has another signature")
@@ -122,14 +122,14 @@ def probe_continuous(args):
 
 
 def ways(args):
-    """What transformers can decode with: name, function, model."""
+    """The decoding variants of transformers: name, function, model."""
     found = [(f"generate, {kind}", generate, load(args.model, args.threads, kind)) for kind in ATTENTION]
     probe = [sys.executable, __file__, "--model", args.model, "--threads", str(args.threads), "--probe-continuous"]
     try:
         subprocess.run(probe, check=True, timeout=PROBE_SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         found.append(("generate_batch", generate_batch, load(args.model, args.threads, "paged|sdpa")))
     except subprocess.TimeoutExpired:
-        print("continuous batching did not come to an end", file=sys.stderr)
+        print("continuous batching timed out", file=sys.stderr)
     except subprocess.CalledProcessError as failed:
         reason = failed.stderr.decode(errors="replace").strip().splitlines()[-1:]
         print(f"continuous batching does not run here: {' '.join(reason)}", file=sys.stderr)
@@ -147,14 +147,14 @@ def answer(found, ask, salt, dropped):
         rate, first = decode(way, model, ask, salt)
         results.append((rate, first, name))
     best = max(results)
-    # What is far behind at this load is not run again at it or at a larger one.
+    # Skip a variant that is far slower at this load from now on, also at larger loads.
     dropped.update(name for rate, _, name in results if rate < best[0] / 2)
     return {"tokens_per_second": best[0], "first_token_ms": min(r[1] for r in results), "how": best[2]}
 
 
 def main():
     args = arguments()
-    # Before torch is imported: with a GPU in sight, continuous batching would use it.
+    # Before torch is imported: if a GPU is visible, continuous batching would use it.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if args.probe_continuous:
         probe_continuous(args)

@@ -1,15 +1,15 @@
-// Keeps replies to a budget of words: one that is longer loses reward for each word beyond, until
-// nothing is left; one that was cut at the token limit has lost it all.
+// A length judge: a response that exceeds a budget of words loses reward for each word beyond it,
+// down to -1. A response that was cut off at the token limit gets -1.
 //
 // Settings, as JSON in the configuration:
 //
-//   most     words that a reply may have, 1 to 1,000,000                          default 200
-//   margin   words beyond that over which the reward falls to -1; 0: all at once  default 100
-//   within   reward of a reply that keeps to the budget, -1 to 1                  default 0
+//   most     words that a response may have, 1 to 1,000,000                       default 200
+//   margin   words beyond that over which the reward falls to -1; 0: immediately  default 100
+//   within   reward of a response within the budget, -1 to 1                      default 0
 //
-// It says nothing about what a reply is worth: run it beside a judge that does. It counts what stands
-// between white space, in the visible text alone, and refuses to judge a reply without any, such as
-// one that only calls tools: that is no verdict, not a short reply.
+// It does not judge the content: use it together with a judge that does. It counts words separated
+// by white space in the visible text only. A response without visible text, such as one with only
+// tool calls, is unsupported and gets no verdict; it is not a short response.
 
 #include "clawhost_judge.h"
 

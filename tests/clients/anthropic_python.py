@@ -21,7 +21,7 @@ def client(url):
 
 
 def asked(url, text, **more):
-    # This client has no arguments for sampling any more; the dialect has the fields all the same.
+    # This client has no sampling arguments any more, but the API still has the fields.
     body = {"temperature": 0, **more.pop("extra_body", {})}
     return {"model": model(url), "max_tokens": 100, "messages": [{"role": "user", "content": text}], "extra_body": body, **more}
 

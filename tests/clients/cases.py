@@ -1,6 +1,6 @@
-"""Runs the functions of a script whose names begin with `case_`, in their order, and prints their names as JSON.
+"""Runs the functions of a script whose names start with `case_`, in order, and prints their names as JSON.
 
-Each takes the address of a server whose model answers by the last character of a prompt; what it answers is in
+Each takes the address of a server whose scripted model replies by the last character of the prompt; the replies are in
 `tests/conformance/model.rs`.
 """
 
@@ -32,7 +32,7 @@ WEATHER = {
     },
 }
 CITIES = ["Paris", "Rome"]
-# What a model that would rather say something else can be held to.
+# Structured output for a model that would otherwise reply differently.
 CITY = {
     "name": "choose_city",
     "description": "Chooses a city.",

@@ -1,10 +1,10 @@
-"""LiteLLM, speaking OpenAI's and Anthropic's dialect."""
+"""LiteLLM with the OpenAI and Anthropic APIs."""
 
 import json
 import os
 import sys
 
-# Its list of prices is of no use here and lies on another machine.
+# Its price list would be downloaded and is not needed.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import cases

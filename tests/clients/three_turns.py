@@ -1,10 +1,10 @@
-"""A person who uses the unmodified `openai` client: three turns, streaming, without any special header,
-then more short conversations until a reply comes from a newer adapter.
+"""The unmodified `openai` client: three streaming turns without special headers, then more short conversations until a
+reply comes from a newer adapter.
 
 Usage: three_turns.py BASE_URL MOST_CONVERSATIONS
 
 Prints one JSON object: {"turns": [{"turn", "session", "adapter", "text", "chunks"}, ...] of the first
-conversation, "later": {the same for the reply that came from a newer adapter, or null}, "conversations"}.
+conversation, "later": {the same for the reply from a newer adapter, or null}, "conversations"}.
 """
 
 import json

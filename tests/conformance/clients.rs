@@ -1,16 +1,16 @@
-//! Where the clients are installed, and running their scripts.
+//! Locations of the installed clients, and running their scripts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// The Python that has `tests/clients/requirements.txt` installed.
+/// The Python with `tests/clients/requirements.txt` installed.
 pub(crate) const PYTHON: &str = "CLAWHOST_CLIENTS_PYTHON";
-/// The folder in which `tests/clients/node/package.json` is installed.
+/// The directory in which `tests/clients/node/package.json` is installed.
 pub(crate) const NODE: &str = "CLAWHOST_CLIENTS_NODE";
 
-/// What the environment says of a client; without it the test is skipped, save in continuous integration.
+/// Path of a client from the environment; without it the test is skipped, except in CI.
 pub(crate) fn installed(variable: &str) -> Option<PathBuf> {
     let place = std::env::var_os(variable).map(PathBuf::from);
     if place.is_none() {
@@ -31,8 +31,8 @@ pub(crate) fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Node.js with the clients that are installed in `folder`. A module is looked for beside the script that wants it, so
-/// the scripts are copied to where the clients are, until the second value is dropped.
+/// Node.js with the clients installed in `folder`. Modules are resolved relative to the script, so the scripts are
+/// copied next to the clients until the second value is dropped.
 pub(crate) fn node(folder: &Path, name: &str) -> (Command, TempDir) {
     let scripts = tempfile::Builder::new()
         .prefix("scripts-")
@@ -46,7 +46,7 @@ pub(crate) fn node(folder: &Path, name: &str) -> (Command, TempDir) {
     (command, scripts)
 }
 
-/// Runs a command to its end, away from the threads that serve it, and without a proxy.
+/// Runs a command on a blocking thread and without a proxy.
 pub(crate) async fn run(mut command: Command) -> Output {
     for proxy in [
         "HTTP_PROXY",

@@ -1,16 +1,15 @@
-//! Real clients, unmodified and without any special header, get from this server what they expect of the ones they were
-//! made for: replies, streams, tool calls in a round, thoughts, and errors of their own classes. And what the OpenAPI
-//! document says holds for whatever a fuzzer makes of it.
+//! API conformance with real, unmodified clients and without special headers: replies, streams, tool-call rounds,
+//! reasoning, and errors of the clients' own classes. A fuzzer checks the server against the OpenAPI document.
 //!
-//! The clients come from the package registries: `.ci/clients` installs them. Without them a test says which are missing,
-//! and fails where `CI` is `true`.
+//! `.ci/clients` installs the clients from the package registries. Without them a test prints which are missing, and
+//! fails if `CI` is `true`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one says what it cannot run"
+    reason = "a test may fail by panicking, and this one prints what it cannot run"
 )]
 
 mod clients;
@@ -18,31 +17,31 @@ mod model;
 
 use std::process::Command;
 
-use clawhost_tests::Running;
+use clawhost_tests::TestServer;
 use clients::{NODE, PYTHON, installed, node, run, script};
 
-/// Runs a script against a server of its own and checks that it did these cases.
-async fn conforms(mut command: Command, running: &Running, cases: usize) {
+/// Runs a client script against a server and checks that all cases passed.
+async fn assert_conforms(mut command: Command, running: &TestServer, cases: usize) {
     command.arg(running.server.url());
     let output = run(command).await;
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaints}");
-    let told = String::from_utf8_lossy(&output.stdout);
-    let last = told.lines().last().unwrap_or_default();
-    let done: Vec<String> = serde_json::from_str(last).unwrap_or_else(|_| panic!("{told}"));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let last = stdout.lines().last().unwrap_or_default();
+    let done: Vec<String> = serde_json::from_str(last).unwrap_or_else(|_| panic!("{stdout}"));
     println!("{} cases: {}", done.len(), done.join(", "));
     assert_eq!(done.len(), cases);
-    recorded(running).await;
+    assert_recorded(running).await;
 }
 
-/// What the clients were told is recorded, and conversations with a second turn were recognised without any header.
-async fn recorded(running: &Running) {
+/// Checks that the replies are recorded and that second turns are matched to their conversations without a header.
+async fn assert_recorded(running: &TestServer) {
     let sessions = running.journal().sessions(1000).unwrap();
     assert!(!sessions.is_empty());
     assert!(sessions.iter().any(|session| session.turns > 1));
     for session in sessions {
         for turn in running.journal().session_turns(&session.id).unwrap() {
-            running.ended(turn.id).await;
+            running.wait_until_ended(turn.id).await;
         }
     }
 }
@@ -52,7 +51,7 @@ async fn python(name: &str, cases: usize) {
         let (running, _model) = model::start().await;
         let mut command = Command::new(python);
         command.arg(script(name));
-        conforms(command, &running, cases).await;
+        assert_conforms(command, &running, cases).await;
     }
 }
 
@@ -60,17 +59,17 @@ async fn javascript(name: &str, cases: usize) {
     if let Some(folder) = installed(NODE) {
         let (running, _model) = model::start().await;
         let (command, _scripts) = node(&folder, name);
-        conforms(command, &running, cases).await;
+        assert_conforms(command, &running, cases).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_openai_client_of_python() {
+async fn openai_python_client() {
     python("openai_python.py", 17).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_anthropic_client_of_python() {
+async fn anthropic_python_client() {
     python("anthropic_python.py", 9).await;
 }
 
@@ -85,18 +84,18 @@ async fn litellm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_openai_client_of_node() {
+async fn openai_node_client() {
     javascript("openai_node.mjs", 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_vercel_ai_sdk() {
+async fn vercel_ai_sdk() {
     javascript("vercel_ai.mjs", 6).await;
 }
 
-/// Status codes, content types and shapes are those of the document, and nothing is a fault of the server.
+/// Status codes, content types and schemas match the document, and there is no server error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fuzzer_finds_the_document_to_be_true() {
+async fn fuzzed_requests_match_the_openapi_document() {
     let Some(python) = installed(PYTHON) else {
         return;
     };
@@ -127,11 +126,11 @@ async fn a_fuzzer_finds_the_document_to_be_true() {
     let folder = tempfile::tempdir().unwrap();
     command.current_dir(folder.path());
     let output = run(command).await;
-    let told = String::from_utf8_lossy(&output.stdout);
-    println!("{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    println!("{stdout}");
     assert!(
         output.status.success(),
-        "{told}\n{}",
+        "{stdout}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
 }

@@ -1,22 +1,22 @@
-//! What the clients talk to: a model that answers by the last character of a prompt. Everything else is real.
+//! The server of the client scripts: a scripted model that replies by the last character of a prompt; the rest is real.
 
 use std::path::Path;
 
-use clawhost_tests::{Running, Script};
+use clawhost_tests::{Script, TestServer};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Tokens of the longest conversation that fits, so that one that does not fit is short.
+/// Maximum context, small so that an overlong conversation is short.
 const CONTEXT: usize = 4096;
 
-/// A server on that model, which lives in the folder.
-pub(crate) async fn start() -> (Running, TempDir) {
+/// Starts a server with that model, which is in the returned directory.
+pub(crate) async fn start() -> (TestServer, TempDir) {
     let dir = TempDir::new().unwrap();
     save(dir.path());
-    let running = Running::with(|config| {
+    let running = TestServer::with(|config| {
         config.model.dir = Some(dir.path().to_owned());
         config.engine.context = Some(CONTEXT);
-        // The replies are known because nothing is learned meanwhile.
+        // The replies stay scripted because training is off.
         config.training.enabled = false;
     })
     .await;

@@ -1,4 +1,4 @@
-//! Cases 15 to 17: components that misuse handles, their own end, and the way in.
+//! Cases 15 to 17: components that misuse handles, destructors and reentrancy.
 
 use clawhost_plugins::{Episode, Limits, PluginHost};
 
@@ -16,7 +16,7 @@ async fn start(host: &PluginHost, tricks: &[(&str, &str)]) -> Episode {
 }
 
 #[tokio::test]
-async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_their_end() {
+async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_drop() {
     let host = host();
     let hoard = "(loop $again (drop (call $new (i32.const 1))) (br $again)) (i32.const 0)";
     let mut hoarding = start(&host, &[("step", hoard)]).await;
@@ -27,9 +27,9 @@ async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_their_end() {
     let misuses = [
         ("hoards the host's", "(loop $again (drop (call $stderr)) (br $again)) (i32.const 0)".into()),
         ("forges", format!("(local.set $n (i32.const 4711)) {write}")),
-        // A number that is a handle in other stores is none in this one.
+        // A number that is a handle in another store is not one in this store.
         ("guesses", format!("(local.set $n (i32.const 1)) {write}")),
-        ("drops what is not there", "(call $drop-stream (i32.const 3)) (i32.const 0)".into()),
+        ("drops a handle that does not exist", "(call $drop-stream (i32.const 3)) (i32.const 0)".into()),
         ("uses after drop", format!("(local.set $n (call $stderr)) (call $drop-stream (local.get $n)) {write}")),
         ("drops twice", "(local.set $n (call $stderr)) (call $drop-stream (local.get $n)) (call $drop-stream (local.get $n)) (i32.const 0)".into()),
     ];
@@ -41,7 +41,7 @@ async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_their_end() {
         .await;
         assert_eq!(fault(&judged), "trap", "{what}: {:?}", judged.outcome);
     }
-    // A session that was never made.
+    // A session that was never created.
     let forged = Guest::environment(&[(
         "reset",
         "(i32.store (i32.const 4) (i32.const 99)) (i32.const 0)",
@@ -54,7 +54,7 @@ async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_their_end() {
 }
 
 #[tokio::test]
-async fn case_16_traps_on_the_way_out_end_the_episode_and_nothing_else() {
+async fn case_16_traps_in_close_or_destructor_end_only_the_episode() {
     let host = host();
     let judged = judge(
         &steady(&host, &Guest::judge("(unreachable)")),
@@ -74,14 +74,18 @@ async fn case_16_traps_on_the_way_out_end_the_episode_and_nothing_else() {
             other.step(&action()).await.outcome.is_ok(),
             "another episode of it"
         );
-        // Dropped without `close`: its destructor is not asked.
+        // Dropped without `close`: its destructor is not called.
     }
 
     let mut graded = start(&host, &[("close", "(unreachable)")]).await;
     assert!(graded.grade().await.outcome.is_ok());
     assert_eq!(fault(&graded.step(&action()).await), "episode-over");
     assert_eq!(fault(&graded.grade().await), "episode-over");
-    assert_eq!(fault(&graded.close().await), "trap", "close is still asked");
+    assert_eq!(
+        fault(&graded.close().await),
+        "trap",
+        "close is still called"
+    );
 
     let mut broken = start(&host, &[("step", "(unreachable)")]).await;
     assert_eq!(fault(&broken.step(&action()).await), "trap");
@@ -92,13 +96,13 @@ async fn case_16_traps_on_the_way_out_end_the_episode_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn case_17_nobody_comes_back_in_while_the_host_is_on_its_way() {
+async fn case_17_reentrant_calls_trap() {
     let host = host();
     let ask = "(call $setting (i32.const 512) (i32.const 1) (i32.const 1024))";
     let again = [
         ("while it takes the question", Guest::reward("0").realloc(&format!("{ask} (i32.const 8192)"))),
         ("after its answer", Guest::reward("0").afterwards(ask)),
-        // The host has an answer for the guest, and asks it for room.
+        // The host allocates guest memory for an answer (`cabi_realloc`).
         (
             "while it takes an answer",
             Guest::judge(&verdict("0", &format!("(global.set $answering (i32.const 1)) {ask}")))

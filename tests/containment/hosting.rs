@@ -1,16 +1,16 @@
-//! Hosts to run fixtures in, and what every case ends with: the host still serves.
+//! Hosts to run fixtures in, and the final check of every case: the host still serves.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use clawhost_plugins::{
-    CallContext, Called, Episode, EpisodeTask, Grants, HostOptions, Judged, Limits, Message,
-    Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn,
+    CallContext, CallResult, Episode, EpisodeTask, Grants, HostOptions, JudgeResult, Limits,
+    Message, Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn,
 };
 
 use super::guest::Guest;
 
-/// A host with few places, so that many hosts fit into one test process.
+/// A host with few instance slots, so that many hosts fit into one test process.
 pub(crate) fn host() -> PluginHost {
     PluginHost::new(options()).unwrap()
 }
@@ -23,19 +23,19 @@ pub(crate) fn options() -> HostOptions {
     }
 }
 
-/// Loads it for the fast engine, where ticks of time are the limit.
+/// Loads a guest on the fast engine, which limits CPU by epoch ticks.
 pub(crate) fn fast(host: &PluginHost, guest: &Guest) -> Plugin {
     let none = Grants::default();
     host.load("fixture", &guest.wasm(), &none, Profile::Fast)
         .unwrap()
 }
 
-/// Loads it for the deterministic engine, where fuel is.
+/// Loads a guest on the deterministic engine, which limits CPU by fuel.
 pub(crate) fn steady(host: &PluginHost, guest: &Guest) -> Plugin {
     granted(host, "fixture", guest, &[])
 }
 
-/// Loads it with these grants, written as for `clawhost plugin grant`.
+/// Loads a guest with these grants, in the syntax of `clawhost plugin grant`.
 pub(crate) fn granted(host: &PluginHost, name: &str, guest: &Guest, arguments: &[&str]) -> Plugin {
     let grants = grants(arguments);
     host.load(name, &guest.wasm(), &grants, Profile::Deterministic)
@@ -50,7 +50,7 @@ pub(crate) fn grants(arguments: &[&str]) -> Grants {
     grants
 }
 
-/// Why these bytes are not loaded.
+/// The error of loading these bytes.
 pub(crate) fn refusal(host: &PluginHost, bytes: &[u8], arguments: &[&str]) -> PluginError {
     host.load("fixture", bytes, &grants(arguments), Profile::default())
         .unwrap_err()
@@ -67,7 +67,7 @@ pub(crate) fn call(limits: Limits) -> CallContext {
     }
 }
 
-/// Limits under which a loop ends soon.
+/// Limits that end a loop quickly.
 pub(crate) fn ticks(cpu_ticks: u64) -> Limits {
     Limits {
         cpu_ticks,
@@ -87,7 +87,7 @@ pub(crate) fn trajectory(next: &str) -> Trajectory {
     trajectory
 }
 
-pub(crate) async fn judge(plugin: &Plugin, limits: Limits) -> Judged {
+pub(crate) async fn judge(plugin: &Plugin, limits: Limits) -> JudgeResult {
     plugin
         .score_turn(call(limits), &trajectory("thanks"), 0)
         .await
@@ -101,26 +101,26 @@ pub(crate) fn task() -> EpisodeTask {
     }
 }
 
-/// An episode of a world that starts.
+/// Starts an episode.
 pub(crate) async fn episode(world: &Plugin, limits: Limits) -> Episode {
     let started = world.start_episode(call(limits), task(), 1).await;
     started.outcome.unwrap().0
 }
 
-/// What the policy does in an episode.
+/// The policy's message in an episode.
 pub(crate) fn action() -> Message {
     Message::text(Role::Assistant, "go")
 }
 
-/// The short name of the fault.
-pub(crate) fn fault<T: std::fmt::Debug>(called: &Called<T>) -> &'static str {
+/// The name of the fault.
+pub(crate) fn fault<T: std::fmt::Debug>(called: &CallResult<T>) -> &'static str {
     match &called.outcome {
         Ok(result) => panic!("no fault but {result:?}"),
         Err(fault) => fault.kind.name(),
     }
 }
 
-/// A good judge answers.
+/// Asserts that a well-behaved judge still works.
 pub(crate) async fn still_serves(host: &PluginHost) {
     static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| Guest::reward("0.25").wasm());
     let good = host

@@ -1,5 +1,4 @@
-//! Cases 24 to 26: components whose answer depends on more than their input, or that let their input
-//! speak for them.
+//! Cases 24 to 26: components whose results depend on more than their input, and prompt injection through their input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,7 +14,7 @@ use super::hosting::{
     call, fast, fault, granted, host, judge, options, steady, still_serves, trajectory,
 };
 
-/// Keys in memory.
+/// An in-memory state store.
 #[derive(Default)]
 pub(crate) struct Keys {
     entries: Mutex<BTreeMap<(StateScope, String), StateEntry>>,
@@ -73,7 +72,7 @@ impl StateStore for Keys {
     }
 }
 
-/// Answers a number between 0 and 1 made of 16 bits.
+/// Returns a reward between 0 and 1 from 16 bits.
 fn answering(bits: &str) -> String {
     verdict(
         "0",
@@ -84,9 +83,9 @@ fn answering(bits: &str) -> String {
 }
 
 #[tokio::test]
-async fn case_24_clocks_dice_nan_bits_and_hash_seeds_follow_from_the_call() {
+async fn case_24_clocks_randomness_nan_bits_and_hash_seeds_are_deterministic() {
     let host = host();
-    // `$seed` is what languages shuffle their hash tables with.
+    // Languages seed their hash tables with `$seed`.
     let sources = [
         "(call $roll)",
         "(block (result i64) (call $seed (i32.const 1024)) (i64.load (i32.const 1024)))",
@@ -121,7 +120,7 @@ async fn case_24_clocks_dice_nan_bits_and_hash_seeds_follow_from_the_call() {
     let runs = judge(&fast(&host, &now), Limits::default()).await;
     assert!(runs.outcome.unwrap().reward > 0.0);
 
-    // 0/0 has the bits 0x7fc00000 on every machine, whatever the sign of the zeros.
+    // 0/0 is canonicalised to the bits 0x7fc00000 on every machine.
     for (a, b) in [("0", "0"), ("-0", "0"), ("inf", "-inf")] {
         let operation = if a == "inf" { "add" } else { "div" };
         let bits = format!(
@@ -141,14 +140,14 @@ async fn case_24_clocks_dice_nan_bits_and_hash_seeds_follow_from_the_call() {
 }
 
 #[tokio::test]
-async fn case_25_no_call_sees_what_another_left_and_no_plugin_anothers_keys() {
+async fn case_25_calls_share_no_state_and_plugins_share_no_keys() {
     let keys = Arc::new(Keys::default());
     let host = PluginHost::new(HostOptions {
         state: Some(Arc::clone(&keys) as _),
         ..options()
     })
     .unwrap();
-    // Answers more than 0 when an earlier call left something in a global, in memory or in a table.
+    // Returns more than 0 if an earlier call left state in a global, in memory or in a table.
     let leaky = Guest::judge(
         "(f32.store (i32.const 4) (f32.add (f32.add (global.get $seen) (f32.load (i32.const 2000)))
            (f32.convert_i32_u (i32.eqz (ref.is_null (table.get $left (i32.const 0)))))))
@@ -165,7 +164,7 @@ async fn case_25_no_call_sees_what_another_left_and_no_plugin_anothers_keys() {
         assert_eq!(judged.outcome.unwrap().reward, 0.0);
     }
 
-    // Creates a key and answers 0, or -1 when it was there.
+    // Creates a key and returns 0, or -1 if it exists.
     let claim = verdict(
         "0",
         "(call $put (i32.const 512) (i32.const 3) (i32.const 512) (i32.const 3) (i32.const 0) (i64.const 0) (i32.const 1024))
@@ -197,19 +196,19 @@ async fn case_25_no_call_sees_what_another_left_and_no_plugin_anothers_keys() {
     still_serves(&host).await;
 }
 
-/// Does what the last message of its prompt says, and keeps what it was asked.
+/// A model that obeys the last message of its prompt, and records its requests.
 #[derive(Default)]
 struct Gullible(Mutex<Vec<ModelRequest>>);
 
 impl ModelClient for Gullible {
     fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
-        let said = request
+        let text = request
             .messages
             .last()
             .map(Message::visible_text)
             .unwrap_or_default();
         let choice = ModelChoice {
-            message: Message::text(Role::Assistant, said),
+            message: Message::text(Role::Assistant, text),
             finish: ModelFinish::Stop,
             logprob: None,
         };
@@ -230,15 +229,15 @@ impl ModelClient for Gullible {
 }
 
 #[tokio::test]
-async fn case_26_what_follows_a_reply_speaks_only_where_the_component_puts_it() {
+async fn case_26_next_state_reaches_the_model_only_as_a_message() {
     let model = Arc::new(Gullible::default());
     let host = PluginHost::new(HostOptions {
         model: Some(Arc::clone(&model) as _),
         ..options()
     })
     .unwrap();
-    // Sends the next state as it is, under its own alias and with its own sampling, and takes the
-    // length of the first choice for its reward: a judge that can be talked into anything.
+    // Sends the next state verbatim, under its own alias and with its own sampling, and uses the length of the first
+    // choice as reward: a judge that is fully steerable by its input.
     let judge_of = |more: &str| {
         Guest::judge(&verdict(
             "0",
@@ -271,18 +270,18 @@ async fn case_26_what_follows_a_reply_speaks_only_where_the_component_puts_it() 
             (request.model.as_str(), request.n, request.max_tokens),
             ("judge", 2, 9)
         );
-        // One message, of the role that it had, with the words that it had.
+        // One message with its original role and text.
         assert_eq!(request.messages, [Message::text(Role::User, attack)]);
         assert!(request.tools.is_empty() && request.schema.is_none());
     }
-    // Whatever the model made of it, what comes out is checked like any other number.
+    // Whatever the model returns, the reward is validated like any other number.
     let obeying = judge_of("(f32.store (i32.const 4) (f32.const 1000000))");
     let obeying = granted(&host, "obeying", &obeying, &["model=judge"]);
     assert_eq!(
         fault(&judge(&obeying, Limits::default()).await),
         "bad-output"
     );
-    // And it cannot reach a model that its component was not granted.
+    // It cannot reach a model that the component was not granted.
     let elsewhere = granted(&host, "elsewhere", &judge_of(""), &["model=teacher"]);
     assert!(judge(&elsewhere, Limits::default()).await.outcome.is_ok());
     assert_eq!(model.0.lock().unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! Cases 27 and 28: what happens around calls: other builds, very many failures, and the end.
+//! Cases 27 and 28: reloading during calls, very many failures, and shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use clawhost_plugins::{
     Answer, Grants, HostOptions, Limits, Message, ModelClient, ModelError, ModelRequest,
     ModelResponse, Plugin, PluginError, PluginHost, Profile,
 };
-use clawhost_tests::{Client, Command, PATIENCE, Talk};
+use clawhost_tests::{Client, Command, Conversation, WAIT_TIMEOUT};
 use tempfile::TempDir;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -20,13 +20,13 @@ use super::hosting::{
 };
 use super::time::LOOP;
 
-/// A model that answers when it is let.
+/// A gate that blocks model responses.
 struct Gate {
     asked: Notify,
     open: Semaphore,
 }
 
-/// The model's side of it.
+/// A model that responds once the gate opens.
 struct Gated(Arc<Gate>);
 
 impl ModelClient for Gated {
@@ -49,7 +49,7 @@ impl ModelClient for Gated {
 }
 
 #[tokio::test]
-async fn case_27_a_call_ends_on_the_build_that_it_began_with() {
+async fn case_27_calls_finish_on_the_build_they_started_with() {
     let gate = Arc::new(Gate {
         asked: Notify::new(),
         open: Semaphore::new(0),
@@ -71,7 +71,7 @@ async fn case_27_a_call_ends_on_the_build_that_it_began_with() {
     });
     gate.asked.notified().await;
 
-    // A build that is no component, and one that wants more, are refused; nothing has changed by it.
+    // A build that is not a component, and one that needs more grants, are rejected without side effects.
     let broken = &slow.wasm()[..100];
     let load = |bytes: &[u8], grants: &Grants| host.load("mine", bytes, grants, Profile::default());
     assert!(load(broken, &grants(&["model"])).is_err());
@@ -94,13 +94,13 @@ async fn case_27_a_call_ends_on_the_build_that_it_began_with() {
     still_serves(&host).await;
 }
 
-/// One test for the whole case: first in a process of its own, because memory is counted by process.
+/// One test for the whole case: first in a child process, because memory is measured per process.
 #[tokio::test]
-async fn case_28_failures_by_the_thousand_leave_nothing_behind() {
+async fn case_28_thousands_of_failures_leak_nothing() {
     if std::env::var_os(ALONE).is_some() {
         return resident_memory_stays().await;
     }
-    let test = "containment::life::case_28_failures_by_the_thousand_leave_nothing_behind";
+    let test = "containment::life::case_28_thousands_of_failures_leak_nothing";
     let alone = std::process::Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
         .env(ALONE, "1")
@@ -112,12 +112,12 @@ async fn case_28_failures_by_the_thousand_leave_nothing_behind() {
         String::from_utf8_lossy(&alone.stderr)
     );
 
-    a_thousand_loops_leave_room_for_a_good_judge().await;
-    a_call_that_nobody_waits_for_frees_its_place().await;
-    a_signal_ends_a_server_whose_judge_never_will().await;
+    looping_judges_do_not_starve_a_good_judge().await;
+    dropped_call_frees_its_slot().await;
+    sigterm_stops_a_server_with_a_looping_judge().await;
 }
 
-/// Says to a child that it is the process of its own.
+/// Environment variable that marks the child process.
 const ALONE: &str = "CLAWHOST_CONTAINMENT_ALONE";
 const WARM_UP: usize = 4_000;
 /// The full million is `clawhost_plugins::measure::failing_calls`.
@@ -163,7 +163,7 @@ async fn resident_memory_stays() {
     let before = clawhost_plugins::measure::resident_bytes();
     fail(FAILING_CALLS).await;
     let after = clawhost_plugins::measure::resident_bytes();
-    // Where the system does not tell, there is nothing to compare.
+    // Systems without this figure are skipped.
     if let (Some(before), Some(after)) = (before, after) {
         let change = after as f64 / before as f64;
         assert!(
@@ -174,7 +174,7 @@ async fn resident_memory_stays() {
     still_serves(&host).await;
 }
 
-async fn a_thousand_loops_leave_room_for_a_good_judge() {
+async fn looping_judges_do_not_starve_a_good_judge() {
     const LOOPS: usize = 1_000;
     let host = host();
     let endless = steady(&host, &Guest::judge(&format!("{LOOP} (i32.const 0)")));
@@ -197,7 +197,7 @@ async fn a_thousand_loops_leave_room_for_a_good_judge() {
     while begun.load(Ordering::SeqCst) < LOOPS {
         tokio::task::yield_now().await;
     }
-    // It stands behind a thousand others, and does not wait for them.
+    // It is queued after a thousand others, and does not wait for them.
     let judged = judge(&good, Limits::default()).await;
     let ended = ended.load(Ordering::SeqCst);
     assert_eq!(judged.outcome.unwrap().reward, 1.0);
@@ -211,7 +211,7 @@ async fn a_thousand_loops_leave_room_for_a_good_judge() {
     still_serves(&host).await;
 }
 
-async fn a_call_that_nobody_waits_for_frees_its_place() {
+async fn dropped_call_frees_its_slot() {
     let host = PluginHost::new(HostOptions {
         instances: 1,
         ..options()
@@ -220,7 +220,7 @@ async fn a_call_that_nobody_waits_for_frees_its_place() {
     let endless = fast(&host, &Guest::judge(&format!("{LOOP} (i32.const 0)")));
     let seen = trajectory("thanks");
     let mut waiting = Box::pin(endless.score_turn(call(ticks(1_000_000)), &seen, 0));
-    // Polled once, so that it runs, and forgotten.
+    // Polled once so that it starts, then dropped.
     let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx))).await;
     assert!(polled.is_pending());
     drop(waiting);
@@ -235,12 +235,12 @@ async fn a_call_that_nobody_waits_for_frees_its_place() {
     );
 }
 
-async fn a_signal_ends_a_server_whose_judge_never_will() {
+async fn sigterm_stops_a_server_with_a_looping_judge() {
     let dir = TempDir::new().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let endless = Guest::judge(&format!("{LOOP} (i32.const 0)")).wasm();
     std::fs::write(path("endless.wasm"), endless).unwrap();
-    // An hour and more, by every limit.
+    // Every limit is an hour or more.
     let limits =
         "[judging.limits]\ncpu_ticks = 1000000\nwall_ms = 10000000\nfuel = 9000000000000000\n";
     std::fs::write(path("clawhost.toml"), limits).unwrap();
@@ -261,15 +261,15 @@ async fn a_signal_ends_a_server_whose_judge_never_will() {
     let mut server = serving.unwrap_or_else(|| panic!("the server does not come up"));
 
     let client = Client::new(&server.url);
-    let mut talk = Talk::new(&client);
-    talk.say("Hello!").await;
-    talk.say("And?").await;
+    let mut conversation = Conversation::new(&client);
+    conversation.send_message("Hello!").await;
+    conversation.send_message("And?").await;
     let judging = async {
         while client.get("/healthz").await.ok()["judging"]["running"] != 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, judging)
+    tokio::time::timeout(WAIT_TIMEOUT, judging)
         .await
         .unwrap_or_else(|_| panic!("the turn is not being judged"));
     assert_eq!(server.stop().await, Some(0));

@@ -1,8 +1,8 @@
-//! Cases 19 to 23 and 29: files that are no plugin, want more than they were granted, or are not what
-//! they were when it was granted.
+//! Cases 19 to 23 and 29: files that are not plugins, need more grants than they have, or changed since they were
+//! granted.
 
 use clawhost_plugins::{
-    Capability, FaultKind, GrantBook, GrantEditor, GrantedTo, HostOptions, Kind, Limits,
+    Capability, FaultKind, GrantEditor, GrantEntry, GrantFile, HostOptions, Kind, Limits,
     PluginError, PluginHost, Profile, digest,
 };
 
@@ -11,7 +11,7 @@ use super::hosting::{
     call, grants, host, judge, options, refusal, steady, still_serves, trajectory,
 };
 
-/// A component that is only this, as text.
+/// A component from its text.
 fn component(text: &str) -> Vec<u8> {
     wat::parse_str(format!("(component {text})")).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -20,7 +20,7 @@ fn importing(name: &str) -> Vec<u8> {
     component(&format!("(import \"{name}\" (instance))"))
 }
 
-/// Asks for what it may not have, and must be refused for that.
+/// A guest that imports an interface without a grant, which must be rejected.
 fn wanting(interface: &str) -> Guest {
     match interface {
         STATE => Guest::reward("0").with_state(),
@@ -31,7 +31,7 @@ fn wanting(interface: &str) -> Guest {
 
 const SEND: &str = "$send (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)";
 
-/// A world that drives machines.
+/// A guest that imports the sandbox interface.
 fn sandboxed() -> Guest {
     Guest::environment(&[]).calling(
         "clawhost:plugin/sandbox@0.1.0",
@@ -40,10 +40,9 @@ fn sandboxed() -> Guest {
     )
 }
 
-/// There are no sandbox files yet (see case 29), so the tricks are played on the files of WASI: there
-/// are none either, and nothing to walk up from.
+/// There is no sandbox yet (see case 29), so the path tricks use WASI's filesystem, which has no preopened directory.
 #[tokio::test]
-async fn case_19_there_is_no_file_to_play_path_tricks_on() {
+async fn case_19_path_tricks_find_no_files() {
     let host = host();
     // Half the number of directories plus a quarter.
     let count = verdict(
@@ -62,16 +61,16 @@ async fn case_19_there_is_no_file_to_play_path_tricks_on() {
 }
 
 #[tokio::test]
-async fn case_20_what_was_not_granted_is_refused_with_the_command_that_grants_it() {
+async fn case_20_missing_grants_are_rejected_with_the_grant_command() {
     let host = host();
     let wanted = wanting(HTTP).wasm();
     let error = refusal(&host, &wanted, &[]);
-    let told = error.to_string();
-    assert!(matches!(error, PluginError::NotGranted { .. }), "{told}");
-    assert!(told.contains(&digest(&wanted)), "{told}");
+    let message = error.to_string();
+    assert!(matches!(error, PluginError::NotGranted { .. }), "{message}");
+    assert!(message.contains(&digest(&wanted)), "{message}");
     assert!(
-        told.ends_with("clawhost plugin grant FILE http=https://HOST"),
-        "{told}"
+        message.ends_with("clawhost plugin grant FILE http=https://HOST"),
+        "{message}"
     );
     // Other grants do not help.
     assert!(matches!(
@@ -79,7 +78,7 @@ async fn case_20_what_was_not_granted_is_refused_with_the_command_that_grants_it
         PluginError::NotGranted { .. }
     ));
 
-    // Granted, this host says that it has none of it.
+    // Granted, the host still reports that it does not provide it.
     for (interface, argument, missing) in [
         (HTTP, "http=https://api.example", Capability::Http),
         (MODEL, "model", Capability::Model),
@@ -92,7 +91,7 @@ async fn case_20_what_was_not_granted_is_refused_with_the_command_that_grants_it
         );
     }
 
-    // What a world does not include, nobody can grant.
+    // An interface outside the world cannot be granted.
     let loss = Guest::loss("(i32.const 0)")
         .calling(HTTP, "send", SEND)
         .wasm();
@@ -108,7 +107,7 @@ async fn case_20_what_was_not_granted_is_refused_with_the_command_that_grants_it
 }
 
 #[tokio::test]
-async fn case_21_other_kinds_versions_and_shapes_are_named() {
+async fn case_21_wrong_kinds_versions_and_types_are_named() {
     let host = host();
     for name in [
         "wasi:http/outgoing-handler@0.2.0",
@@ -119,8 +118,11 @@ async fn case_21_other_kinds_versions_and_shapes_are_named() {
     }
     let newer = "clawhost:plugin/log@0.2.0";
     let error = refusal(&host, &importing(newer), &[]);
-    assert_eq!(error, PluginError::OtherVersion { name: newer.into() });
-    // Such a name may hold anything; it is shown without its tricks.
+    assert_eq!(
+        error,
+        PluginError::UnsupportedVersion { name: newer.into() }
+    );
+    // A name may contain control characters; they are escaped in the message.
     let error = refusal(
         &host,
         &component("(import \"url=<\\1b[31m\\nhi>\" (func))"),
@@ -143,7 +145,7 @@ async fn case_21_other_kinds_versions_and_shapes_are_named() {
     let judge_02 = "clawhost:plugin/judge@0.2.0";
     assert_eq!(
         refusal(&host, &exporting(&[judge_02]), &[]),
-        PluginError::OtherVersion {
+        PluginError::UnsupportedVersion {
             name: judge_02.into()
         }
     );
@@ -157,14 +159,17 @@ async fn case_21_other_kinds_versions_and_shapes_are_named() {
     let both = ["clawhost:plugin/judge@0.1.0", "clawhost:plugin/loss@0.1.0"];
     assert_eq!(
         refusal(&host, &exporting(&both), &[]),
-        PluginError::TwoKinds {
+        PluginError::MultipleKinds {
             first: Kind::Judge,
             second: Kind::Loss
         }
     );
-    // The right name without its function, and with a function of another shape.
+    // The right interface without its function, and with a function of another type.
     let shapeless = refusal(&host, &exporting(&["clawhost:plugin/judge@0.1.0"]), &[]);
-    assert!(matches!(shapeless, PluginError::Mismatch(_)), "{shapeless}");
+    assert!(
+        matches!(shapeless, PluginError::TypeMismatch(_)),
+        "{shapeless}"
+    );
     let reshaped = component(
         "(core module $m (func (export \"f\") (result i32) (i32.const 1)))
          (core instance $c (instantiate $m))
@@ -173,9 +178,12 @@ async fn case_21_other_kinds_versions_and_shapes_are_named() {
          (export \"clawhost:plugin/judge@0.1.0\" (instance $i))",
     );
     let reshaped = refusal(&host, &reshaped, &[]);
-    assert!(matches!(reshaped, PluginError::Mismatch(_)), "{reshaped}");
+    assert!(
+        matches!(reshaped, PluginError::TypeMismatch(_)),
+        "{reshaped}"
+    );
 
-    // A sound plugin of one kind, called as another.
+    // A valid plugin of one kind, called as another kind.
     let loss = steady(&host, &Guest::loss("(i32.const 0)"));
     let called = loss
         .score_turn(call(Limits::default()), &trajectory("x"), 0)
@@ -189,7 +197,7 @@ async fn case_21_other_kinds_versions_and_shapes_are_named() {
 }
 
 #[tokio::test]
-async fn case_22_bytes_that_are_no_component_are_told_apart() {
+async fn case_22_files_that_are_not_components_are_distinguished() {
     let host = host();
     let load = |bytes: &[u8]| refusal(&host, bytes, &[]);
     let core = wat::parse_str("(module (func (export \"score\")))").unwrap();
@@ -207,7 +215,9 @@ async fn case_22_bytes_that_are_no_component_are_told_apart() {
         assert!(
             matches!(
                 error,
-                PluginError::Damaged { .. } | PluginError::Invalid(_) | PluginError::NoKind { .. }
+                PluginError::Malformed { .. }
+                    | PluginError::Invalid(_)
+                    | PluginError::NoKind { .. }
             ),
             "cut at {cut}: {error}"
         );
@@ -218,7 +228,10 @@ async fn case_22_bytes_that_are_no_component_are_told_apart() {
     }
     let error = load(&noise);
     assert!(
-        matches!(error, PluginError::Damaged { .. } | PluginError::Invalid(_)),
+        matches!(
+            error,
+            PluginError::Malformed { .. } | PluginError::Invalid(_)
+        ),
         "{error}"
     );
 
@@ -239,7 +252,7 @@ async fn case_22_bytes_that_are_no_component_are_told_apart() {
         load(&component(&nested)),
         PluginError::TooMany { .. }
     ));
-    // A type within a type within a type, and each twice as wide as the last.
+    // Nested types, each twice as wide as the last.
     let types = |count: u32, step: fn(u32) -> String| {
         let steps: Vec<String> = (0..count)
             .map(|i| format!("(type $t{} {})", i + 1, step(i)))
@@ -261,7 +274,7 @@ async fn case_22_bytes_that_are_no_component_are_told_apart() {
             "{error}"
         );
     }
-    // Blocks within blocks are only code.
+    // Deeply nested blocks are valid code.
     let blocks = format!("{} {}", "block ".repeat(50_000), "end ".repeat(50_000));
     let maze = Guest::reward("0.5").with(&format!("(func {blocks})"));
     assert_eq!(
@@ -287,7 +300,7 @@ async fn case_22_bytes_that_are_no_component_are_told_apart() {
 }
 
 #[tokio::test]
-async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
+async fn case_23_grants_are_bound_to_the_digest_not_the_name() {
     let host = PluginHost::new(HostOptions {
         state: Some(std::sync::Arc::new(super::identity::Keys::default())),
         ..options()
@@ -298,7 +311,7 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("grants.toml");
     let mut book = GrantEditor::open(&path).unwrap();
-    let entry = GrantedTo {
+    let entry = GrantEntry {
         plugin: "keeper".into(),
         at_ms: 1,
         wants: Vec::new(),
@@ -306,7 +319,7 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
     };
     book.write(&digest(&first), entry).unwrap();
 
-    let book = GrantBook::open(&path).unwrap();
+    let book = GrantFile::open(&path).unwrap();
     let load = |bytes: &[u8]| {
         host.load(
             "keeper",
@@ -321,7 +334,7 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
         matches!(&error, PluginError::NotGranted { digest: of, .. } if *of == digest(&second)),
         "{error}"
     );
-    // The first one, and what it was granted, are shown and go on.
+    // The first one and its grants are listed and still work.
     let (before, _) = book.predecessor("keeper", &digest(&second)).unwrap();
     assert_eq!(before, digest(&first));
     assert_eq!(
@@ -335,10 +348,10 @@ async fn case_23_a_grant_does_not_follow_a_name_to_other_content() {
     still_serves(&host).await;
 }
 
-/// The sandbox that would run such commands is not built yet. Until it is, there is nothing that forks,
-/// ignores signals or fills a disk: whoever imports `sandbox` is refused, granted or not.
+/// The sandbox is not implemented yet, so nothing can fork, ignore signals or fill a disk: a component that imports
+/// `sandbox` is rejected, granted or not.
 #[tokio::test]
-async fn case_29_who_wants_a_sandbox_is_refused_because_there_is_none() {
+async fn case_29_sandbox_imports_are_rejected_because_there_is_no_sandbox() {
     let host = host();
     let world = sandboxed().wasm();
     assert!(matches!(

@@ -1,4 +1,4 @@
-//! Cases 4 to 7: components that take more than there is.
+//! Cases 4 to 7: components that use too much memory, table or stack.
 
 use clawhost_plugins::{FaultKind, Limits, PluginError};
 
@@ -29,7 +29,7 @@ async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
         );
         assert!(judged.receipt.peak_memory_bytes <= 8 << 20);
     }
-    // 5 MiB and 5 MiB are within the limit one by one, not together.
+    // Two memories of 5 MiB are each within the limit, but not together.
     let two = Guest::reward("0").memory("(memory (export \"memory\") 80) (memory 80)");
     assert_eq!(
         fault(&judge(&steady(&host, &two), mebibytes(8)).await),
@@ -43,8 +43,8 @@ async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
         refusal(&host, &many.wasm(), &[]),
         PluginError::Invalid(_)
     ));
-    // More memories than are set aside for one place: it takes several places, and its calls wait for each
-    // other instead of failing. The loop lasts for several ticks, so that calls give way to each other.
+    // More memories than one slot reserves: it uses several slots, and its calls wait for each other instead of
+    // failing. The loop lasts several ticks, so that calls yield to each other.
     let wide = Guest::judge(&format!(
         "(local $i i32) {}",
         verdict(
@@ -71,7 +71,7 @@ async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
 }
 
 #[tokio::test]
-async fn case_05_what_can_never_start_is_refused_at_load() {
+async fn case_05_components_that_can_never_start_are_rejected_at_load() {
     let host = host();
     let hungry = [
         Guest::reward("0").memory("(memory (export \"memory\") 8192)"),
@@ -83,7 +83,7 @@ async fn case_05_what_can_never_start_is_refused_at_load() {
         assert!(
             matches!(
                 error,
-                PluginError::TooHungry { .. } | PluginError::Invalid(_)
+                PluginError::InitialSizeTooLarge { .. } | PluginError::Invalid(_)
             ),
             "{error}"
         );
@@ -93,7 +93,7 @@ async fn case_05_what_can_never_start_is_refused_at_load() {
         host.inspect(&modest.wasm()).unwrap().initial_memory_bytes,
         Some(17 * 65_536)
     );
-    // More than the call gets, less than the engine can give.
+    // More than the call's limit, less than the engine's.
     let large = Guest::reward("0").memory("(memory (export \"memory\") 2048)");
     assert_eq!(
         fault(&judge(&steady(&host, &large), Limits::default()).await),
@@ -128,7 +128,7 @@ async fn case_06_tables_are_capped() {
 }
 
 #[tokio::test]
-async fn case_07_deep_recursion_is_a_stack_fault_also_across_the_host() {
+async fn case_07_deep_recursion_is_a_stack_fault_even_through_the_host() {
     let host = host();
     let ask = "(call $setting (i32.const 512) (i32.const 1) (i32.const 1024))";
     let deep = |before: &str| {
@@ -140,9 +140,9 @@ async fn case_07_deep_recursion_is_a_stack_fault_also_across_the_host() {
     let dive = "(drop (call $deep (i64.const 0))) (i32.const 0)";
     let recursions = [
         Guest::judge(dive).with(&deep("")),
-        // Every level has been in the host, and the last of them calls it with the stack nearly full.
+        // Every level has called the host, and the last one calls it with the stack nearly full.
         Guest::judge(dive).with_settings().with(&deep(ask)),
-        // The host is below: it asks the guest for memory.
+        // The host is on the stack: it requests memory from the guest.
         Guest::reward("0").with(&deep("")).realloc(dive),
     ];
     let limits = Limits {

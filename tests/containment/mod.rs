@@ -1,8 +1,8 @@
-//! Promise: thirty hostile components, none of which hurts the host. Each ends with its typed fault, or
-//! is refused with a reason, and the host serves on.
+//! Plugin containment: thirty hostile components, none of which harms the host. Each ends with its typed fault or is
+//! rejected with a reason, and the host keeps serving.
 //!
-//! One test a case, `case_01_…` to `case_30_…`, in the order of the list in the design. A file holds the
-//! cases of one idea; `guest` builds components from core WebAssembly, `hosting` runs them.
+//! One test per case, `case_01_…` to `case_30_…`, in the order of the list in the design. Each file holds related
+//! cases; `guest` builds components from core WebAssembly, `hosting` runs them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

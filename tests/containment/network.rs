@@ -1,4 +1,4 @@
-//! Cases 18 and 30: components that look for a way to other places, or a way to tell a secret.
+//! Cases 18 and 30: components that try to reach other origins or to leak a secret.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,22 +12,22 @@ use clawhost_plugins::{
 use super::guest::{Guest, HTTP, store};
 use super::hosting::{call, granted, options, still_serves, trajectory};
 
-/// An internet of our own: what names lead to, and what was sent where.
+/// A fake network: DNS answers, and the requests sent.
 #[derive(Default)]
-struct Internet {
-    /// Addresses of each look-up, the first first; the last one stays.
+struct FakeNetwork {
+    /// Addresses of each lookup in order; the last one repeats.
     names: Mutex<BTreeMap<String, Vec<Vec<&'static str>>>>,
     sent: Mutex<Vec<OutboundRequest>>,
     redirects: bool,
 }
 
-impl Internet {
+impl FakeNetwork {
     fn sent(&self) -> Vec<OutboundRequest> {
         self.sent.lock().unwrap().clone()
     }
 }
 
-impl Network for Internet {
+impl Network for FakeNetwork {
     fn resolve(&self, name: String) -> Answer<Result<Vec<IpAddr>, String>> {
         let mut names = self.names.lock().unwrap();
         let addresses = names.get_mut(&name).map(|answers| {
@@ -40,7 +40,7 @@ impl Network for Internet {
         Box::pin(async move { addresses.ok_or_else(|| format!("{name} is not known")) })
     }
 
-    /// Echoes the headers, or leads elsewhere.
+    /// Echoes the headers, or redirects.
     fn exchange(&self, request: OutboundRequest) -> Answer<Result<InboundResponse, NetworkError>> {
         let echo = format!("you sent {:?}", request.headers);
         let (status, headers) = if self.redirects {
@@ -60,8 +60,8 @@ impl Network for Internet {
     }
 }
 
-/// Sends what its settings say, and tells what came back: the body with reward 1, or the error with -1.
-fn messenger() -> Guest {
+/// A judge that sends the request in its settings and returns the body with reward 1, or the error with -1.
+fn http_judge() -> Guest {
     let setting = |at: u32, length: u32, to: u32| {
         format!("(call $take (i32.const {at}) (i32.const {length}) (i32.const {to}))")
     };
@@ -117,7 +117,7 @@ fn messenger() -> Guest {
     ))
 }
 
-/// What the component heard: the body, or the error.
+/// The component's result: the body or the error.
 async fn send(plugin: &Plugin, parts: &[(&str, &str)]) -> Result<String, String> {
     let mut settings = BTreeMap::from([("method".to_owned(), "POST".to_owned())]);
     for (part, text) in parts {
@@ -136,32 +136,32 @@ async fn send(plugin: &Plugin, parts: &[(&str, &str)]) -> Result<String, String>
     }
 }
 
-fn online(internet: Internet, arguments: &[&str]) -> (PluginHost, Arc<Internet>, Plugin) {
-    let internet = Arc::new(internet);
+fn online(network: FakeNetwork, arguments: &[&str]) -> (PluginHost, Arc<FakeNetwork>, Plugin) {
+    let network = Arc::new(network);
     let host = PluginHost::new(HostOptions {
-        network: Some(Arc::clone(&internet) as _),
+        network: Some(Arc::clone(&network) as _),
         ..options()
     })
     .unwrap();
-    let plugin = granted(&host, "messenger", &messenger(), arguments);
-    (host, internet, plugin)
+    let plugin = granted(&host, "messenger", &http_judge(), arguments);
+    (host, network, plugin)
 }
 
-fn names(known: &[(&str, &[&[&'static str]])]) -> Internet {
+fn names(known: &[(&str, &[&[&'static str]])]) -> FakeNetwork {
     let names = known.iter().map(|(name, answers)| {
         (
             (*name).to_owned(),
             answers.iter().map(|a| a.to_vec()).collect(),
         )
     });
-    Internet {
+    FakeNetwork {
         names: Mutex::new(names.collect()),
-        ..Internet::default()
+        ..FakeNetwork::default()
     }
 }
 
 #[tokio::test]
-async fn case_18_no_spelling_name_or_redirect_leads_to_another_place() {
+async fn case_18_no_url_spelling_dns_name_or_redirect_reaches_another_origin() {
     let known = names(&[
         ("api.example", &[&["93.184.215.14"]]),
         ("rebinding.example", &[&["93.184.215.14"], &["127.0.0.1"]]),
@@ -179,14 +179,14 @@ async fn case_18_no_spelling_name_or_redirect_leads_to_another_place() {
         "http=https://mapped.example",
         "http=https://half.example",
     ];
-    let (host, internet, plugin) = online(known, &origins);
+    let (host, network, plugin) = online(known, &origins);
     send(&plugin, &[("url", "https://API.example:443/v1")])
         .await
         .unwrap();
     send(&plugin, &[("url", "http://10.1.2.3:8080/")])
         .await
         .unwrap();
-    let addresses: Vec<String> = internet
+    let addresses: Vec<String> = network
         .sent()
         .iter()
         .map(|r| r.address.to_string())
@@ -232,38 +232,38 @@ async fn case_18_no_spelling_name_or_redirect_leads_to_another_place() {
     }
     let tunnel = [("url", "https://api.example/"), ("method", "CONNECT")];
     assert!(send(&plugin, &tunnel).await.is_err());
-    assert_eq!(internet.sent().len(), 2, "nothing else left");
+    assert_eq!(network.sent().len(), 2, "no other request was sent");
 
-    // A name that leads inside the second time: each exchange goes to the address that was looked at.
+    // DNS rebinding: the second lookup returns an internal address, but each exchange uses the checked address.
     let rebinding = [("url", "https://rebinding.example/")];
     send(&plugin, &rebinding).await.unwrap();
     let error = send(&plugin, &rebinding).await.unwrap_err();
     assert!(error.contains("127.0.0.1"), "{error}");
     assert_eq!(
-        internet.sent().last().unwrap().address.to_string(),
+        network.sent().last().unwrap().address.to_string(),
         "93.184.215.14:443"
     );
 
-    // A redirect is an answer; nobody follows it.
-    let leading = Internet {
+    // Redirects are returned, not followed.
+    let leading = FakeNetwork {
         redirects: true,
         ..names(&[("api.example", &[&["93.184.215.14"]])])
     };
-    let (_, internet, plugin) = online(leading, &origins);
+    let (_, network, plugin) = online(leading, &origins);
     send(&plugin, &[("url", "https://api.example/")])
         .await
         .unwrap();
-    assert_eq!(internet.sent().len(), 1);
+    assert_eq!(network.sent().len(), 1);
     still_serves(&host).await;
 }
 
 #[tokio::test]
-async fn case_30_a_secret_goes_to_its_origin_in_a_header_and_comes_back_to_nobody() {
-    // A variable that every process has stands for a secret.
+async fn case_30_secrets_are_sent_only_to_their_origin_and_redacted_in_responses() {
+    // PATH, which every process has, serves as the secret.
     let secret = std::env::var("PATH").unwrap();
     let public: &[&[&'static str]] = &[&["93.184.215.14"]];
     let known = names(&[("api.example", public), ("evil.example", public)]);
-    let (host, internet, plugin) = online(
+    let (host, network, plugin) = online(
         known,
         &[
             "http=https://api.example",
@@ -280,8 +280,8 @@ async fn case_30_a_secret_goes_to_its_origin_in_a_header_and_comes_back_to_nobod
     )
     .await
     .unwrap();
-    // It was sent, and the echo of it was not heard.
-    let sent = internet.sent();
+    // The secret was sent, and its echo was redacted.
+    let sent = network.sent();
     assert_eq!(
         sent[0].headers,
         [("authorization".to_owned(), format!("Bearer {secret}"))]
@@ -315,9 +315,9 @@ async fn case_30_a_secret_goes_to_its_origin_in_a_header_and_comes_back_to_nobod
         let error = send(&plugin, parts).await.unwrap_err();
         assert!(!error.contains(&secret), "{error}");
     }
-    // In pieces, or in another coding, an echo would not be recognised.
+    // Split or encoded, an echo would not be recognised.
     let coding = [api, ("name", "Accept-Encoding"), ("value", "gzip")];
     assert!(send(&plugin, &coding).await.is_err());
-    assert_eq!(internet.sent().len(), 1, "nothing else left");
+    assert_eq!(network.sent().len(), 1, "no other request was sent");
     still_serves(&host).await;
 }

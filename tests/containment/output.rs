@@ -1,4 +1,4 @@
-//! Cases 12 to 14: components that talk too much, to the log, to their output, to what they were granted.
+//! Cases 12 to 14: components that flood the log, standard output, or granted capabilities.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use super::guest::{Guest, store, verdict};
 use super::hosting::{fast, fault, granted, host, judge, options, steady, still_serves, ticks};
 use super::identity::Keys;
 
-/// Everything that this process logs.
+/// The log of this process.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -39,7 +39,7 @@ static LOGGED: LazyLock<Logged> = LazyLock::new(|| {
 });
 
 #[tokio::test]
-async fn case_12_the_log_is_neither_flooded_nor_forged() {
+async fn case_12_log_is_neither_flooded_nor_forged() {
     LazyLock::force(&LOGGED);
     let host = host();
     let line =
@@ -73,7 +73,7 @@ async fn case_12_the_log_is_neither_flooded_nor_forged() {
         "{logged}"
     );
 
-    // 100 MB in one line never get as far as the log.
+    // A line of 100 MB is never logged.
     let huge = "(call $log (i32.const 2) (i32.const 0) (i32.const 100000000) (i32.const 0) (i32.const 0)) (i32.const 0)";
     let huge = Guest::judge(huge)
         .with_log()
@@ -90,7 +90,7 @@ async fn case_12_the_log_is_neither_flooded_nor_forged() {
     };
     assert_eq!(judged.outcome.unwrap_err().kind, spent);
 
-    // What a component says about itself is shown to people as well.
+    // A component's metadata is escaped as well.
     let own = format!(
         "(i32.store8 (i32.const 0) (i32.const 1)) {} {} (i32.const 0)",
         store(8, 512),
@@ -104,16 +104,16 @@ async fn case_12_the_log_is_neither_flooded_nor_forged() {
     let refused = PluginErrorKind::Unsupported;
     assert_eq!(judged.receipt.outcome, Outcome::Refused(refused));
     let error = judged.outcome.unwrap_err();
-    assert!(error.is_no_answer());
+    assert!(error.is_unsupported());
     assert_eq!(
         error.kind.to_string(),
-        "the plugin reports unsupported: no\\u{1b}\\n"
+        "the plugin returned unsupported: no\\u{1b}\\n"
     );
     still_serves(&host).await;
 }
 
 #[tokio::test]
-async fn case_13_output_is_a_small_ring_and_writing_costs_time() {
+async fn case_13_output_is_a_small_ring_buffer_and_writes_cost_cpu() {
     let host = host();
     let write = |length: u32| {
         format!("(call $write (local.get $n) (i32.const 512) (i32.const {length}) (i32.const 64))")
@@ -127,7 +127,7 @@ async fn case_13_output_is_a_small_ring_and_writing_costs_time() {
         assert_eq!(fault(&judged), "cpu", "writes of {length}");
     }
 
-    // What a fault shows of it is its end, on one line.
+    // A fault shows the end of it, on one line.
     let last_words = format!("(local.set $n (call $stderr)) {} (unreachable)", write(15));
     let last_words = Guest::judge(&last_words)
         .with_stderr()
@@ -157,7 +157,7 @@ async fn case_13_output_is_a_small_ring_and_writing_costs_time() {
     still_serves(&host).await;
 }
 
-/// Counts what reaches it.
+/// A model that counts its requests.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
@@ -180,7 +180,7 @@ impl ModelClient for Counting {
 }
 
 #[tokio::test]
-async fn case_14_a_storm_of_requests_ends_at_its_budget() {
+async fn case_14_model_requests_end_at_their_budget() {
     let (model, keys) = (Arc::new(Counting::default()), Arc::new(Keys::default()));
     let host = PluginHost::new(HostOptions {
         model: Some(Arc::clone(&model) as _),
@@ -209,7 +209,7 @@ async fn case_14_a_storm_of_requests_ends_at_its_budget() {
     );
     assert_eq!(keys.reads(), 10_000);
 
-    // One choice, greedy; everything else is empty.
+    // One greedy choice; all other fields are empty.
     let ask = format!(
         "{} (call $complete (i32.const 1024) (i32.const 1536))",
         store(1024 + 24, 1)
@@ -224,7 +224,7 @@ async fn case_14_a_storm_of_requests_ends_at_its_budget() {
     assert_eq!((fault(&judged), judged.receipt.model_calls), ("budget", 8));
     assert_eq!(model.0.load(Ordering::SeqCst), 8);
 
-    // Scorings of 400 bytes, which nobody counts: a hundred tokens each, charged before the model is asked.
+    // Scoring requests of 400 bytes without a token count: charged as 100 tokens each before the model is called.
     let score = "(call $score (i32.const 512) (i32.const 0) (i32.const 512) (i32.const 0)
                    (i32.const 1024) (i32.const 400) (i32.const 2048))";
     let scoring = granted(&host, "scorer", &storm(score, 5).with_scores(), &["model"]);

@@ -1,4 +1,4 @@
-//! Cases 8 to 11: components that answer what nobody can use.
+//! Cases 8 to 11: components that return invalid results.
 
 use clawhost_plugins::{Advantages, Limits, LossBatch, Plugin, Requirements, RewardedSequence};
 
@@ -14,9 +14,9 @@ fn rationale(pointer: u32, length: u32) -> String {
 }
 
 #[tokio::test]
-async fn case_08_lists_that_are_too_long_or_nowhere_are_refused() {
+async fn case_08_lists_that_are_too_long_or_out_of_bounds_are_rejected() {
     let host = host();
-    // A thousand votes, all of which tell the same 45,000 bytes: 45 MB out of one page.
+    // A thousand votes that all point to the same 45,000 bytes: 45 MB from one page.
     let amplified = format!(
         "(loop $fill
            (i32.store offset=1028 (local.get $n) (i32.const 16384))
@@ -59,7 +59,7 @@ async fn case_08_lists_that_are_too_long_or_nowhere_are_refused() {
         let judged = judge(&steady(&host, &Guest::judge(&body)), Limits::default()).await;
         assert_eq!(fault(&judged), expected, "{what}: {:?}", judged.outcome);
     }
-    // 10^7 votes that are really there, in a memory that is large enough.
+    // 10^7 real votes in a memory that is large enough.
     let real = Guest::judge(&votes(0, 10_000_000)).memory("(memory (export \"memory\") 2048)");
     let limits = Limits {
         memory_bytes: 256 << 20,
@@ -71,7 +71,7 @@ async fn case_08_lists_that_are_too_long_or_nowhere_are_refused() {
 }
 
 #[tokio::test]
-async fn case_09_bytes_that_are_no_value_of_their_type_are_refused() {
+async fn case_09_invalid_values_of_a_type_are_rejected() {
     let host = host();
     let cases = [
         ("not UTF-8", format!("(i32.store8 (i32.const 600) (i32.const 255)) {}", rationale(600, 1))),
@@ -85,7 +85,7 @@ async fn case_09_bytes_that_are_no_value_of_their_type_are_refused() {
         let judged = judge(&steady(&host, &Guest::judge(&body)), Limits::default()).await;
         assert_eq!(fault(&judged), "bad-output", "{what}: {:?}", judged.outcome);
     }
-    // The contract has no `char`; a boolean is true unless it is 0, as the canonical ABI says.
+    // The WIT has no `char`; in the canonical ABI any non-zero boolean is true.
     let seven = Guest::judge(&verdict("0", "(i32.store8 (i32.const 8) (i32.const 7))"));
     assert!(
         judge(&steady(&host, &seven), Limits::default())
@@ -109,7 +109,7 @@ async fn case_09_bytes_that_are_no_value_of_their_type_are_refused() {
     )]);
     let mut episode = episode(&steady(&host, &status), Limits::default()).await;
     assert_eq!(fault(&episode.step(&action()).await), "bad-output");
-    // On the way into the host it is the guest's own trap.
+    // As an argument to the host it traps in the guest.
     let level = "(call $log (i32.const 9) (i32.const 512) (i32.const 1) (i32.const 0) (i32.const 0)) (i32.const 0)";
     assert_eq!(
         fault(
@@ -135,7 +135,7 @@ fn hint(confidence: &str, more: &str) -> Guest {
 }
 
 #[tokio::test]
-async fn case_10_numbers_that_are_none_and_wrong_counts_never_leave() {
+async fn case_10_nan_and_wrong_counts_are_rejected() {
     let host = host();
     let none = ["nan", "-nan", "inf", "-inf", "1e38", "1.5", "-1.0001"];
     for reward in none {
@@ -159,7 +159,7 @@ async fn case_10_numbers_that_are_none_and_wrong_counts_never_leave() {
     assert_eq!(
         judged.outcome.unwrap().reward,
         1.5,
-        "what the operator widened"
+        "limits that the operator raised"
     );
 
     // Verdicts of a group of two: zeros from 1024 on are neutral verdicts.
@@ -211,7 +211,7 @@ async fn case_10_numbers_that_are_none_and_wrong_counts_never_leave() {
     still_serves(&host).await;
 }
 
-/// Half the sum of squared log-probabilities; its partials are the log-probabilities times `slope`.
+/// Half the sum of squared logprobs; its partials are the logprobs times `slope`.
 fn squares(slope: &str) -> Guest {
     Guest::loss(&format!(
         "(local $i i32) (local $count i32) (local $p f32) (local $sum f32)
@@ -257,7 +257,7 @@ fn batch(logprob: Vec<f32>) -> LossBatch {
     }
 }
 
-/// How far the partials are from what the loss itself does when a log-probability moves.
+/// Difference between the partials and finite differences of the loss.
 async fn disagreement(loss: &Plugin) -> f64 {
     let at = [-0.5_f32, -1.0, -2.0];
     let evaluate = async |logprob: [f32; 3]| {
@@ -281,7 +281,7 @@ async fn disagreement(loss: &Plugin) -> f64 {
 }
 
 #[tokio::test]
-async fn case_11_partials_of_the_wrong_length_place_or_slope_are_told_apart() {
+async fn case_11_partials_of_wrong_length_position_or_slope_are_detected() {
     let host = host();
     let honest = steady(&host, &squares("1"));
     let asked = honest.describe_loss(call(Limits::default())).await;
@@ -311,7 +311,7 @@ async fn case_11_partials_of_the_wrong_length_place_or_slope_are_told_apart() {
         ("huge", answer("0", 3, &at(2, "1e38"))),
         ("no number for a loss", answer("nan", 3, "")),
         (
-            "partials that nobody asked for",
+            "partials that were not requested",
             answer("0", 3, &(store(24, 1024) + &store(28, 3))),
         ),
     ];
@@ -322,8 +322,8 @@ async fn case_11_partials_of_the_wrong_length_place_or_slope_are_told_apart() {
         assert_eq!(fault(&called), "bad-output", "{what}");
     }
 
-    // A wrong gradient is made of numbers like any other. Each call is a fresh instance, so the loss
-    // cannot know that it is asked for differences, and they give it away.
+    // A wrong gradient is a valid number. Each call is a new instance, so the loss cannot detect finite differencing,
+    // which exposes it.
     assert!(disagreement(&honest).await < 1e-2);
     assert!(disagreement(&steady(&host, &squares("-1"))).await > 1.0);
     still_serves(&host).await;

@@ -1,4 +1,4 @@
-//! Cases 1 to 3: components that never come back.
+//! Cases 1 to 3: components that never return.
 
 use clawhost_plugins::{FaultKind, Limits, Outcome};
 
@@ -8,7 +8,7 @@ use super::hosting::{episode, fast, fault, host, judge, steady, still_serves, ti
 pub(crate) const LOOP: &str = "(loop $for-ever (br $for-ever))";
 
 #[tokio::test]
-async fn case_01_an_endless_loop_ends_at_its_budget_wherever_it_is() {
+async fn case_01_endless_loops_end_at_their_cpu_budget() {
     let host = host();
     let answer = "(i32.const 0)";
     let judged = judge(
@@ -27,7 +27,7 @@ async fn case_01_an_endless_loop_ends_at_its_budget_wherever_it_is() {
     ];
     for guest in &elsewhere {
         assert_eq!(fault(&judge(&fast(&host, guest), ticks(3)).await), "cpu");
-        // Fuel ends it at the same instruction every time, however many ticks that takes.
+        // Fuel ends it at the same instruction every time, in any number of ticks.
         let limits = Limits {
             fuel: 1_000_000,
             cpu_ticks: 1,
@@ -58,7 +58,7 @@ async fn case_01_an_endless_loop_ends_at_its_budget_wherever_it_is() {
 }
 
 #[tokio::test]
-async fn case_02_a_loop_of_cheap_host_calls_ends_at_their_number() {
+async fn case_02_host_calls_in_a_loop_end_at_their_limit() {
     let host = host();
     let ask = "(call $setting (i32.const 512) (i32.const 1) (i32.const 1024))";
     let storm =
@@ -76,7 +76,7 @@ async fn case_02_a_loop_of_cheap_host_calls_ends_at_their_number() {
     assert_eq!(judged.outcome.unwrap_err().kind, spent);
     assert_eq!(judged.receipt.host_calls, 51);
 
-    // WASI is not counted call by call; the time that it takes is the guest's.
+    // WASI calls are not counted; their time counts as the guest's CPU time.
     let clock =
         Guest::judge("(loop $again (drop (call $now)) (br $again)) (i32.const 0)").with_clock();
     assert_eq!(fault(&judge(&fast(&host, &clock), ticks(3)).await), "cpu");
@@ -84,14 +84,14 @@ async fn case_02_a_loop_of_cheap_host_calls_ends_at_their_number() {
 }
 
 #[tokio::test]
-async fn case_03_a_sleep_for_ever_ends_with_the_wall_time() {
+async fn case_03_endless_sleep_ends_at_the_wall_time_limit() {
     let host = host();
     let limits = Limits {
         wall_ms: 30,
         cpu_ticks: 1_000_000,
         ..Limits::default()
     };
-    // On a deterministic call it is the host's word and not a fault of the component.
+    // On a deterministic call it is a host timeout and not a fault of the component.
     let (over, unfinished) = (
         FaultKind::Wall { limit_ms: 30 },
         FaultKind::DeadlineExceeded { limit_ms: 30 },
@@ -107,7 +107,7 @@ async fn case_03_a_sleep_for_ever_ends_with_the_wall_time() {
         let judged = judge(&plugin, limits.clone()).await;
         assert_eq!(&judged.outcome.unwrap_err().kind, expected);
     }
-    // A short sleep is none of our business.
+    // A short sleep is allowed.
     let nap = verdict("1", "(call $block (call $sleep (i64.const 1000)))");
     let judged = judge(&fast(&host, &Guest::judge(&nap).with_clock()), limits).await;
     assert_eq!(judged.outcome.unwrap().reward, 1.0);

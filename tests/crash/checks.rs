@@ -1,4 +1,4 @@
-//! What must hold after every kill, and at the end.
+//! Invariants checked after every kill and at the end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,11 +8,10 @@ use clawhost_policy::{Adapter, ModelConfig};
 use clawhost_tests::Client;
 use clawhost_training::TrainingOptions;
 
-use super::Ledger;
+use super::ClientLedger;
 
-/// Checks that everything that a client saw is recorded. Turns of earlier lives were looked at then, so
-/// only the last `recent` ones are.
-pub(crate) fn turns(journal: &Journal, ledger: &Ledger, recent: usize) {
+/// Checks that everything that clients saw is recorded. Only the last `recent` turns; earlier ones were checked before.
+pub(crate) fn turns(journal: &Journal, ledger: &ClientLedger, recent: usize) {
     let heads = ledger.heads.lock().unwrap().clone();
     let complete = ledger.complete.lock().unwrap().clone();
     for turn in heads.iter().rev().take(recent) {
@@ -27,8 +26,8 @@ pub(crate) fn turns(journal: &Journal, ledger: &Ledger, recent: usize) {
     }
 }
 
-/// Checks, while nobody writes, that no sample trained twice and that the adapters are one chain; that
-/// the files of the last one are what was recorded, or (`every`) those of all.
+/// Checks, without a running server, that no sample trained twice, that the adapters form one chain, and that the files
+/// of the last adapter (or with `every` of all) match the journal.
 pub(crate) fn training(data: &Path, model: &ModelConfig, every: bool) {
     let journal = Journal::open_read_only(data).unwrap();
     let steps = journal.steps(u32::MAX).unwrap();
@@ -76,23 +75,21 @@ pub(crate) fn training(data: &Path, model: &ModelConfig, every: bool) {
     assert_eq!(published.count(), rows.len());
 }
 
-/// Checks that no sample was dropped without a cause, which there are two of here.
+/// Checks that every dropped sample has one of the two expected reasons.
 ///
-/// *Too old.* Three people talk faster than this server can train: a step takes two samples, a good part
-/// of the kills is aimed at steps, and a step that was killed is begun anew. So samples queue up, and
-/// each step that is published makes all that wait one version older. Those that wait for longer than
-/// `training.max_staleness` steps are dropped, which is what that limit is for; here it is checked that
-/// each of them really was that old, since one that is dropped because a restart lost count would be a
-/// fault.
+/// *Stale.* Three clients produce samples faster than this server trains: a step takes two samples, many kills hit
+/// steps, and a killed step is repeated. So samples queue up, and every published step makes the queued ones one
+/// version older. Samples older than `training.max_staleness` steps are dropped by design; this checks that each of
+/// them really is that old, because one dropped after a restart lost count would be a bug.
 ///
-/// *No signal.* The first batch sets the running mean of the rewards. While all that came was blame, one
-/// more blame is what was expected.
+/// *No signal.* The first batch sets the running mean of the rewards. While all rewards are negative, another negative
+/// reward has zero advantage.
 pub(crate) fn dropped(journal: &Journal) {
     let limit = TrainingOptions::default().max_staleness;
     let mut sampled_by = BTreeMap::new();
     for session in journal.sessions(u32::MAX).unwrap() {
         for turn in journal.session_turns(&session.id).unwrap() {
-            for sample in journal.samples_of(turn.id).unwrap() {
+            for sample in journal.samples_of_turn(turn.id).unwrap() {
                 sampled_by.insert(sample.id, sample.adapter_version);
             }
         }
@@ -121,7 +118,7 @@ pub(crate) fn dropped(journal: &Journal) {
     }
 }
 
-/// Checks that what is served is what the journal says, and that no earlier life left anything open.
+/// Checks that the served version matches the journal, and that no earlier run left an open turn.
 pub(crate) async fn start(client: &Client, journal: &Journal) {
     let health = client.get("/healthz").await;
     assert_eq!(health.ok()["status"], "ok");

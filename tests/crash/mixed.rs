@@ -1,6 +1,6 @@
-//! The same clients, and servers that end in every way: killed, asked to stop, and with a full disk before either. After
-//! each end the journal passes its check, with every row and commit that was acknowledged; what a client saw complete is
-//! there; no sample trained twice; and no adapter is gone.
+//! The same clients, and servers that end in every way: SIGKILL, SIGTERM, and with a full disk before either. After
+//! each run the journal passes its check with every acknowledged row and commit, every reply that a client saw complete
+//! is there, no sample trained twice, and no adapter is missing.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 
 use clawhost_journal::{Journal, TurnState, check};
 use clawhost_policy::{ModelConfig, ModelFiles};
-use clawhost_tests::{Client, Command, PATIENCE, Process, repeats};
+use clawhost_tests::{Client, Command, ServerProcess, WAIT_TIMEOUT, repeats};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use super::{CLIENTS, Instants, Ledger, checks, person, unfinished};
+use super::{CLIENTS, ClientLedger, KillPoint, checks, has_partial_checkpoint, run_client};
 
-/// Bytes that a file may have when the disk is full: less than one frame of the journal's log.
-const FULL: u64 = 4096;
+/// File size limit that simulates a full disk: less than one frame of the journal's WAL.
+const FULL_DISK_BYTES: u64 = 4096;
 
-/// How a life ends.
+/// How a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+enum RunEnd {
     Killed,
     Stopped,
     KilledWhileFull,
     StoppedWhileFull,
-    /// The disk was full for a while; it answered again before it was killed.
+    /// The disk is full for a while; the server recovers before it is killed.
     KilledAfterFull,
 }
 
-impl End {
+impl RunEnd {
     fn draw(rng: &mut ChaCha8Rng) -> Self {
         match rng.random_range(0..10) {
             0..=3 => Self::Killed,
@@ -44,16 +44,16 @@ impl End {
         }
     }
 
-    /// Lets the disk become full, where this end says so, and waits until a client has felt it.
-    fn fill(self, process: &mut Process, ledger: &Ledger) {
+    /// Simulates a full disk, if this end includes one, and waits until a client notices.
+    fn fill(self, process: &mut ServerProcess, ledger: &ClientLedger) {
         if matches!(self, Self::Killed | Self::Stopped) {
             return;
         }
-        let refused = ledger.refused.load(Ordering::SeqCst);
-        ledger.may_refuse.store(true, Ordering::SeqCst);
-        process.limit_files(Some(FULL));
+        let rejected = ledger.rejected.load(Ordering::SeqCst);
+        ledger.may_reject.store(true, Ordering::SeqCst);
+        process.limit_files(Some(FULL_DISK_BYTES));
         wait(process, || {
-            ledger.refused.load(Ordering::SeqCst) > refused + 2
+            ledger.rejected.load(Ordering::SeqCst) > rejected + 2
         });
         if self == Self::KilledAfterFull {
             process.limit_files(None);
@@ -65,21 +65,21 @@ impl End {
     }
 }
 
-fn wait(process: &mut Process, mut ready: impl FnMut() -> bool) {
+fn wait(process: &mut ServerProcess, mut ready: impl FnMut() -> bool) {
     let began = Instant::now();
     while !ready() {
-        assert!(!process.is_gone(), "the server ended by itself");
-        assert!(began.elapsed() < PATIENCE, "waited in vain");
-        // Another process cannot wake this one; a pause only leaves it the processor.
+        assert!(!process.has_exited(), "the server exited by itself");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "timed out");
+        // Another process cannot wake this one; this yields the CPU to it.
         std::thread::park_timeout(Duration::from_micros(300));
     }
 }
 
-/// What tells a file of an adapter from another one.
+/// Identifies the content of an adapter file.
 type Identity = (u64, u64, i64);
 
-/// Every file of the adapters that holds what was learned.
-fn learned(data: &Path) -> BTreeMap<PathBuf, Identity> {
+/// All weight files of the adapters.
+fn weight_files(data: &Path) -> BTreeMap<PathBuf, Identity> {
     let mut found = BTreeMap::new();
     let entries = std::fs::read_dir(data.join("adapters"));
     for entry in entries.into_iter().flatten().flatten() {
@@ -92,9 +92,9 @@ fn learned(data: &Path) -> BTreeMap<PathBuf, Identity> {
     found
 }
 
-/// Checks that no file that was there is gone or another one. What the journal did not know may have been moved aside.
-fn nothing_gone(data: &Path, before: &BTreeMap<PathBuf, Identity>) {
-    let now = learned(data);
+/// Checks that no file is missing or replaced. Files unknown to the journal may have been moved aside.
+fn assert_nothing_missing(data: &Path, before: &BTreeMap<PathBuf, Identity>) {
+    let now = weight_files(data);
     let aside = std::fs::read_dir(data.join("adapters/unknown"));
     let aside: Vec<Identity> = aside
         .into_iter()
@@ -109,14 +109,14 @@ fn nothing_gone(data: &Path, before: &BTreeMap<PathBuf, Identity>) {
     for (path, identity) in before {
         assert!(
             now.get(path) == Some(identity) || aside.contains(identity),
-            "{} is gone or another one",
+            "{} is missing or replaced",
             path.display()
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_however_a_life_ends() {
+async fn nothing_is_lost_however_a_run_ends() {
     let ends = repeats(12, 500);
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
@@ -133,82 +133,83 @@ async fn nothing_is_lost_however_a_life_ends() {
         file.display().to_string(),
     ]);
     let model = ModelConfig::parse(ModelFiles::embedded().config()).unwrap();
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(ClientLedger::default());
     let (announce, up) = watch::channel(None);
-    let people: Vec<_> = (0..CLIENTS)
-        .map(|number| tokio::spawn(person(up.clone(), Arc::clone(&ledger), 200 + number)))
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| tokio::spawn(run_client(up.clone(), Arc::clone(&ledger), 200 + number)))
         .collect();
     drop(up);
     let mut rng = ChaCha8Rng::seed_from_u64(20_261_122);
-    let mut kinds: BTreeMap<End, u64> = BTreeMap::new();
+    let mut kinds: BTreeMap<RunEnd, u64> = BTreeMap::new();
     let mut before = BTreeMap::new();
-    let (mut halves, mut commits) = (0, 0);
+    let (mut partial_checkpoints, mut commits) = (0, 0);
     let began = Instant::now();
-    for life in 0..ends {
+    for run in 0..ends {
         let starting = arguments.clone();
-        let started =
-            tokio::task::spawn_blocking(move || Command::new(&starting).limited().serve());
+        let started = tokio::task::spawn_blocking(move || {
+            Command::new(&starting).ignoring_file_size_signal().serve()
+        });
         let Some(mut process) = started.await.unwrap() else {
-            panic!("life {life} did not start");
+            panic!("run {run} did not start");
         };
-        nothing_gone(&data, &before);
+        assert_nothing_missing(&data, &before);
         let journal = Journal::open_read_only(&data).unwrap();
         checks::start(&Client::new(&process.url), &journal).await;
         checks::turns(&journal, &ledger, 60);
         drop(journal);
-        let instant = Instants::draw(&mut rng);
-        // Each way of ending at least once.
-        let end = match life {
-            1 => End::Stopped,
-            3 => End::KilledWhileFull,
-            5 => End::StoppedWhileFull,
-            7 => End::KilledAfterFull,
-            _ => End::draw(&mut rng),
+        let kill_point = KillPoint::draw(&mut rng);
+        // Every end at least once.
+        let end = match run {
+            1 => RunEnd::Stopped,
+            3 => RunEnd::KilledWhileFull,
+            5 => RunEnd::StoppedWhileFull,
+            7 => RunEnd::KilledAfterFull,
+            _ => RunEnd::draw(&mut rng),
         };
         *kinds.entry(end).or_default() += 1;
-        ledger.may_refuse.store(false, Ordering::SeqCst);
+        ledger.may_reject.store(false, Ordering::SeqCst);
         announce.send_replace(Some(process.url.clone()));
         let (shared, place) = (Arc::clone(&ledger), data.clone());
         let waited = tokio::task::spawn_blocking(move || {
-            instant.wait(&place, &shared, &mut process);
+            kill_point.wait(&place, &shared, &mut process);
             end.fill(&mut process, &shared);
             process
         });
         let mut process = waited.await.unwrap();
-        let stopped = matches!(end, End::Stopped | End::StoppedWhileFull);
+        let stopped = matches!(end, RunEnd::Stopped | RunEnd::StoppedWhileFull);
         if stopped {
-            ledger.may_refuse.store(true, Ordering::SeqCst);
+            ledger.may_reject.store(true, Ordering::SeqCst);
             assert_eq!(process.stop().await, Some(0));
         }
         let errors = tokio::task::spawn_blocking(move || process.kill());
         let errors = errors.await.unwrap();
         assert!(!errors.contains("panicked"), "{errors}");
         announce.send_replace(None);
-        if end == End::Stopped {
+        if end == RunEnd::Stopped {
             let log = std::fs::metadata(data.join("journal.sqlite-wal"));
             assert_eq!(log.map_or(0, |log| log.len()), 0, "{errors}");
         }
-        halves += u64::from(unfinished(&data));
+        partial_checkpoints += u64::from(has_partial_checkpoint(&data));
         let checked = check(&data).unwrap();
         assert!(
-            checked.whole(),
-            "life {life}, {end:?}: {:?}",
+            checked.is_intact(),
+            "run {run}, {end:?}: {:?}",
             checked.problems
         );
         let (found, _) = checked.commits.unwrap();
         assert!(found >= commits);
         commits = found;
         checks::training(&data, &model, false);
-        before = learned(&data);
+        before = weight_files(&data);
     }
     drop(announce);
-    for person in people {
-        person.await.unwrap();
+    for client in clients {
+        client.await.unwrap();
     }
     arguments.push("--no-train".to_owned());
     let started = tokio::task::spawn_blocking(move || Command::new(&arguments).serve());
     let process = started.await.unwrap().unwrap();
-    nothing_gone(&data, &before);
+    assert_nothing_missing(&data, &before);
     let journal = Journal::open_read_only(&data).unwrap();
     checks::start(&Client::new(&process.url), &journal).await;
     checks::turns(&journal, &ledger, usize::MAX);
@@ -217,14 +218,14 @@ async fn nothing_is_lost_however_a_life_ends() {
     drop(process);
     let counts = journal.counts().unwrap();
     println!(
-        "{ends} lives in {:.0} s, ended as {kinds:?}; {} requests seen to begin, {} replies seen complete, 0 lost; {} refused by a full disk",
+        "{ends} runs in {:.0} s, ended as {kinds:?}; {} requests started, {} replies complete, 0 lost; {} rejected because of a full disk",
         began.elapsed().as_secs_f64(),
         ledger.heads.lock().unwrap().len(),
         ledger.replies.load(Ordering::SeqCst),
-        ledger.refused.load(Ordering::SeqCst),
+        ledger.rejected.load(Ordering::SeqCst),
     );
     println!(
-        "{commits} commits, every check whole; turns {:?}, samples {:?}, none trained twice, {} adapters, none gone, {halves} cut while being written",
+        "{commits} commits, every check passed; turns {:?}, samples {:?}, none trained twice, {} adapters, none missing, {partial_checkpoints} partial checkpoints",
         counts.turns, counts.samples, counts.adapters
     );
     assert!(ledger.replies.load(Ordering::SeqCst) > 0 && counts.adapters > 0);

@@ -1,8 +1,8 @@
-//! `kill -9` at any instant, with clients that talk all the while: what a client saw complete is in the
-//! journal, no received turn is lost, no sample trains twice, and the adapters are one whole chain.
+//! `kill -9` at random points under load: a reply that a client saw complete is in the journal, no received turn is
+//! lost, no sample trains twice, and the adapter versions form one chain.
 //!
-//! The instants are drawn from a seed and counted in progress (pieces of text, replies, samples, files
-//! of a checkpoint), not in time. `mixed` adds the other ways in which a life ends: asked to stop, and a full disk.
+//! The kill points are drawn from a seed and counted in progress (text chunks, replies, samples, checkpoint files), not
+//! in time. `mixed` adds other ways to end a run: SIGTERM and a full disk.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use clawhost_journal::{Journal, TurnId, TurnState};
 use clawhost_policy::{ModelConfig, ModelFiles};
-use clawhost_tests::{Client, Command, PATIENCE, Process, Talk, repeats};
+use clawhost_tests::{Client, Command, Conversation, ServerProcess, WAIT_TIMEOUT, repeats};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -30,42 +30,41 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 const CLIENTS: u64 = 3;
-/// Longer than it takes on any machine.
-const LONGEST: Duration = Duration::from_secs(900);
+/// Timeout; longer than the test takes on any machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// What the clients saw, over all lives of the server.
+/// What the clients observed, over all runs of the server.
 #[derive(Default)]
-struct Ledger {
+struct ClientLedger {
     /// Turns whose response head arrived.
     heads: Mutex<BTreeSet<TurnId>>,
-    /// Replies that arrived completely.
+    /// Replies that arrived complete.
     complete: Mutex<BTreeMap<TurnId, String>>,
-    /// Pieces of text, ever.
-    pieces: AtomicU64,
-    /// Complete replies, ever.
+    /// Text chunks in total.
+    text_chunks: AtomicU64,
+    /// Complete replies in total.
     replies: AtomicU64,
-    /// Requests that broke off, ever.
-    broken: AtomicU64,
-    /// Whether the server that is up may refuse: its disk is or was full, or it is stopping.
-    may_refuse: AtomicBool,
-    /// Requests that it refused, ever.
-    refused: AtomicU64,
+    /// Interrupted conversations in total.
+    interrupted: AtomicU64,
+    /// Whether the running server may reject requests: its disk is or was full, or it is stopping.
+    may_reject: AtomicBool,
+    /// Rejected requests in total.
+    rejected: AtomicU64,
 }
 
-impl Ledger {
+impl ClientLedger {
     fn head(&self, turn: TurnId) {
         let new = self.heads.lock().unwrap().insert(turn);
-        assert!(new, "turn {turn} was given out twice");
+        assert!(new, "turn id {turn} was assigned twice");
     }
 
-    /// Whether a server that took a request answered it.
-    fn answered(&self, status: u16, body: &str) -> bool {
+    /// Whether the response is successful; asserts that the server may reject requests if not.
+    fn is_success(&self, status: u16, body: &str) -> bool {
         if status == 200 {
             return true;
         }
-        let may_refuse = self.may_refuse.load(Ordering::SeqCst);
-        assert!(may_refuse && status == 503, "{status}: {body}");
-        self.refused.fetch_add(1, Ordering::SeqCst);
+        assert!(self.may_reject.load(Ordering::SeqCst), "{status}: {body}");
+        self.rejected.fetch_add(1, Ordering::SeqCst);
         false
     }
 
@@ -75,60 +74,66 @@ impl Ledger {
     }
 }
 
-/// Says something; none when the server went away.
-async fn say(talk: &mut Talk, ledger: &Ledger, text: &str, streaming: bool) -> Option<()> {
-    let request = talk.request(text);
+/// Sends a message; `None` if the server went away.
+async fn send_message(
+    conversation: &mut Conversation,
+    ledger: &ClientLedger,
+    text: &str,
+    streaming: bool,
+) -> Option<()> {
+    let request = conversation.request(text);
     let (turn, reply) = if streaming {
         let stream = request.try_stream().await.ok()?;
-        if !ledger.answered(stream.status, "") {
+        if !ledger.is_success(stream.status, "") {
             return None;
         }
         let turn = stream.turn();
         ledger.head(turn);
         let count = |chunk: &serde_json::Value| {
             if chunk["choices"][0]["delta"]["content"] != "" {
-                ledger.pieces.fetch_add(1, Ordering::SeqCst);
+                ledger.text_chunks.fetch_add(1, Ordering::SeqCst);
             }
         };
         let reply = stream.rest_with(count).await.ok()?;
-        // The server's end without a last chunk is no end of a reply.
+        // A stream that ends without a final chunk is not a complete reply.
         if reply.finish.is_none() {
-            ledger.refused.fetch_add(1, Ordering::SeqCst);
+            ledger.rejected.fetch_add(1, Ordering::SeqCst);
             return None;
         }
         (turn, reply.text)
     } else {
         let answer = request.try_send().await.ok()?;
-        if !ledger.answered(answer.status, &answer.body.to_string()) {
+        if !ledger.is_success(answer.status, &answer.body.to_string()) {
             return None;
         }
         ledger.head(answer.turn());
         (answer.turn(), answer.text().to_owned())
     };
     ledger.complete(turn, &reply);
-    talk.note(text, &reply);
+    conversation.record(text, &reply);
     Some(())
 }
 
-/// One conversation with the server that is up.
-async fn converse(client: &Client, ledger: &Ledger, rng: &mut ChaCha8Rng) -> Option<()> {
-    let mut talk = Talk::new(client).with(json!({"temperature": 0.9, "max_tokens": 60}));
+/// Holds one conversation with the running server.
+async fn converse(client: &Client, ledger: &ClientLedger, rng: &mut ChaCha8Rng) -> Option<()> {
+    let mut conversation =
+        Conversation::new(client).with(json!({"temperature": 0.9, "max_tokens": 60}));
     let (a, b) = (rng.random_range(3..60), rng.random_range(2..40));
     let opening = format!("Kim has {a} cards and gets {b} more. How many cards are there?");
-    say(&mut talk, ledger, &opening, rng.random()).await?;
+    send_message(&mut conversation, ledger, &opening, rng.random()).await?;
     for _ in 0..rng.random_range(1..4) {
         let text = if rng.random() {
             "That's wrong, do it again please."
         } else {
             "Thanks, perfect!"
         };
-        say(&mut talk, ledger, text, rng.random()).await?;
+        send_message(&mut conversation, ledger, text, rng.random()).await?;
     }
     Some(())
 }
 
-/// Talks to whichever server is up until there will be no more.
-async fn person(mut up: watch::Receiver<Option<String>>, ledger: Arc<Ledger>, seed: u64) {
+/// Holds conversations with the current server until there is no further one.
+async fn run_client(mut up: watch::Receiver<Option<String>>, ledger: Arc<ClientLedger>, seed: u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     loop {
         let Ok(url) = up.wait_for(Option::is_some).await.map(|url| url.clone()) else {
@@ -136,13 +141,13 @@ async fn person(mut up: watch::Receiver<Option<String>>, ledger: Arc<Ledger>, se
         };
         let client = Client::new(url.as_deref().unwrap());
         while converse(&client, &ledger, &mut rng).await.is_some() {}
-        ledger.broken.fetch_add(1, Ordering::SeqCst);
-        if ledger.may_refuse.load(Ordering::SeqCst) && *up.borrow() == url {
-            // A pause only leaves the server the processor.
+        ledger.interrupted.fetch_add(1, Ordering::SeqCst);
+        if ledger.may_reject.load(Ordering::SeqCst) && *up.borrow() == url {
+            // Yields the CPU to the server.
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
         }
-        // Until the killer says that this one is gone; the next one has another address.
+        // Waits until the server is replaced; the next one has another address.
         let gone = up.changed().await;
         if gone.is_err() {
             return;
@@ -150,28 +155,28 @@ async fn person(mut up: watch::Receiver<Option<String>>, ledger: Arc<Ledger>, se
     }
 }
 
-/// When to kill.
+/// When to kill the server.
 #[derive(Debug, Clone, Copy)]
-enum Instants {
-    /// As soon as it is up.
+enum KillPoint {
+    /// As soon as it serves.
     AtOnce,
-    /// After so many pieces of text in this life.
-    Pieces(u64),
-    /// After so many replies in this life.
+    /// After this many text chunks in this run.
+    TextChunks(u64),
+    /// After this many replies in this run.
     Replies(u64),
-    /// After so many samples were recorded in this life.
+    /// After this many recorded samples in this run.
     Samples(u64),
     /// While a checkpoint is being written.
     Writing,
-    /// Right after a step was recorded.
+    /// Right after a step is recorded.
     Step,
 }
 
-impl Instants {
+impl KillPoint {
     fn draw(rng: &mut ChaCha8Rng) -> Self {
         match rng.random_range(0..12) {
             0 => Self::AtOnce,
-            1..=3 => Self::Pieces(rng.random_range(1..200)),
+            1..=3 => Self::TextChunks(rng.random_range(1..200)),
             4..=5 => Self::Replies(rng.random_range(1..8)),
             6..=7 => Self::Samples(rng.random_range(1..4)),
             8..=10 => Self::Writing,
@@ -179,42 +184,42 @@ impl Instants {
         }
     }
 
-    /// Waits for it.
-    fn wait(self, data: &Path, ledger: &Ledger, process: &mut Process) {
+    /// Waits for the kill point.
+    fn wait(self, data: &Path, ledger: &ClientLedger, process: &mut ServerProcess) {
         let journal = Journal::open_read_only(data).unwrap();
         let samples = || {
             let counts = journal.counts().unwrap();
             counts.samples.values().sum::<u64>()
         };
         let steps = || journal.counts().unwrap().steps.values().sum::<u64>();
-        let (pieces, replies) = (
-            ledger.pieces.load(Ordering::SeqCst),
+        let (text_chunks, replies) = (
+            ledger.text_chunks.load(Ordering::SeqCst),
             ledger.replies.load(Ordering::SeqCst),
         );
         let (first_samples, first_steps) = (samples(), steps());
         let began = Instant::now();
         loop {
-            let now = match self {
+            let reached = match self {
                 Self::AtOnce => true,
-                Self::Pieces(n) => ledger.pieces.load(Ordering::SeqCst) >= pieces + n,
+                Self::TextChunks(n) => ledger.text_chunks.load(Ordering::SeqCst) >= text_chunks + n,
                 Self::Replies(n) => ledger.replies.load(Ordering::SeqCst) >= replies + n,
                 Self::Samples(n) => samples() >= first_samples + n,
-                Self::Writing => unfinished(data),
+                Self::Writing => has_partial_checkpoint(data),
                 Self::Step => steps() > first_steps,
             };
-            if now {
+            if reached {
                 return;
             }
-            assert!(!process.is_gone(), "the server ended by itself");
-            assert!(began.elapsed() < PATIENCE, "{self:?} never came");
-            // Another process cannot wake this one; a pause only leaves it the processor.
+            assert!(!process.has_exited(), "the server exited by itself");
+            assert!(began.elapsed() < WAIT_TIMEOUT, "{self:?} was never reached");
+            // Another process cannot wake this one; this yields the CPU to it.
             std::thread::park_timeout(Duration::from_micros(300));
         }
     }
 }
 
-/// Whether a checkpoint is half written.
-fn unfinished(data: &Path) -> bool {
+/// Whether a checkpoint is partially written.
+fn has_partial_checkpoint(data: &Path) -> bool {
     let entries = std::fs::read_dir(data.join("adapters"));
     entries.into_iter().flatten().flatten().any(|entry| {
         let name = entry.file_name();
@@ -222,17 +227,16 @@ fn unfinished(data: &Path) -> bool {
     })
 }
 
-/// Adapters published so far, over all lives.
-fn adapters(data: &Path) -> u64 {
-    // There is no journal before the first life.
+/// Number of published adapters, over all runs.
+fn published_adapters(data: &Path) -> u64 {
+    // There is no journal before the first run.
     let journal = Journal::open_read_only(data).ok();
     journal.map_or(0, |journal| journal.counts().unwrap().adapters)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_and_nothing_trains_twice_over_many_kills() {
+async fn kills_lose_no_turn_and_train_no_sample_twice() {
     let least_kills = repeats(15, 50);
-    // Adapters that it has published by the end.
     let least_adapters = repeats(4, 10);
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
@@ -252,57 +256,57 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_many_kills() {
         ])
         .collect();
     let model = ModelConfig::parse(ModelFiles::embedded().config()).unwrap();
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(ClientLedger::default());
     let (announce, up) = watch::channel(None);
-    let people: Vec<_> = (0..CLIENTS)
-        .map(|number| tokio::spawn(person(up.clone(), Arc::clone(&ledger), 100 + number)))
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| tokio::spawn(run_client(up.clone(), Arc::clone(&ledger), 100 + number)))
         .collect();
     drop(up);
     let mut rng = ChaCha8Rng::seed_from_u64(20_261_121);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-    let mut halves = 0;
+    let mut partial_checkpoints = 0;
     let began = Instant::now();
-    let mut lives = 0;
-    // As many kills as promised, and more until it has trained enough: how many steps get done between two
-    // kills depends on the machine.
-    while lives < least_kills || adapters(&data) < least_adapters {
-        lives += 1;
+    let mut runs = 0;
+    // At least this many kills, and more until enough adapters are published: the number of steps between two kills
+    // depends on the machine.
+    while runs < least_kills || published_adapters(&data) < least_adapters {
+        runs += 1;
         assert!(
-            began.elapsed() < LONGEST,
-            "after {lives} lives there are only {} adapters",
-            adapters(&data)
+            began.elapsed() < TEST_TIMEOUT,
+            "after {runs} runs there are only {} adapters",
+            published_adapters(&data)
         );
         let starting = arguments.clone();
         let started = tokio::task::spawn_blocking(move || Command::new(&starting).serve());
         let Some(mut process) = started.await.unwrap() else {
-            panic!("life {lives} did not start");
+            panic!("run {runs} did not start");
         };
         let journal = Journal::open_read_only(&data).unwrap();
         checks::start(&Client::new(&process.url), &journal).await;
         checks::turns(&journal, &ledger, 60);
         drop(journal);
-        let instant = Instants::draw(&mut rng);
-        let kind = format!("{instant:?}");
+        let kill_point = KillPoint::draw(&mut rng);
+        let kind = format!("{kill_point:?}");
         *kinds
             .entry(kind.split('(').next().unwrap().to_owned())
             .or_default() += 1;
         announce.send_replace(Some(process.url.clone()));
-        let (told, place) = (Arc::clone(&ledger), data.clone());
+        let (observed, data_dir) = (Arc::clone(&ledger), data.clone());
         let killed = tokio::task::spawn_blocking(move || {
-            instant.wait(&place, &told, &mut process);
+            kill_point.wait(&data_dir, &observed, &mut process);
             process.kill()
         });
-        let said = killed.await.unwrap();
-        assert!(!said.contains("panicked"), "{said}");
+        let stderr = killed.await.unwrap();
+        assert!(!stderr.contains("panicked"), "{stderr}");
         announce.send_replace(None);
-        halves += u64::from(unfinished(&data));
+        partial_checkpoints += u64::from(has_partial_checkpoint(&data));
         checks::training(&data, &model, false);
     }
     drop(announce);
-    for person in people {
-        person.await.unwrap();
+    for client in clients {
+        client.await.unwrap();
     }
-    // Once more, and this time it only serves, so that everything can be looked at.
+    // One more run, without training, to check everything.
     arguments.push("--no-train".to_owned());
     let started = tokio::task::spawn_blocking(move || Command::new(&arguments).serve());
     let process = started.await.unwrap().unwrap();
@@ -311,25 +315,28 @@ async fn nothing_is_lost_and_nothing_trains_twice_over_many_kills() {
     checks::turns(&journal, &ledger, usize::MAX);
     checks::training(&data, &model, true);
     checks::dropped(&journal);
-    assert!(!unfinished(&data), "half a checkpoint survived the start");
+    assert!(
+        !has_partial_checkpoint(&data),
+        "a partial checkpoint survived the start"
+    );
     drop(process);
     let counts = journal.counts().unwrap();
     println!(
-        "{lives} kills in {:.0} s by {kinds:?}; {} requests seen to begin, {} replies seen complete, {} conversations broken off",
+        "{runs} kills in {:.0} s by {kinds:?}; {} requests started, {} replies complete, {} conversations interrupted",
         began.elapsed().as_secs_f64(),
         ledger.heads.lock().unwrap().len(),
         ledger.replies.load(Ordering::SeqCst),
-        ledger.broken.load(Ordering::SeqCst),
+        ledger.interrupted.load(Ordering::SeqCst),
     );
     println!(
-        "turns {:?}, samples {:?}, steps {:?}, {} adapters, {halves} checkpoints cut while being written",
+        "turns {:?}, samples {:?}, steps {:?}, {} adapters, {partial_checkpoints} partial checkpoints",
         counts.turns, counts.samples, counts.steps, counts.adapters
     );
     println!("samples dropped: {:?}", counts.dropped);
-    assert!(halves > 0 && ledger.broken.load(Ordering::SeqCst) >= least_kills);
+    assert!(partial_checkpoints > 0 && ledger.interrupted.load(Ordering::SeqCst) >= least_kills);
     assert!(
         counts.adapters >= least_adapters,
-        "it trained all the while"
+        "training continued between kills"
     );
     assert!(
         counts

@@ -1,31 +1,31 @@
-//! The refusal prints a command; typed as it stands into a shell, it grants what was lacking.
+//! The error prints a command; run verbatim in a shell, it grants what is missing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use clawhost_tests::{Command, Ended};
+use clawhost_tests::{Command, ProcessOutput};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::errand::Errand;
+use super::request_judge::HttpRequestJudge;
 use super::site::{Site, WELCOME};
 
-/// A folder whose name a shell would take apart, with a component and a turn to judge.
-struct Bench {
+/// A directory whose name needs shell quoting, with a component and a turn to judge.
+struct Fixture {
     dir: TempDir,
 }
 
-impl Bench {
-    fn new(errand: &Errand) -> Bench {
-        let bench = Bench {
+impl Fixture {
+    fn new(judge: &HttpRequestJudge) -> Fixture {
+        let fixture = Fixture {
             dir: TempDir::new().unwrap(),
         };
-        std::fs::create_dir(bench.folder()).unwrap();
-        std::fs::write(bench.file(), errand.wasm()).unwrap();
+        std::fs::create_dir(fixture.folder()).unwrap();
+        std::fs::write(fixture.file(), judge.wasm()).unwrap();
         let turn = json!({"reply": {"role": "assistant", "content": "7"},
             "next_state": [{"role": "user", "content": "thanks"}]});
-        std::fs::write(bench.turn(), turn.to_string()).unwrap();
-        bench
+        std::fs::write(fixture.turn(), turn.to_string()).unwrap();
+        fixture
     }
 
     fn folder(&self) -> PathBuf {
@@ -48,8 +48,8 @@ impl Bench {
         std::fs::write(self.folder().join("plugin.toml"), text).unwrap();
     }
 
-    /// `clawhost plugin run`, and what it printed.
-    fn run(&self) -> (Ended, Value) {
+    /// Runs `clawhost plugin run` and parses its output.
+    fn run(&self) -> (ProcessOutput, Value) {
         let ended = Command::new(&[
             "plugin",
             "run",
@@ -70,18 +70,18 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The command that a refusal ends with.
-fn printed(refused: &Ended) -> &str {
+/// The command at the end of the error message.
+fn printed(refused: &ProcessOutput) -> &str {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let at = refused.stderr.find("clawhost plugin grant ");
     let at = at.unwrap_or_else(|| panic!("no command: {refused:?}"));
     refused.stderr[at..].trim_end()
 }
 
-/// Types a command line into a shell, in which `clawhost` is the real one.
-fn type_in(line: &str) -> Ended {
+/// Runs a command line in a shell, with `clawhost` replaced by the test executable.
+fn run_in_shell(line: &str) -> ProcessOutput {
     let dir = TempDir::new().unwrap();
-    // The real one is this test's own executable, which is told its words as JSON; the shell takes the line apart.
+    // The shell splits the line; the test executable gets the arguments as JSON.
     let (shim, words) = (dir.path().join("clawhost"), dir.path().join("words"));
     std::fs::write(&shim, "#!/bin/sh\nprintf '%s\\0' \"$@\" > \"$WORDS\"\n").unwrap();
     std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -102,87 +102,87 @@ fn type_in(line: &str) -> Ended {
 }
 
 #[test]
-fn what_the_refusal_prints_grants_what_the_manifest_wants_and_no_more() {
+fn printed_command_grants_exactly_what_the_manifest_declares() {
     let site = Site::on("127.0.0.1", "");
-    let bench = Bench::new(&Errand::to(format!("{}/v1", site.origin())));
-    bench.manifest(&format!("[wants]\nhttp = [\"{}\"]\n", site.origin()));
-    let (refused, _) = bench.run();
+    let fixture = Fixture::new(&HttpRequestJudge::to(format!("{}/v1", site.origin())));
+    fixture.manifest(&format!("[wants]\nhttp = [\"{}\"]\n", site.origin()));
+    let (refused, _) = fixture.run();
     let command = printed(&refused);
     assert!(
         command.ends_with(&format!(
             " http={} --data '{}'",
             site.origin(),
-            bench.data().display()
+            fixture.data().display()
         )),
         "{command}"
     );
     assert!(site.seen().is_empty());
 
-    let granted = type_in(command);
+    let granted = run_in_shell(command);
     assert_eq!(granted.code, Some(0), "{granted:?}");
-    let (accepted, said) = bench.run();
+    let (accepted, report) = fixture.run();
     assert_eq!(accepted.code, Some(0), "{accepted:?}");
-    assert_eq!(said["verdict"]["rationale"], WELCOME);
-    assert_eq!(said["receipt"]["http_calls"], 1);
+    assert_eq!(report["verdict"]["rationale"], WELCOME);
+    assert_eq!(report["receipt"]["http_calls"], 1);
     assert_eq!(site.seen().len(), 1);
 }
 
 #[test]
-fn without_a_manifest_the_command_has_a_place_to_fill_in_and_says_so() {
+fn without_a_manifest_the_command_has_a_placeholder() {
     let site = Site::on("127.0.0.1", "");
-    let bench = Bench::new(&Errand::to(site.origin()));
-    let (refused, _) = bench.run();
+    let fixture = Fixture::new(&HttpRequestJudge::to(site.origin()));
+    let (refused, _) = fixture.run();
     let command = printed(&refused);
-    assert!(refused.stderr.contains("in place of HOST"), "{refused:?}");
+    assert!(refused.stderr.contains("replace HOST with"), "{refused:?}");
     assert!(command.contains(" http=https://HOST "), "{command}");
-    // As it stands it grants nothing.
-    let unfilled = type_in(command);
+    // Unedited, it grants nothing.
+    let unfilled = run_in_shell(command);
     assert_eq!(unfilled.code, Some(1), "{unfilled:?}");
-    assert!(unfilled.stderr.contains("place to fill in"), "{unfilled:?}");
-    let (refused, _) = bench.run();
+    assert!(unfilled.stderr.contains("placeholder"), "{unfilled:?}");
+    let (refused, _) = fixture.run();
     let filled = printed(&refused).replace("https://HOST", &site.origin());
-    assert_eq!(type_in(&filled).code, Some(0));
-    assert_eq!(bench.run().1["verdict"]["rationale"], WELCOME);
+    assert_eq!(run_in_shell(&filled).code, Some(0));
+    assert_eq!(fixture.run().1["verdict"]["rationale"], WELCOME);
 }
 
 #[test]
-fn a_manifest_narrows_what_was_granted_and_the_surplus_is_pointed_out() {
+fn manifest_narrows_grants_and_unused_grants_are_reported() {
     let (site, other) = (Site::on("127.0.0.1", ""), Site::on("127.0.0.1", ""));
-    // It says that it wants one place and goes to another.
-    let bench = Bench::new(&Errand::to(other.origin()));
-    bench.manifest(&format!("[wants]\nhttp = [\"{}\"]\n", site.origin()));
+    // It declares one origin and requests another.
+    let fixture = Fixture::new(&HttpRequestJudge::to(other.origin()));
+    fixture.manifest(&format!("[wants]\nhttp = [\"{}\"]\n", site.origin()));
     let surplus = format!("http={}", other.origin());
     let granted = Command::new(&[
         "plugin",
         "grant",
-        text(&bench.file()),
+        text(&fixture.file()),
         &format!("http={}", site.origin()),
         &surplus,
         "--data",
-        text(&bench.data()),
+        text(&fixture.data()),
         "--json",
     ])
     .run();
-    let told: Value = serde_json::from_str(&granted.stdout).unwrap();
-    assert_eq!(told["unwanted"], json!([surplus]));
-    assert_eq!(told["lacks"], json!([]));
-    let (_, said) = bench.run();
-    let fault = said["fault"]["kind"].to_string();
+    let grants: Value = serde_json::from_str(&granted.stdout).unwrap();
+    assert_eq!(grants["unwanted"], json!([surplus]));
+    assert_eq!(grants["lacks"], json!([]));
+    let (_, report) = fixture.run();
+    let fault = report["fault"]["kind"].to_string();
     assert!(
         fault.contains("denied") && fault.contains(&format!("{} is not granted", other.origin())),
-        "{said}"
+        "{report}"
     );
-    // So do its limits.
-    bench.manifest("[limits]\nhttp_calls = 0\n");
-    let (_, said) = bench.run();
-    assert_eq!(said["fault"]["kind"]["fault"], "budget", "{said}");
-    assert_eq!(said["fault"]["kind"]["what"], "http_calls");
-    // Nobody was there; without a manifest it is what was granted that counts.
+    // Its limits apply as well.
+    fixture.manifest("[limits]\nhttp_calls = 0\n");
+    let (_, report) = fixture.run();
+    assert_eq!(report["fault"]["kind"]["fault"], "budget", "{report}");
+    assert_eq!(report["fault"]["kind"]["what"], "http_calls");
+    // No request was sent; without a manifest the grants alone apply.
     assert!(site.seen().is_empty() && other.seen().is_empty());
-    std::fs::remove_file(bench.folder().join("plugin.toml")).unwrap();
-    assert_eq!(bench.run().1["verdict"]["rationale"], WELCOME);
+    std::fs::remove_file(fixture.folder().join("plugin.toml")).unwrap();
+    assert_eq!(fixture.run().1["verdict"]["rationale"], WELCOME);
 
-    let listed = Command::new(&["plugin", "list", "--data", text(&bench.data()), "--json"]).run();
+    let listed = Command::new(&["plugin", "list", "--data", text(&fixture.data()), "--json"]).run();
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!(
         listed["grants"][0]["wants"],
@@ -191,10 +191,10 @@ fn a_manifest_narrows_what_was_granted_and_the_surplus_is_pointed_out() {
 }
 
 #[test]
-fn a_bad_manifest_keeps_its_component_out_with_file_line_and_cure() {
-    let bench = Bench::new(&Errand::to("https://api.example"));
-    bench.manifest("[wants]\nhttp = [\"api.example\"]\n");
-    let (refused, _) = bench.run();
+fn invalid_manifest_is_rejected_with_file_line_and_fix() {
+    let fixture = Fixture::new(&HttpRequestJudge::to("https://api.example"));
+    fixture.manifest("[wants]\nhttp = [\"api.example\"]\n");
+    let (refused, _) = fixture.run();
     assert_eq!(refused.code, Some(1));
     for part in ["plugin.toml: line 2: ", "https://api.example"] {
         assert!(refused.stderr.contains(part), "{refused:?}");
@@ -202,16 +202,16 @@ fn a_bad_manifest_keeps_its_component_out_with_file_line_and_cure() {
 }
 
 #[test]
-fn every_command_that_loads_a_component_prints_it_with_the_grants_that_it_reads() {
-    let bench = Bench::new(&Errand::to("https://api.example"));
-    bench.manifest("[wants]\nhttp = [\"https://api.example\"]\n");
-    let folder = bench.folder();
+fn every_loading_command_prints_the_grant_command_with_its_grants_file() {
+    let fixture = Fixture::new(&HttpRequestJudge::to("https://api.example"));
+    fixture.manifest("[wants]\nhttp = [\"https://api.example\"]\n");
+    let folder = fixture.folder();
     let (config, tests) = (folder.join("claw.toml"), folder.join("tests"));
-    let apart = bench.dir.path().join("apart.toml");
+    let apart = fixture.dir.path().join("apart.toml");
     std::fs::write(&config, format!("grants = {:?}\n", text(&apart))).unwrap();
     std::fs::create_dir(&tests).unwrap();
-    // A name that begins with a hyphen is no flag.
-    std::fs::copy(bench.file(), folder.join("-j.wasm")).unwrap();
+    // A name that starts with a hyphen is not parsed as a flag.
+    std::fs::copy(fixture.file(), folder.join("-j.wasm")).unwrap();
 
     let refused = Command::new(&[
         "run",
@@ -222,14 +222,14 @@ fn every_command_that_loads_a_component_prints_it_with_the_grants_that_it_reads(
         "--plugin",
         "fetches.wasm",
     ])
-    .within(&folder)
+    .in_directory(&folder)
     .run();
     assert_eq!(
         printed(&refused),
         "clawhost plugin grant fetches.wasm http=https://api.example --data d"
     );
     let refused = Command::new(&["replay", "--data", "d", "--plugin", "./fetches.wasm"])
-        .within(&folder)
+        .in_directory(&folder)
         .run();
     assert_eq!(
         printed(&refused),
@@ -243,7 +243,7 @@ fn every_command_that_loads_a_component_prints_it_with_the_grants_that_it_reads(
         "0",
         "--plugin=-j.wasm",
     ])
-    .within(&folder)
+    .in_directory(&folder)
     .run();
     assert_eq!(
         printed(&refused),
@@ -252,9 +252,9 @@ fn every_command_that_loads_a_component_prints_it_with_the_grants_that_it_reads(
             apart.display()
         )
     );
-    let told = Command::new(&["plugin", "bench", text(&bench.file())]).run();
+    let output = Command::new(&["plugin", "bench", text(&fixture.file())]).run();
     assert!(
-        told.stderr.contains("a measurement grants nothing"),
-        "{told:?}"
+        output.stderr.contains("which a benchmark does not grant"),
+        "{output:?}"
     );
 }

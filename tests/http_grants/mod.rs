@@ -1,8 +1,8 @@
-//! Promise: a component that imports `http` without a grant is refused with the very command that grants it; with
-//! the grant it reaches the origin that was allowed, and no other.
+//! HTTP grants: a component that imports `http` without a grant is rejected with the command that grants it; with the
+//! grant it reaches the allowed origin, and no other.
 //!
-//! Everything here goes through the command line and the real network code: the sites are sockets on this machine,
-//! the components core WebAssembly. What single rules let through is shown where the rules are.
+//! These tests use the command line and the real network code: the sites are sockets on this machine, the components
+//! core WebAssembly. The single rules are unit-tested where they are defined.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,6 +12,6 @@
 )]
 
 mod command;
-pub(crate) mod errand;
-mod places;
+mod origins;
+pub(crate) mod request_judge;
 mod site;

@@ -1,22 +1,22 @@
-//! A place on this machine that answers HTTP and remembers who asked.
+//! A local HTTP site that records its requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a site says by default.
+/// Default response body.
 pub(crate) const WELCOME: &str = "welcome";
 
-/// A site; its thread ends with the process.
+/// A site; its thread runs until the process exits.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
-    /// The head of each request, one a connection.
+    /// Head of each request, one per connection.
     seen: Arc<Mutex<Vec<String>>>,
 }
 
 impl Site {
-    /// Listens on this address at a free port. `/away` leads to `elsewhere`, `/echo` repeats the request's head.
+    /// Listens on this address at a free port. `/away` redirects to `elsewhere`, `/echo` returns the request's head.
     pub(crate) fn on(address: &str, elsewhere: &str) -> Site {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -25,7 +25,7 @@ impl Site {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
-                // Even a connection that asks nothing was one.
+                // Connections without a request count as well.
                 let at = {
                     let mut noted = noted.lock().unwrap();
                     noted.push(String::new());
@@ -69,11 +69,11 @@ fn answer(mut stream: TcpStream, elsewhere: &str) -> String {
         "/echo" => ("200 OK", String::new(), head.as_str()),
         _ => ("200 OK", String::new(), WELCOME),
     };
-    let said = format!(
+    let response = format!(
         "HTTP/1.1 {status}\r\n{more}content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
-    // Who asked may be gone.
-    let _ = stream.write_all(said.as_bytes());
+    // The client may be gone.
+    let _ = stream.write_all(response.as_bytes());
     head
 }

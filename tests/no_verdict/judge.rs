@@ -1,9 +1,9 @@
-//! Judges written by hand as WebAssembly text.
+//! Judges as WebAssembly text.
 
 use std::path::{Path, PathBuf};
 
-/// What a judge does with the turn at index `$turn`, in core WebAssembly. `$verdict` writes a verdict of
-/// a given reward and returns its address.
+/// Body of a judge for the turn at index `$turn`, in core WebAssembly. `$verdict` writes a verdict with a given reward
+/// and returns its address.
 pub(crate) struct Judge<'a> {
     pub(crate) imports: &'a str,
     pub(crate) body: &'a str,
@@ -21,7 +21,7 @@ impl Judge<'_> {
     }
 }
 
-/// A judge by the contract: imports the types, exports `score-turn`.
+/// A judge component: imports the types, exports `score-turn`.
 const COMPONENT: &str = r#"
 (component
   (type $types-of (instance

@@ -1,7 +1,7 @@
-//! A judge that fails is not a judge that says zero: the turn gets no verdict with a reason, no sample
-//! and no place in any mean; and the server, and the judge itself, go on.
+//! A failed judge call is not a reward of zero: the turn gets no verdict (with a reason), no sample, and does not
+//! change any mean; the server and the judge continue.
 //!
-//! The judges here are written by hand as WebAssembly text, so that each fails in exactly one way.
+//! The judges are WebAssembly text, so that each fails in exactly one way.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,32 +9,32 @@
 )]
 
 mod judge;
-mod learned;
+mod training_result;
 
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{JudgingState, SampleState, VerdictOutcome};
 use clawhost_judging::FaultPolicy;
-use clawhost_tests::{Running, configuration};
+use clawhost_tests::{TestServer, configuration};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use judge::Judge;
 
-/// Praises every turn but the first, with which it does `first`.
+/// Returns reward 1 for every turn but the first, for which it runs `first`.
 fn good_but_for(first: &str) -> String {
     format!("(if (i32.eqz (local.get $turn)) (then {first})) (call $verdict (f32.const 1))")
 }
 
-/// Starts a server with one judge, and with a running mean that a zero would move.
-async fn judged_by(body: &str) -> Running {
+/// Starts a server with one judge, and a running mean that a zero reward would change.
+async fn judged_by(body: &str) -> TestServer {
     let dir = TempDir::new().unwrap();
     let path = Judge { imports: "", body }.save(dir.path(), "mine");
-    Running::with(|config| {
+    TestServer::with(|config| {
         config.load = vec![path];
         config.judging.limits.fuel = 50_000_000;
         config.judging.limits.cpu_ticks = 50;
-        // Nobody but the judge is asked.
-        config.training.method = clawhost_training::Learning::Binary;
+        // Only the judge counts.
+        config.training.method = clawhost_training::TrainingMethod::Binary;
         config.training.batch = 1;
         config.training.min_batch = 1;
         config.training.baseline_start = 0.5;
@@ -43,7 +43,7 @@ async fn judged_by(body: &str) -> Running {
 }
 
 #[tokio::test]
-async fn a_judge_that_fails_on_a_turn_leaves_it_out_and_goes_on_with_the_next() {
+async fn failed_judge_call_skips_the_turn_and_the_judge_continues() {
     let rows = [
         ("(loop $again (br $again))", "cpu"),
         ("(unreachable)", "trap"),
@@ -55,12 +55,12 @@ async fn a_judge_that_fails_on_a_turn_leaves_it_out_and_goes_on_with_the_next() 
     ];
     for (fault, reason) in rows {
         let running = judged_by(&good_but_for(fault)).await;
-        let mut talk = running.talk();
+        let mut conversation = running.conversation();
         let mut turns = Vec::new();
         for text in ["Hello!", "And?", "Go on."] {
-            turns.push(talk.say(text).await.turn());
+            turns.push(conversation.send_message(text).await.turn());
         }
-        let failed = running.judged(turns[0]).await;
+        let failed = running.wait_until_judged(turns[0]).await;
         assert_eq!(failed.judging, JudgingState::Skipped, "{fault}");
         let stated = failed.reason.as_deref().unwrap();
         assert_eq!(stated, format!("no verdict: {reason}"), "{fault}");
@@ -73,38 +73,62 @@ async fn a_judge_that_fails_on_a_turn_leaves_it_out_and_goes_on_with_the_next() 
         assert_eq!(verdicts[0].outcome, none, "{fault}");
         assert!(
             !verdicts[0].rationale.is_empty(),
-            "{fault}: it says what happened"
+            "{fault}: the reason is recorded"
         );
-        assert!(running.journal().samples_of(turns[0]).unwrap().is_empty());
+        assert!(
+            running
+                .journal()
+                .samples_of_turn(turns[0])
+                .unwrap()
+                .is_empty()
+        );
         let receipts = running.journal().receipts(turns[0]).unwrap();
         assert_eq!(receipts.len(), 1, "{fault}");
 
-        // The same component judges the next turn, and its advantage is measured from an untouched mean.
-        let sample = running.trained(turns[1]).await;
+        // The same component judges the next turn, and its advantage uses the unchanged mean.
+        let sample = running.wait_until_trained(turns[1]).await;
         assert_eq!(sample.reward, Some(1.0), "{fault}");
         assert_eq!(sample.advantage, Some(0.5), "{fault}");
         let counts = running.journal().counts().unwrap();
         assert_eq!(counts.no_verdict[reason], 1, "{fault}");
         assert_eq!(counts.verdicts, 1, "{fault}");
         assert_eq!(counts.samples.values().sum::<u64>(), 1, "{fault}");
-        let told = running.explain(turns[0]).await;
-        assert_eq!(told["trained"], false);
-        assert_eq!(told["verdicts"][0]["no_verdict"], reason, "{told}");
-        assert_eq!(told["verdicts"][0]["reward"], Value::Null, "{told}");
-        assert!(told["why"].as_str().unwrap().contains(reason), "{told}");
+        let explanation = running.explain(turns[0]).await;
+        assert_eq!(explanation["trained"], false);
+        assert_eq!(
+            explanation["verdicts"][0]["no_verdict"], reason,
+            "{explanation}"
+        );
+        assert_eq!(
+            explanation["verdicts"][0]["reward"],
+            Value::Null,
+            "{explanation}"
+        );
+        assert!(
+            explanation["why"].as_str().unwrap().contains(reason),
+            "{explanation}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_judge_that_always_fails_stops_nobody() {
+async fn always_failing_judge_does_not_block_serving() {
     let running = judged_by("(unreachable)").await;
-    let mut talk = running.talk();
+    let mut conversation = running.conversation();
     let mut turns = Vec::new();
     for number in 0..8 {
-        turns.push(talk.say(&format!("Number {number}, please.")).await.turn());
+        turns.push(
+            conversation
+                .send_message(&format!("Number {number}, please."))
+                .await
+                .turn(),
+        );
     }
     for turn in &turns[..7] {
-        assert_eq!(running.judged(*turn).await.judging, JudgingState::Skipped);
+        assert_eq!(
+            running.wait_until_judged(*turn).await.judging,
+            JudgingState::Skipped
+        );
     }
     let counts = running.journal().counts().unwrap();
     assert_eq!(counts.no_verdict["trap"], 7);
@@ -118,7 +142,7 @@ async fn a_judge_that_always_fails_stops_nobody() {
 }
 
 #[tokio::test]
-async fn beside_a_judge_that_fails_another_one_still_counts() {
+async fn other_judges_count_when_one_fails() {
     let dir = TempDir::new().unwrap();
     let bad = Judge {
         imports: "",
@@ -129,43 +153,46 @@ async fn beside_a_judge_that_fails_another_one_still_counts() {
         body: "(call $verdict (f32.const -1))",
     };
     let load = vec![bad.save(dir.path(), "bad"), good.save(dir.path(), "good")];
-    let running = Running::with(|config| config.load = load).await;
-    let mut talk = running.talk();
-    let turn = talk.say("Hello!").await.turn();
-    talk.say("Well.").await;
-    assert_eq!(running.judged(turn).await.judging, JudgingState::Done);
+    let running = TestServer::with(|config| config.load = load).await;
+    let mut conversation = running.conversation();
+    let turn = conversation.send_message("Hello!").await.turn();
+    conversation.send_message("Well.").await;
+    assert_eq!(
+        running.wait_until_judged(turn).await.judging,
+        JudgingState::Done
+    );
     let verdicts = running.journal().verdicts(turn).unwrap();
     let sources: Vec<&str> = verdicts.iter().map(|v| v.source.as_str()).collect();
     assert_eq!(sources, ["plugin:bad", "plugin:good"]);
-    let samples = running.journal().samples_of(turn).unwrap();
+    let samples = running.journal().samples_of_turn(turn).unwrap();
     assert_eq!(samples.len(), 1);
     assert_eq!(samples[0].reward, Some(-1.0), "not the mean with a zero");
 }
 
 #[tokio::test]
-async fn a_judge_that_is_set_aside_is_not_called_and_says_so() {
+async fn quarantined_judge_is_not_called_and_reported() {
     let dir = TempDir::new().unwrap();
     let bad = Judge {
         imports: "",
         body: "(unreachable)",
     };
     let load = vec![bad.save(dir.path(), "bad")];
-    let running = Running::with(|config| {
+    let running = TestServer::with(|config| {
         config.load = load;
-        // Nobody but the judge is asked.
-        config.training.method = clawhost_training::Learning::Binary;
+        // Only the judge counts.
+        config.training.method = clawhost_training::TrainingMethod::Binary;
         config.judging.on_fault = FaultPolicy::Quarantine;
         config.judging.quarantine_after = 2;
         config.judging.concurrency = 1;
     })
     .await;
-    let mut talk = running.talk();
+    let mut conversation = running.conversation();
     let mut turns = Vec::new();
     for text in ["Hello!", "And?", "Go on.", "Then?"] {
-        turns.push(talk.say(text).await.turn());
-        // One after the other, so that which fault comes second is known.
+        turns.push(conversation.send_message(text).await.turn());
+        // One after the other, so that the order of the faults is known.
         if let [.., judged, _] = turns[..] {
-            running.judged(judged).await;
+            running.wait_until_judged(judged).await;
         }
     }
     let reason = |index: usize| running.turn(turns[index]).reason.unwrap();
@@ -176,7 +203,7 @@ async fn a_judge_that_is_set_aside_is_not_called_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_component_that_wants_what_was_not_granted_is_refused_with_the_command_that_grants_it() {
+async fn missing_grant_is_rejected_with_the_grant_command() {
     let dir = TempDir::new().unwrap();
     let curious = Judge {
         imports: r#"(import "clawhost:plugin/http@0.1.0" (instance (export "send" (func))))
@@ -202,16 +229,16 @@ async fn a_component_that_wants_what_was_not_granted_is_refused_with_the_command
 }
 
 #[tokio::test]
-async fn a_turn_without_a_verdict_can_still_be_taught_by_a_person() {
+async fn turn_without_a_verdict_can_be_trained_by_user_feedback() {
     let running = judged_by("(unreachable)").await;
-    let mut talk = running.talk();
-    let turn = talk.say("Hello!").await.turn();
-    talk.say("And?").await;
-    running.judged(turn).await;
+    let mut conversation = running.conversation();
+    let turn = conversation.send_message("Hello!").await.turn();
+    conversation.send_message("And?").await;
+    running.wait_until_judged(turn).await;
     let feedback = serde_json::json!({"turn_id": turn, "score": -1});
     let answer = running.client.post("/v1/feedback", &feedback).await;
     answer.ok();
-    let sample = running.trained(turn).await;
+    let sample = running.wait_until_trained(turn).await;
     assert_eq!(sample.reward, Some(-1.0));
     assert_eq!(sample.state, SampleState::Trained);
 }

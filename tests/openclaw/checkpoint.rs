@@ -1,7 +1,7 @@
-//! The checkpoint in `fixtures/openclaw`, made whole for the OpenClaw that is installed.
+//! Completes the checkpoint in `fixtures/openclaw` for the installed OpenClaw.
 //!
-//! Its tokenizer has a token for each line that OpenClaw sends every time. The repository knows of these lines a digest
-//! alone; their text is taken from what OpenClaw sends.
+//! Its tokenizer has one token for each line that OpenClaw sends in every request. The repository only has digests of
+//! these lines; their text is taken from a recorded request.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,53 +12,53 @@ use clawhost_policy::{ChatInput, ChatTemplate};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Hex digits of a digest that are kept.
-const KEPT: usize = 32;
+/// Hex digits of a digest that are stored.
+const DIGEST_DIGITS: usize = 32;
 
-/// Where a token's text is in a request.
+/// Where the text of a token is in a request.
 #[derive(PartialEq)]
 enum Place {
     /// A whole line.
     Line,
-    /// How a line begins.
+    /// The start of a line.
     Begins,
-    /// How a line ends.
+    /// The end of a line.
     Ends,
 }
 
-/// A token of which all is known but its text.
-struct Untold {
+/// A token whose text is not known yet.
+struct MissingToken {
     id: u32,
     place: Place,
     bytes: usize,
     digest: String,
 }
 
-/// A model directory with the whole tokenizer.
+/// A model directory with the completed tokenizer.
 ///
 /// # Errors
-/// How many lines the request does not have.
+/// The number of lines that the request does not contain.
 pub(crate) fn completed(request: &Value) -> Result<TempDir, String> {
-    let untold = untold();
-    let found = told(&untold, &rendered(request));
-    let missing = untold.len() - found.len();
+    let lines = missing_tokens();
+    let found = find_texts(&lines, &rendered(request));
+    let missing = lines.len() - found.len();
     if missing > 0 {
         return Err(format!(
             "{missing} of the {} lines that tests/fixtures/openclaw was made for are not in what this OpenClaw sends; take \
-             the version that .ci/openclaw installs, or make the fixture anew for this one with the scripts beside it",
-            untold.len()
+             the version that .ci/openclaw installs, or regenerate the fixture for this version with the scripts in its directory",
+            lines.len()
         ));
     }
     let mut tokenizer: Value = read("tokenizer.json");
     let tokens = tokenizer["added_tokens"].as_array_mut().unwrap();
-    for line in &untold {
+    for line in &lines {
         tokens.push(json!({
             "id": line.id, "content": found[&line.id], "single_word": false, "lstrip": false, "rstrip": false,
             "normalized": false, "special": false,
         }));
     }
     let tokenizer = serde_json::to_string_pretty(&tokenizer).unwrap();
-    // Byte for byte what the model was trained with.
+    // Byte for byte the text that the model was trained with.
     let provenance = read("provenance.json");
     assert_eq!(
         provenance["files"]["tokenizer.json"],
@@ -88,8 +88,8 @@ fn read(file: &str) -> Value {
     serde_json::from_slice(&fs::read(fixture(file)).unwrap()).unwrap()
 }
 
-/// The tokens without text, in the order of their ids.
-fn untold() -> Vec<Untold> {
+/// The tokens without text, in id order.
+fn missing_tokens() -> Vec<MissingToken> {
     let lines = fs::read_to_string(fixture("lines.txt")).unwrap();
     lines
         .lines()
@@ -98,7 +98,7 @@ fn untold() -> Vec<Untold> {
             let [id, place, bytes, digest] = fields[..] else {
                 panic!("lines.txt has {line:?}")
             };
-            Untold {
+            MissingToken {
                 id: id.parse().unwrap(),
                 place: match place {
                     "line" => Place::Line,
@@ -113,7 +113,7 @@ fn untold() -> Vec<Untold> {
         .collect()
 }
 
-/// The request as the model reads it.
+/// The request rendered with the chat template.
 fn rendered(request: &Value) -> String {
     let source = fs::read_to_string(fixture("chat_template.jinja")).unwrap();
     let template = ChatTemplate::new(&source, []).unwrap();
@@ -127,22 +127,22 @@ fn rendered(request: &Value) -> String {
     template.render(&input).unwrap()
 }
 
-/// The texts that a prompt has for tokens, by id.
-fn told(untold: &[Untold], prompt: &str) -> HashMap<u32, String> {
-    let known: HashMap<&str, &Untold> = untold
+/// The token texts found in a prompt, by id.
+fn find_texts(missing: &[MissingToken], prompt: &str) -> HashMap<u32, String> {
+    let known: HashMap<&str, &MissingToken> = missing
         .iter()
         .map(|line| (line.digest.as_str(), line))
         .collect();
-    let parts: Vec<&Untold> = untold
+    let parts: Vec<&MissingToken> = missing
         .iter()
         .filter(|line| line.place != Place::Line)
         .collect();
-    let mut told = HashMap::new();
+    let mut texts = HashMap::new();
     let mut tell = |text: &str| {
-        if let Some(line) = known.get(&digest(text.as_bytes())[..KEPT])
+        if let Some(line) = known.get(&digest(text.as_bytes())[..DIGEST_DIGITS])
             && line.bytes == text.len()
         {
-            told.insert(line.id, text.to_owned());
+            texts.insert(line.id, text.to_owned());
         }
     };
     for line in lines(prompt) {
@@ -160,10 +160,10 @@ fn told(untold: &[Untold], prompt: &str) -> HashMap<u32, String> {
             there.into_iter().for_each(&mut tell);
         }
     }
-    told
+    texts
 }
 
-/// The lines of a prompt with their line breaks, without the marks between messages.
+/// The lines of a prompt with their line breaks, without the message delimiters.
 fn lines(prompt: &str) -> impl Iterator<Item = &str> {
     prompt
         .split("<|im_start|>")

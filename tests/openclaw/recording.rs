@@ -1,4 +1,4 @@
-//! What OpenClaw sends, before there is a model that could answer it.
+//! Records OpenClaw's first request, before there is a model to answer it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::home::Home;
 
-/// The first request of an agent run in a home directory of its own, refused once it is written down.
-pub(crate) async fn first_request(openclaw: &Path, said: &str) -> Value {
+/// The first request of an agent run in a temporary home directory; the server rejects it after recording.
+pub(crate) async fn first_request(openclaw: &Path, message: &str) -> Value {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let recorded = Arc::new(Mutex::new(None));
     let first = recorded.clone();
-    // Ends with the process.
+    // The thread runs until the process exits.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             if let Some(request) = refused(stream.unwrap()) {
@@ -23,7 +23,7 @@ pub(crate) async fn first_request(openclaw: &Path, said: &str) -> Value {
             }
         }
     });
-    let output = Home::new(openclaw, &url).run(said).await;
+    let output = Home::new(openclaw, &url).run(message).await;
     let request = recorded.lock().unwrap().take();
     request.unwrap_or_else(|| {
         let complaints = String::from_utf8_lossy(&output.stderr);
@@ -31,7 +31,7 @@ pub(crate) async fn first_request(openclaw: &Path, said: &str) -> Value {
     })
 }
 
-/// The JSON that a request carries, if it carries any.
+/// The JSON body of a request, if any.
 fn refused(mut stream: TcpStream) -> Option<Value> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut length = 0;

@@ -1,31 +1,31 @@
-//! What a person sees of offline training: the next step before it is made, the steps, and what moved what.
+//! The CLI of offline training: the plan of the next step, the list of steps, and their explanation.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use clawhost_journal::Journal;
-use clawhost_tests::{Command, Ended};
+use clawhost_tests::{Command, ProcessOutput};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::queue;
 
-fn clawhost(arguments: &[&str]) -> Ended {
+fn clawhost(arguments: &[&str]) -> ProcessOutput {
     Command::new(arguments).run()
 }
 
-/// The last line of a command that must have ended well.
-fn last(ended: &Ended) -> Value {
+/// The last line of a successful command, as JSON.
+fn last(ended: &ProcessOutput) -> Value {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
 }
 
-/// Runs a command and reads what it printed.
-fn told(arguments: &[&str]) -> Value {
+/// Runs a command and parses its JSON output.
+fn run_json(arguments: &[&str]) -> Value {
     last(&clawhost(arguments))
 }
 
-/// All files below a directory that are not the database's own, with their sizes.
+/// All files below a directory except the database's, with their sizes.
 fn files(dir: &Path) -> BTreeSet<(String, u64)> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -41,13 +41,13 @@ fn files(dir: &Path) -> BTreeSet<(String, u64)> {
     found
 }
 
-fn rows<'a>(told: &'a Value, list: &str, field: &str) -> Vec<&'a Value> {
-    let rows = told[list].as_array().unwrap();
+fn rows<'a>(step: &'a Value, list: &str, field: &str) -> Vec<&'a Value> {
+    let rows = step[list].as_array().unwrap();
     rows.iter().map(|row| &row[field]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_step_is_shown_before_it_is_made_and_explained_afterwards() {
+async fn next_step_is_planned_then_run_and_explained() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("data");
     queue::collect(&data).await;
@@ -66,7 +66,7 @@ fn look(dir: &TempDir, data: &Path) {
     let run = |more: &[&str]| Command::new(&train(more)).run();
     let json = |more: &[&str]| last(&run(more));
 
-    // Beside a server, the next step can be looked at and not made.
+    // While a server runs, the next step can be planned but not run.
     let server = Journal::open(data).unwrap();
     let queued = server.queued_count().unwrap();
     let before = files(data);
@@ -93,7 +93,7 @@ fn look(dir: &TempDir, data: &Path) {
         (&summary["steps"], &summary["version"]),
         (&1.into(), &1.into())
     );
-    let step = told(&["explain", "step", "1", "--json", "--data", &place]);
+    let step = run_json(&["explain", "step", "1", "--json", "--data", &place]);
     let plan = &planned["step"];
     assert_eq!(
         step["adapter_after"]["digest"],
@@ -121,23 +121,23 @@ fn look(dir: &TempDir, data: &Path) {
         .sum();
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
 
-    // Without a number it is the last one; the text has what the JSON has.
+    // Without a number it is the last step; text and JSON have the same content.
     let text = clawhost(&["explain", "step", "--data", &place]);
     assert_eq!(text.code, Some(0), "{}", text.stderr);
     for part in [
         "step 1",
-        "adapter version 1 came of it",
+        "produced adapter version 1",
         "the base model → version 1",
     ] {
         assert!(text.stdout.contains(part), "no {part} in {}", text.stdout);
     }
-    // A bare number stays a turn.
-    let turn = told(&["explain", "1", "--json", "--data", &place]);
+    // A bare number is a turn.
+    let turn = run_json(&["explain", "1", "--json", "--data", &place]);
     assert_eq!(turn["turn"], 1);
     let unknown = clawhost(&["explain", "step", "99", "--data", &place]);
     assert!(unknown.stderr.contains("no step 99"), "{}", unknown.stderr);
 
-    // The rest, in words; what is fewer than min_batch stays until it is asked for.
+    // The rest as text; fewer samples than min_batch stay queued unless --all is given.
     let rest = run(&[]);
     assert_eq!(rest.code, Some(0), "{}", rest.stderr);
     assert!(
@@ -152,5 +152,9 @@ fn look(dir: &TempDir, data: &Path) {
     assert!(left < 2, "{left} are left of {queued}: {}", rest.stdout);
     assert_eq!(json(&["--all", "--json"])["queued"], 0);
     let none = run(&["--dry-run"]);
-    assert!(none.stdout.contains("nothing is queued"), "{}", none.stdout);
+    assert!(
+        none.stdout.contains("no samples are queued"),
+        "{}",
+        none.stdout
+    );
 }

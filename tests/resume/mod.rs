@@ -1,9 +1,9 @@
-//! `kill -9` in every phase of a training step: however often, and wherever, a run is killed, it ends with the very
-//! adapters, samples, running means and optimizer state of a run that was never killed.
+//! `kill -9` in every phase of a training step: a run that is killed any number of times ends with the same adapters,
+//! samples, running means and optimizer state as an uninterrupted run.
 //!
-//! What is trained is fixed: conversations that a server collected and judged, with rewards and hints. Each life is a
-//! process of its own that steps through the queue (`clawhost train`), is watched by what it logs, and is killed some
-//! moments after a mark that is drawn from a seed. The last mark that it logged says in which phase it died.
+//! The training data is fixed: conversations that a server collected and judged, with rewards and hints. Each run is a
+//! child process that trains the queue (`clawhost train`), is observed through its log, and is killed shortly after a
+//! log line drawn from a seed. The last logged phase tells in which phase it was killed.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clawhost_tests::{Command, Over, Work, repeats};
+use clawhost_tests::{Command, LoggedOutput, LoggedProcess, repeats};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -28,34 +28,34 @@ use tempfile::TempDir;
 
 use outcome::Outcome;
 
-/// What is to be shown.
-struct Promise {
+/// Parameters of one test.
+struct Scenario {
     /// The configuration of the runs.
     configuration: &'static str,
-    /// At least so many kills.
+    /// Minimum number of kills.
     kills: u64,
-    /// The queue is good for so many steps, at least.
+    /// Minimum number of steps of the queue.
     steps: usize,
-    /// Phases in which it must have been killed.
+    /// Phases in which a run must have been killed.
     phases: &'static [&'static str],
 }
 
-/// Kills after which every phase must have been hit at least once, whatever the machine.
-const MOST: u64 = 500;
+/// Maximum kills until every phase has been hit at least once.
+const MAX_KILLS: u64 = 500;
 
-/// What a life logs when it enters a phase, and the name of that phase. Before the first mark it is starting.
+/// The log text at the start of each phase, and the name of the phase. Before the first one the run is starting.
 const PHASES: [(&str, &str); 7] = [
-    ("training taken up", "drawing"),
-    ("batch drawn", "updating"),
+    ("trainer state loaded", "drawing"),
+    ("batch built", "updating"),
     ("update computed", "writing"),
     ("checkpoint written", "proving and moving"),
-    ("checkpoint in its place", "committing"),
+    ("checkpoint committed", "committing"),
     ("step recorded", "publishing"),
     ("adapter published", "after publishing"),
 ];
 
-/// A life that steps through the queue in `data`.
-fn life(data: &Path, file: &Path) -> Work {
+/// Spawns a run that trains the queue in `data`.
+fn spawn_run(data: &Path, file: &Path) -> LoggedProcess {
     let (data, file) = (data.display().to_string(), file.display().to_string());
     let arguments = [
         "train",
@@ -66,32 +66,33 @@ fn life(data: &Path, file: &Path) -> Work {
         "--all",
         "--json",
     ];
-    Command::new(&arguments).work("clawhost_training=debug,warn")
+    Command::new(&arguments).spawn_logged("clawhost_training=debug,warn")
 }
 
-/// The last phase that a life logged.
-fn phase(over: &Over) -> &'static str {
+/// The last phase that a run logged.
+fn phase(output: &LoggedOutput) -> &'static str {
     let named = |line: &String| {
         let mark = PHASES.iter().find(|(mark, _)| line.contains(mark))?;
         Some(mark.1)
     };
-    over.logged
+    output
+        .logged
         .iter()
         .rev()
         .find_map(named)
         .unwrap_or("starting")
 }
 
-/// When to kill: after so many of a mark, and so many short waits. No mark means that it is still starting.
+/// When to kill: after a number of log lines with a mark, and a number of short waits. No mark means during startup.
 #[derive(Debug)]
-struct Moment {
+struct KillPoint {
     mark: Option<&'static str>,
     times: usize,
     waits: u32,
 }
 
-impl Moment {
-    /// `missing` are the phases that were never hit; they are aimed at before others.
+impl KillPoint {
+    /// `missing` are the phases that were not hit yet; they are preferred.
     fn draw(rng: &mut ChaCha8Rng, missing: &[&str]) -> Self {
         let aimed: Vec<usize> = (0..PHASES.len())
             .filter(|at| missing.contains(&PHASES[*at].1))
@@ -101,7 +102,7 @@ impl Moment {
         } else {
             aimed[rng.random_range(0..aimed.len())]
         };
-        // A phase that takes long is entered by its mark and left long after it.
+        // A long phase starts at its mark and ends long after it.
         let waits = match rng.random_range(0..3) {
             0 => 0,
             1 => rng.random_range(0..10),
@@ -114,24 +115,25 @@ impl Moment {
         }
     }
 
-    /// Waits for it; false when the life was over before.
-    fn wait(&self, work: &mut Work) -> bool {
+    /// Waits for the kill point. Returns false if the run exits before.
+    fn wait(&self, work: &mut LoggedProcess) -> bool {
         let came = match self.mark {
-            Some(mark) => work.logs(mark, self.times),
+            Some(mark) => work.wait_for_log(mark, self.times),
             None => true,
         };
         for _ in 0..self.waits {
-            // Nothing is waited for: a pause only leaves the other process the processor.
+            // Yields the CPU to the other process.
             std::thread::park_timeout(Duration::from_micros(100));
         }
         came
     }
 }
 
-/// What the last line of a finished life says.
-fn summary(over: &Over) -> Value {
+/// The JSON summary on the last line of a finished run.
+fn summary(output: &LoggedOutput) -> Value {
     serde_json::from_str(
-        over.stdout
+        output
+            .stdout
             .lines()
             .rev()
             .find(|l| l.starts_with('{'))
@@ -140,17 +142,17 @@ fn summary(over: &Over) -> Value {
     .unwrap()
 }
 
-async fn show(promise: Promise) {
+async fn run_scenario(scenario: Scenario) {
     let dir = TempDir::new().unwrap();
     let fixed = dir.path().join("fixed");
     queue::collect(&fixed).await;
-    let shown = tokio::task::spawn_blocking(move || kills(&promise, &dir, &fixed));
+    let shown = tokio::task::spawn_blocking(move || kills(&scenario, &dir, &fixed));
     shown.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_in_all_phases_of_a_step_change_no_bit() {
-    show(Promise {
+async fn kills_in_all_phases_of_a_step_do_not_change_the_result() {
+    run_scenario(Scenario {
         configuration: queue::ADAPTERS,
         kills: repeats(30, 100),
         steps: 12,
@@ -167,8 +169,8 @@ async fn kills_in_all_phases_of_a_step_change_no_bit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_holds_where_steps_change_all_parameters() {
-    show(Promise {
+async fn kills_do_not_change_the_result_of_full_training() {
+    run_scenario(Scenario {
         configuration: queue::PARAMETERS,
         kills: repeats(8, 20),
         steps: 4,
@@ -177,51 +179,55 @@ async fn the_same_holds_where_steps_change_all_parameters() {
     .await;
 }
 
-fn kills(promise: &Promise, dir: &TempDir, fixed: &Path) {
+fn kills(scenario: &Scenario, dir: &TempDir, fixed: &Path) {
     let file = &dir.path().join("clawhost.toml");
-    std::fs::write(file, promise.configuration).unwrap();
+    std::fs::write(file, scenario.configuration).unwrap();
     let began = Instant::now();
     let data = dir.path().join("uninterrupted");
     queue::copy(fixed, &data);
-    let over = life(&data, file).finish();
-    assert_eq!(over.code, Some(0), "{:?}", over.logged);
+    let output = spawn_run(&data, file).finish();
+    assert_eq!(output.code, Some(0), "{:?}", output.logged);
     let expected = Outcome::of(&data);
-    let told = summary(&over);
-    assert_eq!(told["queued"], 0, "{told}");
-    assert_eq!(told["digest"], expected.digest(), "{told}");
+    let result = summary(&output);
+    assert_eq!(result["queued"], 0, "{result}");
+    assert_eq!(result["digest"], expected.digest(), "{result}");
     assert!(
-        expected.steps() >= promise.steps,
+        expected.steps() >= scenario.steps,
         "only {} steps",
         expected.steps()
     );
-    assert!(expected.hinted() > 0, "some samples trained by a hint");
+    assert!(expected.hinted() > 0, "some samples trained with a hint");
     let alone = began.elapsed();
 
     let mut rng = ChaCha8Rng::seed_from_u64(20_261_121);
     let mut phases: BTreeMap<&str, usize> = BTreeMap::new();
-    let (mut kills, mut runs, mut halves, mut unknown) = (0, 0, 0, 0);
+    let (mut kills, mut runs, mut partial_checkpoints, mut unknown) = (0, 0, 0, 0);
     let missing = |phases: &BTreeMap<&str, usize>| -> Vec<&str> {
-        let all = promise.phases.iter().copied();
+        let all = scenario.phases.iter().copied();
         all.filter(|phase| !phases.contains_key(phase)).collect()
     };
-    while kills < promise.kills || !missing(&phases).is_empty() {
-        assert!(kills < MOST, "never killed while {:?}", missing(&phases));
+    while kills < scenario.kills || !missing(&phases).is_empty() {
+        assert!(
+            kills < MAX_KILLS,
+            "never killed while {:?}",
+            missing(&phases)
+        );
         runs += 1;
         let data = dir.path().join(format!("run-{runs}"));
         queue::copy(fixed, &data);
         loop {
-            let moment = Moment::draw(&mut rng, &missing(&phases));
-            let mut work = life(&data, file);
-            let came = moment.wait(&mut work);
-            let over = if came { work.kill() } else { work.finish() };
-            if let Some(code) = over.code {
-                assert_eq!(code, 0, "{moment:?}: {:?}", over.logged);
+            let kill_point = KillPoint::draw(&mut rng, &missing(&phases));
+            let mut work = spawn_run(&data, file);
+            let came = kill_point.wait(&mut work);
+            let output = if came { work.kill() } else { work.finish() };
+            if let Some(code) = output.code {
+                assert_eq!(code, 0, "{kill_point:?}: {:?}", output.logged);
                 break;
             }
             kills += 1;
-            *phases.entry(phase(&over)).or_default() += 1;
+            *phases.entry(phase(&output)).or_default() += 1;
             let left = outcome::leftovers(&data);
-            halves += usize::from(left.half_written);
+            partial_checkpoints += usize::from(left.half_written);
             unknown += usize::from(left.not_recorded);
         }
         let reached = Outcome::of(&data);
@@ -230,13 +236,16 @@ fn kills(promise: &Promise, dir: &TempDir, fixed: &Path) {
     }
     println!(
         "{kills} kills over {runs} runs of {} steps in {:.0} s (undisturbed: {:.1} s): {phases:?}; \
-         {halves} checkpoints cut while being written, {unknown} whole ones that no step had recorded",
+         {partial_checkpoints} checkpoints cut while being written, {unknown} whole ones that no step had recorded",
         expected.steps(),
         began.elapsed().as_secs_f64(),
         alone.as_secs_f64(),
     );
-    assert!(halves > 0, "a checkpoint was cut while being written");
-    let known = promise.phases.contains(&"committing");
+    assert!(
+        partial_checkpoints > 0,
+        "a run was killed while writing a checkpoint"
+    );
+    let known = scenario.phases.contains(&"committing");
     assert!(
         unknown > 0 || !known,
         "a checkpoint was in its place and not recorded"

@@ -1,4 +1,4 @@
-//! What a run came to, down to the bits: everything that the next step would start from.
+//! The exact result of a run: all state that the next step starts from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,9 +9,9 @@ use serde_json::Value;
 /// Key of the running means in the journal.
 const BASELINES: &str = "training.baselines";
 
-/// An adapter, with the sha256 of each of its files as they were written, the optimizer's state among them.
+/// An adapter, with the sha256 of each of its files including the optimizer state.
 #[derive(Debug, PartialEq)]
-struct Link {
+struct AdapterFiles {
     version: u64,
     parent: u64,
     digest: String,
@@ -19,9 +19,9 @@ struct Link {
     files: BTreeMap<String, String>,
 }
 
-/// What became of a sample.
+/// Result of a sample.
 #[derive(Debug, PartialEq)]
-struct Fate {
+struct SampleResult {
     sample: i64,
     state: SampleState,
     step: Option<i64>,
@@ -30,27 +30,27 @@ struct Fate {
     reason: Option<String>,
 }
 
-/// The end of a run.
+/// The final state of a run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Outcome {
     /// The chain of adapters.
-    adapters: Vec<Link>,
-    /// What became of each sample.
-    samples: Vec<Fate>,
-    /// What became of each step, and how many samples it trained and dropped.
+    adapters: Vec<AdapterFiles>,
+    /// Result of each sample.
+    samples: Vec<SampleResult>,
+    /// Outcome of each step, and how many samples it trained and dropped.
     steps: Vec<(i64, StepOutcome, usize, usize)>,
-    /// The running means, as text that reads back bit for bit.
+    /// The running means, as text that round-trips exactly.
     baselines: Option<String>,
-    /// All files of all checkpoints, those with times in them apart.
+    /// All checkpoint files, except those that contain timestamps.
     files: BTreeMap<String, Vec<u8>>,
-    /// The steps in the file of their numbers.
+    /// The steps in the metrics file.
     lines: Vec<i64>,
-    /// How many samples have no reward.
+    /// Number of samples without a reward.
     hinted: usize,
 }
 
 impl Outcome {
-    /// Reads it from a data directory that nobody has open.
+    /// Reads the state of a data directory that no process has open.
     pub(crate) fn of(data: &Path) -> Self {
         let journal = Journal::open_read_only(data).unwrap();
         let digests = |provenance: &Value| -> BTreeMap<String, String> {
@@ -69,7 +69,7 @@ impl Outcome {
             .collect();
         let mut files = BTreeMap::new();
         collect(&data.join("adapters"), "", &mut files);
-        // What was made and not recorded before a kill is kept beside what was made of it afterwards.
+        // Unrecorded checkpoints from before a kill are kept next to the recorded ones.
         files
             .retain(|name, _| !name.ends_with("provenance.json") && !name.starts_with("/unknown/"));
         let lines = std::fs::read_to_string(data.join("metrics/steps.jsonl")).unwrap();
@@ -80,7 +80,7 @@ impl Outcome {
         Self {
             adapters: adapters
                 .iter()
-                .map(|row| Link {
+                .map(|row| AdapterFiles {
                     version: row.version,
                     parent: row.parent,
                     digest: row.digest.clone(),
@@ -91,7 +91,7 @@ impl Outcome {
             hinted: samples.iter().filter(|s| !s.hints.is_empty()).count(),
             samples: samples
                 .iter()
-                .map(|sample| Fate {
+                .map(|sample| SampleResult {
                     sample: sample.id.0,
                     state: sample.state,
                     step: sample.step.map(|step| step.0),
@@ -121,17 +121,17 @@ impl Outcome {
         &self.adapters.last().unwrap().digest
     }
 
-    /// How many steps were made.
+    /// Number of steps.
     pub(crate) fn steps(&self) -> usize {
         self.steps.len()
     }
 
-    /// How many samples came with a hint.
+    /// Number of samples with a hint.
     pub(crate) fn hinted(&self) -> usize {
         self.hinted
     }
 
-    /// Checks that run `run` came to the same.
+    /// Asserts that run `run` has the same result.
     pub(crate) fn assert_same(&self, expected: &Self, run: usize) {
         assert_eq!(self.steps, expected.steps, "run {run}");
         assert_eq!(self.samples, expected.samples, "run {run}");
@@ -142,14 +142,14 @@ impl Outcome {
         };
         assert_eq!(names(&self.files), names(&expected.files), "run {run}");
         for (name, bytes) in &self.files {
-            // Bytes of tensors tell nothing when they are printed.
+            // Tensor bytes are not printed.
             assert!(*bytes == expected.files[name], "run {run}: {name} differs");
         }
         assert_eq!(self.lines, expected.lines, "run {run}");
     }
 }
 
-/// Reads the files below a directory, by their path in it.
+/// Reads the files below a directory, by relative path.
 fn collect(dir: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
@@ -162,15 +162,15 @@ fn collect(dir: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// What a kill left lying about.
+/// Files left by a kill.
 pub(crate) struct Leftovers {
-    /// A checkpoint that is not whole.
+    /// A partial checkpoint.
     pub(crate) half_written: bool,
-    /// A whole checkpoint that the journal does not know.
+    /// A complete checkpoint that is not in the journal.
     pub(crate) not_recorded: bool,
 }
 
-/// Looks for what a kill left.
+/// Finds files left by a kill.
 pub(crate) fn leftovers(data: &Path) -> Leftovers {
     let journal = Journal::open_read_only(data).unwrap();
     let known: BTreeSet<String> = journal

@@ -1,18 +1,18 @@
-//! The queue that is trained: what a real server collected and judged, once, and copies of it.
+//! The training queue: collected and judged once by a server, and copied for each run.
 
 use std::path::Path;
 
 use clawhost::config::Config;
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{JudgingState, SampleState};
-use clawhost_tests::{Client, Talk, until};
+use clawhost_tests::{Client, Conversation, until};
 use serde_json::json;
 
 /// Conversations.
 const TALKS: u64 = 54;
 
-/// How the queue is trained: with all that a checkpoint has to carry from one step to the next (moments, the running
-/// mean of the adapters, running means of rewards, warm-up), and old checkpoints that are thinned out.
+/// Training configuration with all state that a checkpoint carries from step to step (optimizer moments, adapter EMA,
+/// reward baselines, warmup), and with retention of old checkpoints.
 pub(crate) const ADAPTERS: &str = r#"
 [training]
 method = "hybrid"
@@ -30,7 +30,7 @@ warmup = 5
 learning_rate = 1e-3
 "#;
 
-/// The same over all parameters, with fewer and larger steps.
+/// The same for full training, with fewer and larger steps.
 pub(crate) const PARAMETERS: &str = r#"
 [training]
 method = "hybrid"
@@ -46,7 +46,7 @@ ema_rate = 0.2
 warmup = 3
 "#;
 
-/// How it is collected: nothing trains, because a batch never fills.
+/// Configuration for collecting: nothing trains, because a batch never fills.
 const COLLECTING: &str = r#"
 [server]
 port = 0
@@ -59,7 +59,7 @@ batch = 60000
 min_batch = 60000
 "#;
 
-/// What people say after a reply.
+/// User messages after a reply.
 const WORDS: [&str; 6] = [
     "Thanks, perfect!",
     "That's wrong, do it again please.",
@@ -69,14 +69,14 @@ const WORDS: [&str; 6] = [
     "Please write plain text without any lists.",
 ];
 
-/// Makes the queue in `data`.
+/// Creates the queue in `data`.
 pub(crate) async fn collect(data: &Path) {
     let mut config = Config::parse(COLLECTING).unwrap();
     config.server.data = data.to_owned();
     let server = Server::start(Settings::from(config)).await.unwrap();
     let client = Client::new(server.url());
     for number in 0..TALKS {
-        let mut talk = Talk::new(&client).with(json!({
+        let mut conversation = Conversation::new(&client).with(json!({
             "temperature": 0.9, "max_tokens": 24, "seed": number, "user": format!("person {}", number % 3),
         }));
         let opening = format!(
@@ -84,8 +84,10 @@ pub(crate) async fn collect(data: &Path) {
             number + 3,
             number % 7 + 2
         );
-        talk.say(&opening).await;
-        talk.say(WORDS[(number % 6) as usize]).await;
+        conversation.send_message(&opening).await;
+        conversation
+            .send_message(WORDS[(number % 6) as usize])
+            .await;
     }
     until(server.journal(), "every conversation is judged", || {
         let counts = server.journal().counts().unwrap();
@@ -99,7 +101,7 @@ pub(crate) async fn collect(data: &Path) {
     server.stop().await;
 }
 
-/// Copies a data directory that nobody has open.
+/// Copies a data directory that no process has open.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

@@ -1,4 +1,4 @@
-//! Chat over HTTP, as any client of the OpenAI API does it.
+//! An OpenAI-compatible HTTP client.
 
 use clawhost_journal::TurnId;
 use futures_util::StreamExt;
@@ -7,22 +7,22 @@ use reqwest::header::HeaderMap;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 
-/// A message of the system.
+/// A system message.
 pub fn system(text: &str) -> Value {
     json!({"role": "system", "content": text})
 }
 
-/// A message of the user.
+/// A user message.
 pub fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-/// A message of the assistant.
+/// An assistant message.
 pub fn assistant(text: &str) -> Value {
     json!({"role": "assistant", "content": text})
 }
 
-/// Somebody who talks to one server.
+/// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -39,39 +39,43 @@ impl Client {
     }
 
     /// A chat request with these messages.
-    pub fn chat(&self, messages: &[Value]) -> Chat {
-        Chat {
+    pub fn chat(&self, messages: &[Value]) -> ChatRequest {
+        ChatRequest {
             request: self.http.post(format!("{}/v1/chat/completions", self.url)),
             body: json!({"messages": messages, "max_tokens": 120}),
         }
     }
 
-    /// A POST of bytes that may be anything.
-    pub async fn post_bytes(&self, path: &str, body: Vec<u8>) -> Answer {
+    /// Sends a POST request with arbitrary bytes.
+    pub async fn post_bytes(&self, path: &str, body: Vec<u8>) -> ApiResponse {
         let request = self.http.post(format!("{}{path}", self.url)).body(body);
         let request = request.header("content-type", "application/json");
-        Answer::of(request.send().await.unwrap()).await.unwrap()
+        ApiResponse::of(request.send().await.unwrap())
+            .await
+            .unwrap()
     }
 
-    /// A POST of JSON.
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    /// Sends a POST request with JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> ApiResponse {
         self.post_bytes(path, body.to_string().into_bytes()).await
     }
 
-    /// A GET.
-    pub async fn get(&self, path: &str) -> Answer {
+    /// Sends a GET request.
+    pub async fn get(&self, path: &str) -> ApiResponse {
         let request = self.http.get(format!("{}{path}", self.url));
-        Answer::of(request.send().await.unwrap()).await.unwrap()
+        ApiResponse::of(request.send().await.unwrap())
+            .await
+            .unwrap()
     }
 }
 
-/// A chat request that is being put together.
-pub struct Chat {
+/// Builder of a chat request.
+pub struct ChatRequest {
     request: RequestBuilder,
     body: Value,
 }
 
-impl Chat {
+impl ChatRequest {
     /// Sets fields of the body; null removes one.
     pub fn with(mut self, fields: Value) -> Self {
         for (name, value) in fields.as_object().unwrap() {
@@ -86,47 +90,47 @@ impl Chat {
         self
     }
 
-    /// Sends it and waits for the whole reply.
-    pub async fn send(self) -> Answer {
+    /// Sends the request and waits for the complete response.
+    pub async fn send(self) -> ApiResponse {
         self.try_send().await.unwrap()
     }
 
-    /// As [`Chat::send`], for servers that may go away.
+    /// As [`ChatRequest::send`], for servers that may go away.
     ///
     /// # Errors
     /// The connection broke off.
-    pub async fn try_send(self) -> reqwest::Result<Answer> {
-        Answer::of(self.request.json(&self.body).send().await?).await
+    pub async fn try_send(self) -> reqwest::Result<ApiResponse> {
+        ApiResponse::of(self.request.json(&self.body).send().await?).await
     }
 
-    /// Sends it as a stream; returns when the head of the response is there.
-    pub async fn stream(self) -> Stream {
+    /// Sends the request with `stream: true`; returns once the response head arrives.
+    pub async fn stream(self) -> ChatStream {
         self.try_stream().await.unwrap()
     }
 
-    /// As [`Chat::stream`], for servers that may go away.
+    /// As [`ChatRequest::stream`], for servers that may go away.
     ///
     /// # Errors
     /// The connection broke off.
-    pub async fn try_stream(mut self) -> reqwest::Result<Stream> {
+    pub async fn try_stream(mut self) -> reqwest::Result<ChatStream> {
         self.body["stream"] = true.into();
         let response = self.request.json(&self.body).send().await?;
-        Ok(Stream::of(response))
+        Ok(ChatStream::of(response))
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     /// HTTP status.
     pub status: u16,
     /// HTTP headers.
     pub headers: HeaderMap,
-    /// The body; null when it is not JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
 }
 
-impl Answer {
+impl ApiResponse {
     async fn of(response: Response) -> reqwest::Result<Self> {
         Ok(Self {
             status: response.status().as_u16(),
@@ -135,13 +139,13 @@ impl Answer {
         })
     }
 
-    /// The body of an answer that must be good.
+    /// The body of a response that must have status 200.
     pub fn ok(&self) -> &Value {
         assert_eq!(self.status, 200, "{}", self.body);
         &self.body
     }
 
-    /// What the assistant said.
+    /// The assistant's text.
     pub fn text(&self) -> &str {
         self.ok()["choices"][0]["message"]["content"]
             .as_str()
@@ -163,12 +167,12 @@ impl Answer {
         header(&self.headers, "x-clawhost-session").to_owned()
     }
 
-    /// The version that answered.
+    /// The adapter version.
     pub fn version(&self) -> u64 {
         version(&self.headers)
     }
 
-    /// The error of an answer that must be one of OpenAI's shape: its message and its code.
+    /// Message and code of a response that must be an error in OpenAI's format.
     pub fn error(&self, status: u16) -> (&str, &str) {
         assert_eq!(self.status, status, "{}", self.body);
         let error = self.body["error"].as_object().expect("an error object");
@@ -201,8 +205,8 @@ fn version(headers: &HeaderMap) -> u64 {
     version.parse().unwrap()
 }
 
-/// A reply that arrives piece by piece.
-pub struct Stream {
+/// A streaming reply.
+pub struct ChatStream {
     /// HTTP status.
     pub status: u16,
     /// HTTP headers.
@@ -212,24 +216,24 @@ pub struct Stream {
     done: bool,
 }
 
-/// A streamed reply, put together.
+/// A complete streamed reply.
 #[derive(Debug, Default)]
-pub struct Streamed {
-    /// What the assistant said.
+pub struct StreamedReply {
+    /// The assistant's text.
     pub text: String,
-    /// Why it ended; none when no chunk said so.
+    /// Finish reason; `None` if no chunk had one.
     pub finish: Option<String>,
-    /// Chunks that carried text.
-    pub pieces: usize,
+    /// Number of chunks with text.
+    pub text_chunks: usize,
     /// Whether the stream ended with `[DONE]`.
     pub done: bool,
-    /// Errors that came as events.
+    /// Errors sent as events.
     pub errors: Vec<Value>,
     /// Tool calls: name and arguments.
     pub calls: Vec<(String, String)>,
 }
 
-impl Stream {
+impl ChatStream {
     fn of(response: Response) -> Self {
         Self {
             status: response.status().as_u16(),
@@ -253,12 +257,12 @@ impl Stream {
         header(&self.headers, "x-clawhost-session").to_owned()
     }
 
-    /// The version that answers.
+    /// The adapter version.
     pub fn version(&self) -> u64 {
         version(&self.headers)
     }
 
-    /// The next chunk; none at the end.
+    /// The next chunk; `None` at the end.
     ///
     /// # Errors
     /// The connection broke off.
@@ -271,7 +275,7 @@ impl Stream {
                 match event.lines().find_map(|line| line.strip_prefix("data: ")) {
                     Some("[DONE]") => self.done = true,
                     Some(data) => return Ok(Some(serde_json::from_str(data).unwrap())),
-                    // A comment that keeps the connection alive.
+                    // A keep-alive comment.
                     None => {}
                 }
                 continue;
@@ -283,7 +287,7 @@ impl Stream {
         }
     }
 
-    /// Reads until a chunk carries text and returns it; none when there is no more.
+    /// Reads until a chunk has text and returns it; `None` at the end.
     ///
     /// # Errors
     /// The connection broke off.
@@ -301,27 +305,30 @@ impl Stream {
     ///
     /// # Errors
     /// The connection broke off.
-    pub async fn rest(self) -> reqwest::Result<Streamed> {
+    pub async fn rest(self) -> reqwest::Result<StreamedReply> {
         self.rest_with(|_| {}).await
     }
 
-    /// As [`Stream::rest`]; `each` sees every chunk as it comes.
+    /// As [`ChatStream::rest`]; calls `each` with every chunk.
     ///
     /// # Errors
     /// The connection broke off.
-    pub async fn rest_with(mut self, mut each: impl FnMut(&Value)) -> reqwest::Result<Streamed> {
-        let mut all = Streamed::default();
+    pub async fn rest_with(
+        mut self,
+        mut each: impl FnMut(&Value),
+    ) -> reqwest::Result<StreamedReply> {
+        let mut all = StreamedReply::default();
         while let Some(chunk) = self.next().await? {
             each(&chunk);
-            all.take(&chunk);
+            all.apply(&chunk);
         }
         all.done = self.done;
         Ok(all)
     }
 }
 
-impl Streamed {
-    fn take(&mut self, chunk: &Value) {
+impl StreamedReply {
+    fn apply(&mut self, chunk: &Value) {
         if chunk.get("error").is_some() {
             self.errors.push(chunk.clone());
             return;
@@ -329,7 +336,7 @@ impl Streamed {
         let choice = &chunk["choices"][0];
         let delta = &choice["delta"];
         let text = delta["content"].as_str().unwrap_or("");
-        self.pieces += usize::from(!text.is_empty());
+        self.text_chunks += usize::from(!text.is_empty());
         self.text.push_str(text);
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             if let Some(name) = call["function"]["name"].as_str() {
@@ -344,15 +351,15 @@ impl Streamed {
     }
 }
 
-/// A conversation: everything that was said is sent again each time.
-pub struct Talk {
+/// A conversation: every request sends the whole history.
+pub struct Conversation {
     client: Client,
-    /// What was said so far.
+    /// The history.
     pub messages: Vec<Value>,
     fields: Value,
 }
 
-impl Talk {
+impl Conversation {
     /// An empty conversation.
     pub fn new(client: &Client) -> Self {
         Self {
@@ -368,34 +375,34 @@ impl Talk {
         self
     }
 
-    /// The request that would say this.
-    pub fn request(&self, text: &str) -> Chat {
+    /// The request for the next user message.
+    pub fn request(&self, text: &str) -> ChatRequest {
         let mut messages = self.messages.clone();
         messages.push(user(text));
         self.client.chat(&messages).with(self.fields.clone())
     }
 
-    /// Notes what was said and answered.
-    pub fn note(&mut self, text: &str, reply: &str) {
+    /// Adds a user message and its reply to the history.
+    pub fn record(&mut self, text: &str, reply: &str) {
         self.messages.push(user(text));
         self.messages.push(assistant(reply));
     }
 
-    /// Says something and hears the reply, which must be good.
-    pub async fn say(&mut self, text: &str) -> Answer {
+    /// Sends a user message; the response must have status 200.
+    pub async fn send_message(&mut self, text: &str) -> ApiResponse {
         let answer = self.request(text).send().await;
-        self.note(text, answer.text());
+        self.record(text, answer.text());
         answer
     }
 
-    /// The same as a stream; returns turn and reply.
-    pub async fn say_streaming(&mut self, text: &str) -> (TurnId, Streamed) {
+    /// As [`Conversation::send_message`] with streaming; returns turn and reply.
+    pub async fn send_message_streaming(&mut self, text: &str) -> (TurnId, StreamedReply) {
         let stream = self.request(text).stream().await;
         assert_eq!(stream.status, 200);
         let turn = stream.turn();
         let reply = stream.rest().await.unwrap();
         assert!(reply.done && reply.errors.is_empty(), "{reply:?}");
-        self.note(text, &reply.text);
+        self.record(text, &reply.text);
         (turn, reply)
     }
 }

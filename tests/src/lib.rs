@@ -1,20 +1,19 @@
-//! The promises of clawhost, one file each.
+//! Shared helpers of the integration tests.
 //!
-//! Every file beside this package's manifest shows one promise over real HTTP, with a real model, real
-//! components and a real journal on disk. Here are the few builders that they share; none of them knows
-//! what is promised.
+//! Every file beside this package's manifest tests one guarantee over real HTTP, with a real model, real plugin
+//! components and a real journal on disk.
 //!
-//! | module | idea |
+//! | module | content |
 //! |---|---|
-//! | `server` | a server inside the test, with a data directory of its own |
-//! | `client` | chat requests, whole and streamed, and what came back |
-//! | `process` | the `clawhost` command as a process that can be killed |
-//! | `work` | a command that is watched at its work by what it logs |
-//! | `schema` | the documented shapes of what commands print |
-//! | `scripted` | a checkpoint whose replies are known |
-//! | `guest` | components written by hand, from core WebAssembly as text |
-//! | `waiting` | waiting for a condition, never for a time |
-//! | `extent` | how long a repeated promise runs: shortened by default, whole when asked |
+//! | `server` | a server in the test process, with its own data directory |
+//! | `client` | chat requests, streaming or not, and their responses |
+//! | `process` | the `clawhost` command as a child process that can be killed |
+//! | `logged_process` | a `clawhost` process observed through its log |
+//! | `schema` | the JSON schemas of command output |
+//! | `scripted_model` | a checkpoint with scripted replies |
+//! | `guest` | plugin components built from core WebAssembly text |
+//! | `waiting` | waiting for a condition, never for a fixed time |
+//! | `repetitions` | number of repetitions: short by default, full in nightly runs |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,19 +25,22 @@
 pub mod guest;
 
 mod client;
-mod extent;
+mod logged_process;
 mod process;
+mod repetitions;
 mod schema;
-mod scripted;
+mod scripted_model;
 mod server;
 mod waiting;
-mod work;
 
-pub use client::{Answer, Chat, Client, Stream, Streamed, Talk, assistant, system, user};
-pub use extent::repeats;
-pub use process::{Command, Ended, Process, become_clawhost};
-pub use schema::{fits, schema};
-pub use scripted::Script;
-pub use server::{Running, configuration};
-pub use waiting::{PATIENCE, until};
-pub use work::{Over, Work};
+pub use client::{
+    ApiResponse, ChatRequest, ChatStream, Client, Conversation, StreamedReply, assistant, system,
+    user,
+};
+pub use logged_process::{LoggedOutput, LoggedProcess};
+pub use process::{Command, ProcessOutput, ServerProcess, become_clawhost};
+pub use repetitions::repeats;
+pub use schema::{assert_matches_schema, schema};
+pub use scripted_model::Script;
+pub use server::{TestServer, configuration};
+pub use waiting::{WAIT_TIMEOUT, until};

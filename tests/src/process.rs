@@ -1,8 +1,7 @@
-//! The `clawhost` command as a process of its own, which can be killed.
+//! The `clawhost` command as a child process, which can be killed.
 //!
-//! A test of this package does not know where the binary is, and it might be an old one. So the test
-//! executable runs itself again: `main.rs` holds a test that only calls [`become_clawhost`], and the
-//! child runs exactly that test.
+//! The tests of this package do not know the path of the binary, and it may be outdated. So the test executable runs
+//! itself: `main.rs` has a test that only calls [`become_clawhost`], and the child process runs exactly that test.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -11,17 +10,17 @@ use std::process::{Child, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::waiting::PATIENCE;
+use crate::waiting::WAIT_TIMEOUT;
 
 /// Name of that test.
 const TEST: &str = "clawhost_process";
-/// Holds the arguments as a JSON list.
+/// Environment variable with the arguments as a JSON list.
 const ARGUMENTS: &str = "CLAWHOST_TEST_ARGS";
-/// What the test harness prints before a test.
+/// Printed by the test harness before a test.
 const BANNER: &str = "running 1 test";
 
-/// The body of the test `clawhost_process`: in a child it runs `clawhost` and ends the process with its
-/// exit code; in an ordinary run of the tests it does nothing.
+/// Body of the test `clawhost_process`: in a child process it runs `clawhost` and exits with its exit code; in an
+/// ordinary test run it does nothing.
 pub fn become_clawhost() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else {
         return;
@@ -36,10 +35,10 @@ pub fn become_clawhost() {
 /// A command line to run.
 pub struct Command(std::process::Command);
 
-/// How a process ended.
+/// Exit code and output of a process.
 #[derive(Debug)]
-pub struct Ended {
-    /// Exit code; none when a signal ended it.
+pub struct ProcessOutput {
+    /// Exit code; `None` if a signal killed it.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -69,10 +68,10 @@ impl Command {
         Self(command)
     }
 
-    /// The same, for a process whose files [`Process::limit_files`] will limit: it gets an error as from a full disk, and
-    /// not the signal that would end it.
+    /// Ignores SIGXFSZ, for processes used with [`ServerProcess::limit_files`]: writes beyond the limit fail with an
+    /// error, as on a full disk, instead of killing the process.
     #[must_use]
-    pub fn limited(self) -> Self {
+    pub fn ignoring_file_size_signal(self) -> Self {
         let mut command = std::process::Command::new("sh");
         command
             .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
@@ -90,77 +89,77 @@ impl Command {
         Self(command)
     }
 
-    /// Runs it in this directory.
+    /// Sets the working directory.
     #[must_use]
-    pub fn within(mut self, directory: &Path) -> Self {
+    pub fn in_directory(mut self, directory: &Path) -> Self {
         self.0.current_dir(directory);
         self
     }
 
-    /// Starts it with more in its environment.
+    /// Spawns it with additional environment variables.
     pub(crate) fn spawn_with(mut self, environment: &[(&str, &str)]) -> Child {
         self.0.envs(environment.iter().copied());
         self.0.spawn().unwrap()
     }
 
-    /// Runs it to its end.
-    pub fn run(mut self) -> Ended {
+    /// Runs it until it exits.
+    pub fn run(mut self) -> ProcessOutput {
         let output = self.0.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let stdout = text(output.stdout);
-        let said = stdout.trim_start().strip_prefix(BANNER);
-        Ended {
+        let own_output = stdout.trim_start().strip_prefix(BANNER);
+        ProcessOutput {
             code: output.status.code(),
-            stdout: said.unwrap().trim_start_matches('\n').to_owned(),
+            stdout: own_output.unwrap().trim_start_matches('\n').to_owned(),
             stderr: text(output.stderr),
         }
     }
 
-    /// Starts `clawhost run` and waits until it is up; none when it ended before that.
-    pub fn serve(mut self) -> Option<Process> {
+    /// Spawns `clawhost run` and waits until it serves; `None` if it exits before that.
+    pub fn serve(mut self) -> Option<ServerProcess> {
         let mut child = self.0.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut stderr = child.stderr.take().unwrap();
-        let complaints = std::thread::spawn(move || {
-            let mut said = String::new();
-            stderr.read_to_string(&mut said).unwrap();
-            said
+        let stderr_reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
         });
         let url = lines.map_while(Result::ok).find_map(|line| {
             let mut words = line.split([' ', ',']);
             let url = words.find(|word| word.starts_with("http://"))?;
             Some(url.trim_end_matches("/v1").to_owned())
         });
-        let process = Process {
+        let process = ServerProcess {
             url: url.unwrap_or_default(),
             child,
-            complaints: Some(complaints),
+            stderr_reader: Some(stderr_reader),
         };
-        // Without an address there is only an end, which dropping it waits for.
+        // Without an address the process has exited; dropping it waits for that.
         (!process.url.is_empty()).then_some(process)
     }
 }
 
-/// A server in a process of its own; dropping it kills it.
-pub struct Process {
-    /// Its address.
+/// A server in a child process; dropping it kills it.
+pub struct ServerProcess {
+    /// The address.
     pub url: String,
     child: Child,
-    complaints: Option<JoinHandle<String>>,
+    stderr_reader: Option<JoinHandle<String>>,
 }
 
-impl Process {
-    /// Kills it as `kill -9` does and waits until it is gone; returns what it said on standard error.
+impl ServerProcess {
+    /// Kills it with SIGKILL and waits until it is gone. Returns its standard error.
     pub fn kill(mut self) -> String {
         self.end();
-        let complaints = self.complaints.take().map(JoinHandle::join);
-        complaints.unwrap().unwrap()
+        let stderr_reader = self.stderr_reader.take().map(JoinHandle::join);
+        stderr_reader.unwrap().unwrap()
     }
 
-    /// Sends it SIGTERM, as `kill` does.
+    /// Sends SIGTERM.
     ///
     /// # Panics
-    /// When it has ended already.
+    /// When it has exited already.
     pub fn terminate(&self) {
         let sent = std::process::Command::new("sh")
             .args(["-c", "kill -TERM \"$0\"", &self.child.id().to_string()])
@@ -168,10 +167,10 @@ impl Process {
         assert!(sent.unwrap().success());
     }
 
-    /// Asks it to stop as `kill` does, and waits until it has; returns its exit code, none when the signal ended it.
+    /// Sends SIGTERM and waits until it exits. Returns its exit code, or `None` if the signal killed it.
     ///
     /// # Panics
-    /// When it has not ended after [`PATIENCE`].
+    /// When it has not exited after [`WAIT_TIMEOUT`].
     pub async fn stop(&mut self) -> Option<i32> {
         self.terminate();
         let ended = async {
@@ -182,38 +181,38 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let ended = tokio::time::timeout(PATIENCE, ended).await;
-        ended.unwrap_or_else(|_| panic!("still there {PATIENCE:?} after it was asked to stop"))
+        let ended = tokio::time::timeout(WAIT_TIMEOUT, ended).await;
+        ended.unwrap_or_else(|_| panic!("still running {WAIT_TIMEOUT:?} after SIGTERM"))
     }
 
-    /// Lets no file of it grow beyond so many bytes from now on, as a full disk would; none lifts that.
+    /// Limits the size of its files from now on, which simulates a full disk; `None` removes the limit.
     ///
     /// # Panics
-    /// When the system refuses, or the process was not started as [`Command::limited`].
+    /// When the system call fails, or the process was not started as [`Command::ignoring_file_size_signal`].
     pub fn limit_files(&self, bytes: Option<u64>) {
         let pid = i32::try_from(self.child.id()).unwrap();
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).maximum;
+        let maximum = rustix::process::getrlimit(rustix::process::Resource::Fsize).maximum;
         let limit = rustix::process::Rlimit {
-            current: bytes.or(most),
-            maximum: most,
+            current: bytes.or(maximum),
+            maximum,
         };
         rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, limit).unwrap();
     }
 
-    /// Whether it has ended by itself.
-    pub fn is_gone(&mut self) -> bool {
+    /// Whether it has exited.
+    pub fn has_exited(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
     fn end(&mut self) {
-        // It may have ended by itself.
+        // It may have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.end();
     }

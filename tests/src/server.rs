@@ -1,4 +1,4 @@
-//! A server inside the test process, on a free port, over a data directory that goes away with it.
+//! A server in the test process, on a free port, with a temporary data directory.
 
 use clawhost::config::Config;
 use clawhost::serve::{Server, Settings};
@@ -9,10 +9,10 @@ use clawhost_policy::Engine;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::client::{Client, Talk};
+use crate::client::{Client, Conversation};
 use crate::waiting::until;
 
-/// The embedded policy and the embedded judge; steps of two samples, or of one that waited for 0.2 s.
+/// The embedded policy and the embedded judge; training steps of two samples, or of one after 0.2 s.
 ///
 /// # Panics
 /// When the configuration does not parse.
@@ -23,23 +23,23 @@ pub fn configuration() -> Config {
     .unwrap()
 }
 
-/// A server that is up.
-pub struct Running {
+/// A running server.
+pub struct TestServer {
     /// The server.
     pub server: Server,
-    /// A client of it.
+    /// A client of the server.
     pub client: Client,
-    /// Its data directory.
+    /// The data directory.
     pub data: TempDir,
 }
 
-impl Running {
-    /// Starts with [`configuration`].
+impl TestServer {
+    /// Starts a server with [`configuration`].
     pub async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// Starts with a changed [`configuration`].
+    /// Starts a server with a modified [`configuration`].
     ///
     /// # Panics
     /// When it does not start.
@@ -56,25 +56,25 @@ impl Running {
         }
     }
 
-    /// Its record.
+    /// The journal.
     pub fn journal(&self) -> &Journal {
         self.server.journal()
     }
 
-    /// Its engine.
+    /// The engine.
     pub fn engine(&self) -> &Engine {
         self.server.engine()
     }
 
     /// A new conversation.
-    pub fn talk(&self) -> Talk {
-        Talk::new(&self.client)
+    pub fn conversation(&self) -> Conversation {
+        Conversation::new(&self.client)
     }
 
-    /// A turn as recorded.
+    /// A recorded turn.
     ///
     /// # Panics
-    /// When there is none.
+    /// When it is not recorded.
     pub fn turn(&self, turn: TurnId) -> TurnRecord {
         self.journal()
             .turn(turn)
@@ -88,15 +88,15 @@ impl Running {
     }
 
     /// Waits until a turn is no longer being generated.
-    pub async fn ended(&self, turn: TurnId) -> TurnRecord {
+    pub async fn wait_until_ended(&self, turn: TurnId) -> TurnRecord {
         self.until("the turn has ended", || {
             Some(self.turn(turn)).filter(|record| record.state != TurnState::Generating)
         })
         .await
     }
 
-    /// Waits until a turn was judged.
-    pub async fn judged(&self, turn: TurnId) -> TurnRecord {
+    /// Waits until a turn is judged.
+    pub async fn wait_until_judged(&self, turn: TurnId) -> TurnRecord {
         self.until("the turn is judged", || {
             let record = self.turn(turn);
             matches!(record.judging, JudgingState::Done | JudgingState::Skipped).then_some(record)
@@ -104,10 +104,10 @@ impl Running {
         .await
     }
 
-    /// Waits until the sample of a turn was part of a step.
-    pub async fn trained(&self, turn: TurnId) -> SampleRecord {
+    /// Waits until the sample of a turn was used in a training step.
+    pub async fn wait_until_trained(&self, turn: TurnId) -> SampleRecord {
         self.until("the turn has trained", || {
-            let samples = self.journal().samples_of(turn).unwrap();
+            let samples = self.journal().samples_of_turn(turn).unwrap();
             samples
                 .into_iter()
                 .find(|sample| sample.state == SampleState::Trained)
@@ -115,8 +115,8 @@ impl Running {
         .await
     }
 
-    /// Waits until nothing is left to judge and no sample to train.
-    pub async fn settled(&self) {
+    /// Waits until no turn is left to judge and no sample to train on.
+    pub async fn wait_until_idle(&self) {
         self.until("judging and training have nothing to do", || {
             let counts = self.journal().counts().unwrap();
             let none = |left: Option<&u64>| left.is_none_or(|left| *left == 0);
@@ -128,9 +128,9 @@ impl Running {
         .await;
     }
 
-    /// What `/v1/turns/{id}/explain` says.
+    /// The response of `/v1/turns/{id}/explain`.
     pub async fn explain(&self, turn: TurnId) -> Value {
-        let told = self.client.get(&format!("/v1/turns/{turn}/explain")).await;
-        told.ok().clone()
+        let response = self.client.get(&format!("/v1/turns/{turn}/explain")).await;
+        response.ok().clone()
     }
 }

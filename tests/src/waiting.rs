@@ -1,20 +1,20 @@
-//! Waiting for a condition: looked at again whenever the journal changed, and every few milliseconds for
-//! what the journal does not know.
+//! Waiting for a condition: checked whenever the journal changes, and every few milliseconds for conditions outside the
+//! journal.
 
 use std::time::{Duration, Instant};
 
 use clawhost_journal::Journal;
 
-/// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of every wait; longer than any condition takes on a busy machine.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time between two looks when the journal is still.
-const TICK: Duration = Duration::from_millis(5);
+/// Poll interval while the journal does not change.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until `ready` gives a value.
+/// Waits until `ready` returns a value.
 ///
 /// # Panics
-/// After [`PATIENCE`], with `what` was waited for.
+/// After [`WAIT_TIMEOUT`], with `what` in the message.
 pub async fn until<T>(journal: &Journal, what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     let mut changes = journal.watch();
@@ -23,8 +23,11 @@ pub async fn until<T>(journal: &Journal, what: &str, mut ready: impl FnMut() -> 
         if let Some(value) = ready() {
             return value;
         }
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
-        // Either way it is looked at again.
-        let _ = tokio::time::timeout(TICK, changes.changed()).await;
+        assert!(
+            began.elapsed() < WAIT_TIMEOUT,
+            "timed out waiting until {what}"
+        );
+        // On a change or a timeout the condition is checked again.
+        let _ = tokio::time::timeout(POLL_INTERVAL, changes.changed()).await;
     }
 }

@@ -1,8 +1,8 @@
-//! First-party plugins that are not Rust, built as any author builds one: by `clawhost plugin build`.
+//! Builds first-party plugins that are not written in Rust with `clawhost plugin build`, as a plugin author does.
 //!
-//! The plugin's folder is copied to a place of its own with the contract and the SDK beside it, as
-//! `clawhost plugin new` lays them out, so that the repository holds each of them once. The C
-//! compiler is zig: one release, the same bytes on every machine.
+//! The plugin's directory is copied together with the WIT package and the SDK, in the layout of `clawhost plugin new`,
+//! so that the repository contains each of them only once. The C compiler is zig: the same release gives the same bytes
+//! on every machine.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,15 +12,15 @@ use std::process::Command;
 use crate::guest::{output, run};
 use crate::sources;
 
-/// Environment variable with a built `clawhost`. Without it one is built, which compiles the dependencies again where
-/// the last build was for tests: those switch on more of their features.
+/// Environment variable with the path of a built `clawhost`. Without it, `cargo run` builds one, which may compile the
+/// dependencies again: test builds enable more of their features.
 const PROGRAM: &str = "CLAWHOST_PROGRAM";
 
-/// The release of zig on the PATH. The error says how to get one.
-pub fn zig() -> Result<String, String> {
+/// The version of zig on the PATH. The error says how to install it.
+pub fn zig_version() -> Result<String, String> {
     let version = output("zig", &["version"]).map_err(|_| {
-        "plugins in C are built with zig, which is not on the PATH; `.ci/author-tools` installs it and prints the \
-         folder to put there"
+        "C plugins are built with zig, which is not on the PATH; run `.ci/author-tools`, which installs it and prints \
+         the directory to add to the PATH"
             .to_owned()
     })?;
     Ok(version.trim().to_owned())
@@ -28,14 +28,14 @@ pub fn zig() -> Result<String, String> {
 
 /// Builds the plugin in `plugins/NAME` and returns the component.
 pub fn build(root: &Path, name: &str) -> Result<Vec<u8>, String> {
-    let place = root.join("target/guest-c").join(name);
-    let show = |e: std::io::Error| format!("{}: {e}", place.display());
-    if place.exists() {
-        fs::remove_dir_all(&place).map_err(show)?;
+    let dir = root.join("target/guest-c").join(name);
+    let io_error = |e: std::io::Error| format!("{}: {e}", dir.display());
+    if dir.exists() {
+        fs::remove_dir_all(&dir).map_err(io_error)?;
     }
-    copy(&root.join("plugins").join(name), &place)?;
-    copy(&root.join("wit"), &place.join("wit/deps/clawhost-plugin"))?;
-    copy(&root.join("sdk/c/include"), &place.join("sdk/c/include"))?;
+    copy_dir(&root.join("plugins").join(name), &dir)?;
+    copy_dir(&root.join("wit"), &dir.join("wit/deps/clawhost-plugin"))?;
+    copy_dir(&root.join("sdk/c/include"), &dir.join("sdk/c/include"))?;
     let mut command = match std::env::var_os(PROGRAM) {
         Some(program) => Command::new(program),
         None => {
@@ -47,16 +47,16 @@ pub fn build(root: &Path, name: &str) -> Result<Vec<u8>, String> {
     };
     command
         .current_dir(root)
-        // The other compiler of C plugins gives other bytes.
+        // The WASI SDK compiler gives other bytes.
         .env_remove("WASI_SDK_PATH")
         .args(["plugin", "build"].map(OsString::from))
-        .arg(&place);
+        .arg(&dir);
     run(command)?;
-    sources::read(&place.join("build").join(format!("{name}.wasm")))
+    sources::read(&dir.join("build").join(format!("{name}.wasm")))
 }
 
-/// Copies a folder, less what a build left there.
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
+/// Copies a directory except for its `build` directories.
+fn copy_dir(from: &Path, to: &Path) -> Result<(), String> {
     fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
     let entries = fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?;
     for entry in entries {
@@ -67,7 +67,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
             continue;
         };
         if path.is_dir() {
-            copy(&path, &to.join(name))?;
+            copy_dir(&path, &to.join(name))?;
         } else {
             fs::copy(&path, to.join(name)).map_err(|e| format!("{}: {e}", path.display()))?;
         }

@@ -1,4 +1,4 @@
-//! Builds the first-party components and keeps the checked-in artefacts honest.
+//! Builds the first-party components and verifies the checked-in artifacts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use crate::author;
 use crate::guest::{TARGET, Toolchain};
 use crate::manifest::{Entry, Manifest};
 use crate::sha256;
-use crate::sources::{self, COMPONENTS, Component, Made};
+use crate::sources::{self, BuildMethod, COMPONENTS, Component};
 
-/// Names the origin of the guests' standard library that is wanted; any by default.
-pub const WANTED_STD: &str = "CLAWHOST_GUEST_STD";
+/// Environment variable with the origin of the guests' standard library to use; any by default.
+pub const STD_ORIGIN: &str = "CLAWHOST_GUEST_STD";
 
-/// Builds every component into the repository. Those in C are kept as they are where there is no zig
-/// and their sources are what they were made from.
+/// Builds every component into the repository. Without zig, C components stay as they are if their sources have not
+/// changed.
 pub fn build(root: &Path) -> Result<(), String> {
-    let recorded = fs::read_to_string(artefacts(root).join("components.toml"));
+    let recorded = fs::read_to_string(artifacts_dir(root).join("components.toml"));
     let recorded = Manifest::from_toml(&recorded.unwrap_or_default());
-    let toolchain = Toolchain::find(std::env::var(WANTED_STD).ok().as_deref())?;
-    let zig = author::zig();
-    let dir = artefacts(root);
+    let toolchain = Toolchain::find(std::env::var(STD_ORIGIN).ok().as_deref())?;
+    let zig = author::zig_version();
+    let dir = artifacts_dir(root);
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut manifest = Manifest {
         rustc: toolchain.rustc.clone(),
@@ -29,10 +29,10 @@ pub fn build(root: &Path) -> Result<(), String> {
     };
     for component in COMPONENTS {
         let name = component.name;
-        if let (Made::InC, Err(reason)) = (component.made, &zig) {
+        if let (BuildMethod::C, Err(reason)) = (component.method, &zig) {
             manifest
                 .entries
-                .push(kept(root, component, &recorded, reason)?);
+                .push(unchanged_entry(root, component, &recorded, reason)?);
             continue;
         }
         let bytes = build_one(root, &toolchain, component)?;
@@ -46,8 +46,8 @@ pub fn build(root: &Path) -> Result<(), String> {
     fs::write(&path, manifest.to_toml()).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The entry of a component that cannot be built here and need not be.
-fn kept(
+/// The recorded entry of a component that cannot be built here but whose sources have not changed.
+fn unchanged_entry(
     root: &Path,
     component: &Component,
     recorded: &Manifest,
@@ -58,14 +58,14 @@ fn kept(
     let entry = recorded
         .entry(name)
         .filter(|entry| entry.sources == sources);
-    let entry = entry.ok_or_else(|| format!("{name} has to be built again: {reason}"))?;
-    println!("{name}  kept as it is; {reason}");
+    let entry = entry.ok_or_else(|| format!("{name} must be rebuilt, but: {reason}"))?;
+    println!("{name}  unchanged; {reason}");
     Ok(entry.clone())
 }
 
-/// Fails when a checked-in artefact is not what the sources give.
+/// Fails when a checked-in artifact differs from the one built from its sources.
 pub fn check(root: &Path) -> Result<(), String> {
-    let dir = artefacts(root);
+    let dir = artifacts_dir(root);
     let text = fs::read_to_string(dir.join("components.toml"))
         .map_err(|e| format!("components.toml: {e}; run `cargo xtask components`"))?;
     let manifest = Manifest::from_toml(&text);
@@ -80,13 +80,13 @@ pub fn check(root: &Path) -> Result<(), String> {
         let actual = entry(root, component, &bytes)?;
         if actual.sha256 != recorded.sha256 {
             return Err(format!(
-                "{name}.wasm has sha256 {}, components.toml says {}",
+                "{name}.wasm has sha256 {}, but components.toml records {}",
                 actual.sha256, recorded.sha256
             ));
         }
         if actual.sources != recorded.sources {
             return Err(format!(
-                "{name}.wasm is out of date: its sources have changed since it was built; run `cargo xtask components`"
+                "{name}.wasm is out of date: its sources changed since it was built; run `cargo xtask components`"
             ));
         }
     }
@@ -94,62 +94,63 @@ pub fn check(root: &Path) -> Result<(), String> {
         let same = toolchain.rustc == manifest.rustc && toolchain.std == manifest.std;
         let differs = || {
             format!(
-                "the artefacts were built with {} and std from {}; here are {} and std from {}",
+                "the artifacts were built with {} and std from {}, but this machine has {} and std from {}",
                 manifest.rustc, manifest.std, toolchain.rustc, toolchain.std
             )
         };
         if same { Ok(toolchain) } else { Err(differs()) }
     });
-    let zig = author::zig().and_then(|zig| {
+    let zig = author::zig_version().and_then(|zig| {
         if zig == manifest.zig {
             return Ok(());
         }
         Err(format!(
-            "the artefacts in C were built with zig {}; here is zig {zig}",
+            "the C artifacts were built with zig {}, but this machine has zig {zig}",
             manifest.zig
         ))
     });
-    let mut left_out = Vec::new();
+    let mut skipped = Vec::new();
     for component in COMPONENTS {
         let name = component.name;
-        let bytes = match (component.made, &rust, &zig) {
-            (Made::InC, _, Err(reason)) | (Made::Package | Made::Example, Err(reason), _) => {
-                left_out.push((name, reason.clone()));
+        let bytes = match (component.method, &rust, &zig) {
+            (BuildMethod::C, _, Err(reason))
+            | (BuildMethod::Package | BuildMethod::Example, Err(reason), _) => {
+                skipped.push((name, reason.clone()));
                 continue;
             }
-            (Made::InC, _, Ok(())) => author::build(root, name)?,
+            (BuildMethod::C, _, Ok(())) => author::build(root, name)?,
             (_, Ok(toolchain), _) => build_one(root, toolchain, component)?,
         };
         let recorded = manifest.entry(name).map(|entry| entry.sha256.as_str());
         let actual = sha256::hex(&bytes);
         if recorded != Some(actual.as_str()) {
             return Err(format!(
-                "{name}.wasm is not what its sources give: sha256 {actual} here, {} checked in",
+                "{name}.wasm differs from its sources: built sha256 {actual}, checked in {}",
                 recorded.unwrap_or("none")
             ));
         }
-        println!("{name}  {actual}  as checked in");
+        println!("{name}  {actual}  ok");
     }
-    not_checked(&left_out)
+    report_skipped(&skipped)
 }
 
-/// The sources fit the artefacts, but the bytes could not be compared. That must never pass
-/// unseen, and never pass in CI.
-fn not_checked(left_out: &[(&str, String)]) -> Result<(), String> {
-    let Some((_, reason)) = left_out.first() else {
+/// Reports components whose sources match but which could not be rebuilt and compared. This prints a warning, and fails
+/// in CI.
+fn report_skipped(skipped: &[(&str, String)]) -> Result<(), String> {
+    let Some((_, reason)) = skipped.first() else {
         return Ok(());
     };
     let mut reasons = reason.clone();
-    for (_, other) in left_out {
+    for (_, other) in skipped {
         if !reasons.contains(other.as_str()) {
             reasons.push('\n');
             reasons.push_str(other);
         }
     }
-    let names: Vec<&str> = left_out.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = skipped.iter().map(|(name, _)| *name).collect();
     let message = format!(
-        "{} COMPONENTS WERE NOT REBUILT: {}. Their sources are unchanged since they were built, but \
-         the bytes could not be compared:\n{reasons}",
+        "{} COMPONENTS WERE NOT REBUILT: {}. Their sources have not changed since they were built, but the bytes could \
+         not be compared:\n{reasons}",
         names.len(),
         names.join(", ")
     );
@@ -169,16 +170,16 @@ fn entry(root: &Path, component: &Component, bytes: &[u8]) -> Result<Entry, Stri
 }
 
 fn build_one(root: &Path, toolchain: &Toolchain, component: &Component) -> Result<Vec<u8>, String> {
-    // cargo does not notice another standard library, so each has a folder of its own.
+    // cargo does not detect a changed standard library, so each one gets its own target directory.
     let id = sha256::hex(format!("{}\n{}", toolchain.rustc, toolchain.std).as_bytes());
     let target_dir = root.join(format!("target/guest-{}", id.get(..8).unwrap_or("")));
     let out = target_dir.join(TARGET).join("guest");
     let name = component.name;
     let file = format!("{}.wasm", name.replace('-', "_"));
-    let (args, path) = match component.made {
-        Made::InC => return author::build(root, name),
-        Made::Package => (["-p", name, "--lib"].to_vec(), out.join(file)),
-        Made::Example => (
+    let (args, path) = match component.method {
+        BuildMethod::C => return author::build(root, name),
+        BuildMethod::Package => (["-p", name, "--lib"].to_vec(), out.join(file)),
+        BuildMethod::Example => (
             ["-p", "clawhost-sdk", "--example", name].to_vec(),
             out.join("examples").join(file),
         ),
@@ -187,6 +188,6 @@ fn build_one(root: &Path, toolchain: &Toolchain, component: &Component) -> Resul
     sources::read(&path)
 }
 
-fn artefacts(root: &Path) -> PathBuf {
+fn artifacts_dir(root: &Path) -> PathBuf {
     root.join("plugins/artifacts")
 }

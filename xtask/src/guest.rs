@@ -1,11 +1,11 @@
 //! The toolchain for WebAssembly guests.
 //!
-//! Needed: a standard library for `wasm32-unknown-unknown` that fits this rustc. Two ways, in this
-//! order: `rustup target add`, or Debian's `rust-src` package of exactly this version, unpacked and
-//! built in a private folder. Nothing is installed, and the rustup toolchain is never written to.
+//! Guests need a standard library for `wasm32-unknown-unknown` that matches this rustc. There are two sources, tried in
+//! this order: `rustup target add`, or Debian's `rust-src` package of exactly this version, unpacked and built in a
+//! private directory. The second one installs nothing and does not modify the rustup toolchain.
 //!
-//! Builds give the same bytes in any folder: paths are remapped by a rustc wrapper (this program
-//! itself), because flags given to cargo would go into the names of symbols.
+//! Builds are reproducible in any directory: a rustc wrapper (this program itself) remaps paths, because flags passed to
+//! cargo would change symbol names.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,58 +13,57 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 pub const TARGET: &str = "wasm32-unknown-unknown";
-/// Set: this process was started by cargo in place of rustc.
-pub const WRAPPING: &str = "CLAWHOST_XTASK_RUSTC_ARGS";
+/// Environment variable with extra rustc arguments. If set, cargo started this process as its rustc wrapper.
+pub const WRAPPER_ARGS: &str = "CLAWHOST_XTASK_RUSTC_ARGS";
 
-/// Origins of the standard library, as `components.toml` names them.
+/// Origins of the standard library, as recorded in `components.toml`.
 const RUSTUP: &str = "rustup";
 const DEBIAN: &str = "debian rust-src";
-/// The Debian suite that carries current compilers.
+/// The Debian suite with current compilers.
 const SUITE: &str = "trixie-backports";
 
-/// A standard library for guests, and where it is from.
+/// A standard library for guests and its origin.
 pub struct Toolchain {
     /// `rustc --version`.
     pub rustc: String,
-    /// The origin of the standard library, as written into `components.toml`.
+    /// The origin of the standard library, as recorded in `components.toml`.
     pub std: String,
-    /// Overlay sysroot; none when rustup has the target.
+    /// Overlay sysroot; none if rustup has the target.
     sysroot: Option<PathBuf>,
-    /// Folders with the linkers.
+    /// Directories with the linkers.
     linkers: Vec<PathBuf>,
 }
 
 impl Toolchain {
-    /// Finds or makes one, from `wanted` if that can be had: bytes can only be compared with those
-    /// of the same standard library. The error says what to install.
+    /// Finds or builds a toolchain, with the standard library from `wanted` if possible, because only builds with the
+    /// same standard library give the same bytes. The error says what to install.
     pub fn find(wanted: Option<&str>) -> Result<Toolchain, String> {
-        let rustc = Rustc::ask()?;
+        let rustc = Rustc::query()?;
         let debian_first = wanted.is_some_and(|std| std.starts_with(DEBIAN));
-        if !debian_first && rustc.offers_target() {
+        if !debian_first && rustc.ensure_target() {
             return Ok(rustc.toolchain(RUSTUP.to_owned(), None));
         }
         match from_debian(&rustc) {
             Ok((std, sysroot)) => Ok(rustc.toolchain(std, Some(sysroot))),
-            Err(_) if debian_first && rustc.offers_target() => {
+            Err(_) if debian_first && rustc.ensure_target() => {
                 Ok(rustc.toolchain(RUSTUP.to_owned(), None))
             }
             Err(reason) => Err(format!(
-                "no standard library for {TARGET}.\n  rustup: `rustup target add {TARGET}` fails here\n  \
-                 Debian: {reason}\nInstall the target with rustup, or make apt-get and dpkg with a \
-                 Debian mirror available."
+                "no standard library for {TARGET}.\n  rustup: `rustup target add {TARGET}` failed\n  Debian: {reason}\n\
+                 Install the target with rustup, or provide apt-get, dpkg and a Debian mirror."
             )),
         }
     }
 
-    /// What plain cargo has to be told to find the standard library, for
-    /// `CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS`; empty when rustup has the target.
+    /// The rustc flags with which plain cargo finds the standard library, for
+    /// `CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS`; empty if rustup has the target.
     pub fn flags(&self) -> String {
         self.sysroot.as_ref().map_or_else(String::new, |sysroot| {
             format!("--sysroot={}", sysroot.display())
         })
     }
 
-    /// Runs a cargo build for guests in `root`, into `target_dir`.
+    /// Runs a cargo build for the guest target in `root` with this target directory.
     pub fn cargo_build(&self, root: &Path, target_dir: &Path, args: &[&str]) -> Result<(), String> {
         let mut flags = vec!["-Clinker=wasm-component-ld".to_owned()];
         flags.extend(Some(self.flags()).filter(|flags| !flags.is_empty()));
@@ -93,7 +92,7 @@ impl Toolchain {
     }
 }
 
-/// Runs rustc with the extra arguments when it compiles for the guest target.
+/// Runs rustc, with the extra arguments if it compiles for the guest target.
 pub fn run_as_rustc_wrapper(args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut args = args;
     let Some(rustc) = args.next() else {
@@ -101,9 +100,9 @@ pub fn run_as_rustc_wrapper(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let args: Vec<OsString> = args.collect();
     let mut command = Command::new(rustc);
-    command.args(&args).env_remove(WRAPPING);
+    command.args(&args).env_remove(WRAPPER_ARGS);
     if args.iter().any(|arg| arg == TARGET) {
-        let extra = std::env::var(WRAPPING).unwrap_or_default();
+        let extra = std::env::var(WRAPPER_ARGS).unwrap_or_default();
         command.args(extra.split('\n').filter(|arg| !arg.is_empty()));
     }
     match command.status() {
@@ -121,7 +120,7 @@ fn wrapped_cargo(flags: &[String]) -> Result<Command, String> {
     let mut cargo = Command::new(cargo());
     cargo
         .env("RUSTC_WRAPPER", me)
-        .env(WRAPPING, flags.join("\n"))
+        .env(WRAPPER_ARGS, flags.join("\n"))
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS")
@@ -139,7 +138,7 @@ fn remap(from: &Path, to: &str) -> String {
     format!("--remap-path-prefix={}={to}", from.display())
 }
 
-/// What rustc says about itself.
+/// Version and paths of the installed rustc.
 struct Rustc {
     version: String,
     commit: String,
@@ -149,7 +148,7 @@ struct Rustc {
 }
 
 impl Rustc {
-    fn ask() -> Result<Rustc, String> {
+    fn query() -> Result<Rustc, String> {
         let verbose = output("rustc", &["-vV"])?;
         let field = |name: &str| {
             verbose
@@ -171,7 +170,8 @@ impl Rustc {
         sysroot.join("lib/rustlib").join(target)
     }
 
-    fn offers_target(&self) -> bool {
+    /// Whether the target is installed, after trying to install it.
+    fn ensure_target(&self) -> bool {
         self.has_target() || self.rustup_adds_target()
     }
 
@@ -180,12 +180,12 @@ impl Rustc {
     }
 
     fn rustup_adds_target(&self) -> bool {
-        let added = Command::new("rustup")
+        let status = Command::new("rustup")
             .args(["target", "add", TARGET])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        added.is_ok_and(|status| status.success()) && self.has_target()
+        status.is_ok_and(|status| status.success()) && self.has_target()
     }
 
     fn toolchain(self, std: String, sysroot: Option<PathBuf>) -> Toolchain {
@@ -228,13 +228,13 @@ fn from_debian(rustc: &Rustc) -> Result<(String, PathBuf), String> {
         ));
     }
     let built = build_std(rustc, &cache.join("build"), &library)?;
-    lay_over(rustc, &built, &overlay)?;
+    create_sysroot(rustc, &built, &overlay)?;
     let origin = format!("{DEBIAN} {version}");
     fs::write(&stamp, &origin).map_err(|e| e.to_string())?;
     Ok((origin, overlay))
 }
 
-/// Compiles std for the target and returns the folder with its libraries.
+/// Compiles std for the target and returns the directory of its libraries.
 fn build_std(rustc: &Rustc, dir: &Path, library: &Path) -> Result<PathBuf, String> {
     let write = |name: &str, text: &str| {
         let path = dir.join(name);
@@ -268,8 +268,8 @@ fn build_std(rustc: &Rustc, dir: &Path, library: &Path) -> Result<PathBuf, Strin
     Ok(dir.join("target").join(TARGET).join("release/deps"))
 }
 
-/// A sysroot with the libraries just built and the host's own.
-fn lay_over(rustc: &Rustc, built: &Path, overlay: &Path) -> Result<(), String> {
+/// Creates a sysroot with the built libraries and those of the host.
+fn create_sysroot(rustc: &Rustc, built: &Path, overlay: &Path) -> Result<(), String> {
     let show = |e: std::io::Error| format!("{}: {e}", overlay.display());
     let lib = rustc.libraries(overlay, TARGET).join("lib");
     fs::create_dir_all(&lib).map_err(show)?;
@@ -292,7 +292,7 @@ fn lay_over(rustc: &Rustc, built: &Path, overlay: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// apt with its own lists, cache and status, which installs nothing and changes nothing.
+/// apt with private lists, cache and status. It installs nothing and does not change the system's state.
 struct PrivateApt {
     dir: PathBuf,
 }
@@ -356,11 +356,11 @@ impl PrivateApt {
                 path.file_name()
                     .is_some_and(|name| name.to_string_lossy().starts_with(&start))
             })
-            .ok_or_else(|| format!("apt-get did not leave {start}"))
+            .ok_or_else(|| format!("apt-get did not download {start}"))
     }
 }
 
-/// The Debian mirror that this machine is set up with.
+/// The Debian mirror configured on this machine.
 fn mirror() -> String {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
@@ -415,6 +415,6 @@ pub fn run(mut command: Command) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("{program} ended with {status}"))
+        Err(format!("{program} failed with {status}"))
     }
 }

@@ -1,8 +1,8 @@
-//! `components.toml`: what the checked-in artefacts are and what they were made from.
+//! `components.toml`: digests of the checked-in artifacts and of their sources.
 
 use std::fmt::Write as _;
 
-/// One artefact.
+/// One artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
@@ -10,7 +10,7 @@ pub struct Entry {
     pub sources: String,
 }
 
-/// All artefacts and the toolchain that made them.
+/// All artifacts and the toolchain that built them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Manifest {
     pub rustc: String,
@@ -40,7 +40,7 @@ impl Manifest {
         out
     }
 
-    /// Reads what [`Manifest::to_toml`] wrote.
+    /// Parses the output of [`Manifest::to_toml`].
     pub fn from_toml(text: &str) -> Manifest {
         let mut manifest = Manifest::default();
         for line in text.lines() {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn manifest_round_trips() {
         let manifest = Manifest {
             rustc: "rustc 1.95.0 (abc 2026-04-14)".into(),
             std: "rustup".into(),

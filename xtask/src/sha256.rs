@@ -37,8 +37,8 @@ fn compress(state: &mut [u32; 8], block: &[u8]) {
                 .fold(0, |sum, byte| (sum << 8) | u32::from(*byte))
         })
         .collect();
-    for at in 16..64 {
-        let past = |back: usize| schedule.get(at - back).copied().unwrap_or(0);
+    for index in 16..64 {
+        let past = |back: usize| schedule.get(index - back).copied().unwrap_or(0);
         let (early, late) = (past(15), past(2));
         let small = early.rotate_right(7) ^ early.rotate_right(18) ^ (early >> 3);
         let large = late.rotate_right(17) ^ late.rotate_right(19) ^ (late >> 10);
@@ -71,7 +71,7 @@ fn compress(state: &mut [u32; 8], block: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn agrees_with_the_standards_examples() {
+    fn matches_the_examples_of_the_standard() {
         for (text, digest) in [
             (
                 "",

@@ -1,58 +1,59 @@
-//! Which sources go into a component, and their digest.
+//! The sources of each component and their digest.
 //!
-//! The digest tells that an artefact is out of date without any guest toolchain: it covers the
-//! contract, the SDK, the plugin itself, the guest profile and the locked versions of what guests
-//! depend on.
+//! The digest detects an outdated artifact without a guest toolchain. It covers the WIT package, the SDK, the plugin
+//! itself, the guest profile and the locked versions of the guests' dependencies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::sha256;
 
-/// How a component comes about.
+/// How a component is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
-    /// cargo builds the library of the package with its name.
+pub enum BuildMethod {
+    /// cargo builds the library of the package of this name.
     Package,
-    /// cargo builds an example of the SDK for Rust.
+    /// cargo builds an example of the Rust SDK.
     Example,
-    /// The program builds the folder with its name, as it does any author's plugin in C.
-    InC,
+    /// `clawhost plugin build` builds the directory of this name, as for any C plugin.
+    C,
 }
 
 /// A first-party component.
 pub struct Component {
-    /// Name of the artefact, without `.wasm`.
+    /// Name of the artifact, without `.wasm`.
     pub name: &'static str,
-    /// How it comes about.
-    pub made: Made,
-    /// Files and folders that go in, beside the common ones.
+    /// How it is built.
+    pub method: BuildMethod,
+    /// Its source files and directories, in addition to the common ones.
     own: &'static [&'static str],
 }
 
 impl Component {
     const fn example(name: &'static str, own: &'static [&'static str]) -> Component {
-        let made = Made::Example;
-        Component { name, made, own }
+        let method = BuildMethod::Example;
+        Component { name, method, own }
     }
 
-    /// A plugin whose package has its name.
+    /// A Rust plugin with its own package.
     const fn plugin(name: &'static str, own: &'static [&'static str]) -> Component {
-        let made = Made::Package;
-        Component { name, made, own }
+        let method = BuildMethod::Package;
+        Component { name, method, own }
     }
 
-    /// A plugin whose folder has its name.
+    /// A C plugin with its own directory.
     const fn in_c(name: &'static str, own: &'static [&'static str]) -> Component {
-        let made = Made::InC;
-        Component { name, made, own }
+        let method = BuildMethod::C;
+        Component { name, method, own }
     }
 
-    /// Files and folders that go into every component that is made like this one.
+    /// The source files and directories of every component with this build method.
     fn common(&self) -> &'static [&'static str] {
-        match self.made {
-            Made::Package | Made::Example => &["sdk/rust/Cargo.toml", "sdk/rust/src", "wit"],
-            Made::InC => &[
+        match self.method {
+            BuildMethod::Package | BuildMethod::Example => {
+                &["sdk/rust/Cargo.toml", "sdk/rust/src", "wit"]
+            }
+            BuildMethod::C => &[
                 "sdk/c/include",
                 "wit",
                 "host/authoring/src/build/c.rs",
@@ -61,17 +62,16 @@ impl Component {
         }
     }
 
-    /// Locked packages that end up in it or write parts of it, by the start of their names.
+    /// Name prefixes of the locked packages that are linked into it or generate code for it.
     fn locked(&self) -> &'static [&'static str] {
-        match self.made {
-            Made::Package | Made::Example => &["wit-bindgen"],
-            Made::InC => &["wit-bindgen", "wit-component", "wit-parser"],
+        match self.method {
+            BuildMethod::Package | BuildMethod::Example => &["wit-bindgen"],
+            BuildMethod::C => &["wit-bindgen", "wit-component", "wit-parser"],
         }
     }
 }
 
-/// All components, in the order of their names. One that is built with a library of `plugins/` names
-/// the library's sources too.
+/// All components, sorted by name. A component that depends on a library in `plugins/` lists the library's sources too.
 pub const COMPONENTS: &[Component] = &[
     Component::plugin(
         "advantage-rloo",
@@ -163,7 +163,7 @@ pub const COMPONENTS: &[Component] = &[
     ),
 ];
 
-/// The digest of everything that goes into a component.
+/// The digest of all sources of a component.
 pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
     let mut files = Vec::new();
     for path in component.common().iter().chain(component.own) {
@@ -174,11 +174,11 @@ pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
     for file in files {
         let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
         let bytes = read(&file)?;
-        // Line ends differ between checkouts; content does not.
+        // Ignore line endings, which differ between checkouts.
         let text: Vec<u8> = bytes.into_iter().filter(|byte| *byte != b'\r').collect();
         all.extend(format!("{name}\n{}\n", sha256::hex(&text)).into_bytes());
     }
-    if component.made != Made::InC {
+    if component.method != BuildMethod::C {
         let manifest = text(&root.join("Cargo.toml"))?;
         all.extend(section(&manifest, "[profile.guest]").into_bytes());
     }
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_ends_at_the_next_and_has_no_comments() {
+    fn a_section_ends_at_the_next_one_and_excludes_comments() {
         let toml = "[a]\nx = 1\n\n[profile.guest]\n# why\nlto = true # yes\n\n[b]\ny = 2\n";
         assert_eq!(section(toml, "[profile.guest]"), "lto = true\n");
     }

@@ -30,7 +30,7 @@ pub use language::{Language, kind_from_name};
 pub use manifest::{MANIFEST, Manifest};
 pub use scaffold::{Scaffolded, scaffold};
 pub use script::{
-    Answered, Choice, Completion, Exchange, Finish, HttpFailure, ModelFailure, Recorder, Response,
-    Scores, Script,
+    Choice, Completion, Exchange, Finish, HttpFailure, ModelFailure, Recorder, Response, Scores,
+    Script, ScriptedCall,
 };
 pub use tools::{Tool, tools};

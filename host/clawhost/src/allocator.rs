@@ -1,17 +1,17 @@
-//! How the C library's allocator is set for a server that runs for months.
+//! Settings of the C library's allocator for a server that runs for months.
 
-#![allow(unsafe_code, reason = "the C library's settings have no safe form")]
+#![allow(unsafe_code, reason = "mallopt has no safe wrapper")]
 
-/// Lets it keep one arena for each processor, as many as can work at a time. By itself it takes eight for each; every
-/// one keeps what its threads once needed, and a server with a thread for each task grows for hours.
-/// `MALLOC_ARENA_MAX` in the environment goes before. Nothing to set where the C library is not glibc.
-pub(crate) fn settle() {
+/// Limits glibc malloc to one arena per processor. The default is eight per processor; each arena keeps the high-water
+/// mark of its threads, so the memory of a server with many threads grows for hours. `MALLOC_ARENA_MAX` in the
+/// environment takes precedence. Does nothing where the C library is not glibc.
+pub(crate) fn limit_arenas() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let arenas = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX);
-        // SAFETY: it takes two numbers and changes a setting under the allocator's own lock. What it answers is
-        // whether it knows the setting; without it memory is kept as before.
+        // SAFETY: mallopt takes two integers and changes a setting under the allocator's own lock. It returns whether
+        // it knows the setting; if not, the default stays.
         let _known = unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
     }
 }

@@ -1,8 +1,7 @@
-//! Servers that are measured: started in this process on free ports of this machine, each with data of its own.
+//! Servers of the arms of an experiment: started in this process on free local ports, each with its own data directory.
 //!
-//! A demonstration and an evaluation compare servers that differ in nothing but their configuration. Here is
-//! what these have in common; what is said to the servers, and what is made of the answers, is in
-//! `clawhost-evaluation`, which knows nothing of this process.
+//! A demo and an evaluation compare servers that differ only in their configuration. This module holds what they share;
+//! the conversations and the analysis are in `clawhost-evaluation`, which knows nothing of this process.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +13,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::serve::Server;
 
-/// The configuration of every arm: the file's, or what suits the model that is served, on any free port and
-/// for nobody else.
+/// The base configuration of every arm: the file's, or the model's defaults, on a free local port without keys.
 pub(crate) fn configuration(file: Option<&Path>, model: Option<&Path>) -> Result<Config> {
     let mut config = Config::load(file, model)?;
     config.server.host = "127.0.0.1".to_owned();
@@ -24,7 +22,7 @@ pub(crate) fn configuration(file: Option<&Path>, model: Option<&Path>) -> Result
     Ok(config)
 }
 
-/// Where a server of this process is talked to.
+/// The HTTP endpoint of a server of this process.
 pub(crate) fn endpoint(server: &Server) -> Endpoint {
     Endpoint {
         url: server.url().to_owned(),
@@ -33,24 +31,28 @@ pub(crate) fn endpoint(server: &Server) -> Endpoint {
     }
 }
 
-/// The servers of this process take the same key from the environment as any other.
+/// API key from the environment; servers of this process accept it like any other server.
 pub(crate) fn api_key() -> Option<String> {
     std::env::var("CLAWHOST_API_KEY")
         .ok()
         .filter(|key| !key.is_empty())
 }
 
-/// What a report says about a server that trains. `health` is what it answers to `/healthz`.
-pub(crate) fn served(server: &Server, config: &Config, health: &Value) -> Vec<(String, String)> {
+/// What a report says about a server that trains. `health` is its response to `/healthz`.
+pub(crate) fn server_facts(
+    server: &Server,
+    config: &Config,
+    health: &Value,
+) -> Vec<(String, String)> {
     let plugins = health.get("plugins").and_then(Value::as_array);
     let plugin = |plugin: &Value| {
-        let of = |name: &str| {
+        let field = |name: &str| {
             plugin
                 .get(name)
                 .and_then(Value::as_str)
                 .unwrap_or("unknown")
         };
-        format!("{} (sha256 {})", of("name"), of("digest"))
+        format!("{} (sha256 {})", field("name"), field("digest"))
     };
     let plugins: Vec<String> = plugins.into_iter().flatten().map(plugin).collect();
     let training = &config.training;
@@ -59,13 +61,16 @@ pub(crate) fn served(server: &Server, config: &Config, health: &Value) -> Vec<(S
         ("program", format!("clawhost {}", env!("CARGO_PKG_VERSION"))),
         ("model", server.model().to_owned()),
         (
-            "sha256 of its weights",
+            "weights sha256",
             server.engine().model().digest().to_owned(),
         ),
         ("plugins", plugins.join("\n")),
-        ("learns by", method.as_str().unwrap_or_default().to_owned()),
         (
-            "a step",
+            "training method",
+            method.as_str().unwrap_or_default().to_owned(),
+        ),
+        (
+            "training step",
             format!(
                 "{} samples, {} epochs, learning rate {}, LoRA of rank {}",
                 training.batch,
@@ -79,65 +84,65 @@ pub(crate) fn served(server: &Server, config: &Config, health: &Value) -> Vec<(S
     .into()
 }
 
-/// Reads `--persona`.
+/// Parser of `--persona`.
 pub(crate) fn persona_values() -> impl TypedValueParser<Value = Track> {
     let known = Track::ALL.map(|track| PossibleValue::new(track.name()).help(track.about()));
     PossibleValuesParser::new(known).try_map(|name| name.parse::<Track>())
 }
 
-/// The folder of all servers' data; a temporary one goes when this value goes.
-pub(crate) struct Data {
+/// The data directory of all arms; a temporary one is removed on drop.
+pub(crate) struct DataDir {
     path: PathBuf,
     temporary: bool,
 }
 
-impl Data {
-    /// The folder `kept`, which must hold none of `arms` yet, or a temporary one.
-    pub(crate) fn open(kept: Option<&Path>, arms: &[String]) -> Result<Data> {
-        let made = |path: &Path| {
+impl DataDir {
+    /// Opens the directory `kept`, which must not contain data of any of `arms` yet, or creates a temporary one.
+    pub(crate) fn open(kept: Option<&Path>, arms: &[String]) -> Result<DataDir> {
+        let create = |path: &Path| {
             std::fs::create_dir_all(path)
-                .with_context(|| format!("cannot make the data folder {}", path.display()))
+                .with_context(|| format!("cannot create the data directory {}", path.display()))
         };
         if let Some(path) = kept {
             for arm in arms {
                 anyhow::ensure!(
                     !path.join(arm).exists(),
-                    "{} holds the data of an earlier run; name a new folder with --data",
+                    "{} contains the data of an earlier run; pass a new directory with --data",
                     path.display()
                 );
             }
-            made(path)?;
-            return Ok(Data {
+            create(path)?;
+            return Ok(DataDir {
                 path: path.to_owned(),
                 temporary: false,
             });
         }
-        let begun = std::time::SystemTime::now()
+        let started = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos());
-        let name = format!("clawhost-arms-{}-{begun}", std::process::id());
+        let name = format!("clawhost-arms-{}-{started}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        made(&path)?;
-        Ok(Data {
+        create(&path)?;
+        Ok(DataDir {
             path,
             temporary: true,
         })
     }
 
-    /// The data of one arm.
-    pub(crate) fn of(&self, arm: &str) -> PathBuf {
+    /// Data directory of one arm.
+    pub(crate) fn arm_dir(&self, arm: &str) -> PathBuf {
         self.path.join(arm)
     }
 
-    /// An arm is over: what nobody asked to keep is removed now, not when all are done.
-    pub(crate) fn over(&self, arm: &str) {
+    /// Removes the data of a finished arm unless it is to be kept.
+    pub(crate) fn finish_arm(&self, arm: &str) {
         if self.temporary {
-            remove(&self.of(arm));
+            remove(&self.arm_dir(arm));
         }
     }
 }
 
-impl Drop for Data {
+impl Drop for DataDir {
     fn drop(&mut self) {
         if self.temporary {
             remove(&self.path);
@@ -147,7 +152,7 @@ impl Drop for Data {
 
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path) {
-        tracing::warn!(path = %path.display(), %error, "temporary data is left behind");
+        tracing::warn!(path = %path.display(), %error, "cannot remove temporary data");
     }
 }
 
@@ -156,15 +161,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_never_written_over_and_what_is_not_goes() {
+    fn kept_data_is_never_overwritten_and_temporary_data_is_removed() {
         let dir = tempfile::TempDir::new().unwrap();
         let arms = ["trained".to_owned()];
-        let kept = Data::open(Some(dir.path()), &arms).unwrap();
-        std::fs::create_dir(kept.of("trained")).unwrap();
-        kept.over("trained");
+        let kept = DataDir::open(Some(dir.path()), &arms).unwrap();
+        std::fs::create_dir(kept.arm_dir("trained")).unwrap();
+        kept.finish_arm("trained");
         drop(kept);
         assert!(dir.path().join("trained").exists());
-        let error = Data::open(Some(dir.path()), &arms)
+        let error = DataDir::open(Some(dir.path()), &arms)
             .err()
             .map(|e| e.to_string());
         assert!(
@@ -172,10 +177,10 @@ mod tests {
             "{error:?}"
         );
 
-        let temporary = Data::open(None, &arms).unwrap();
-        let arm = temporary.of("trained");
+        let temporary = DataDir::open(None, &arms).unwrap();
+        let arm = temporary.arm_dir("trained");
         std::fs::create_dir(&arm).unwrap();
-        temporary.over("trained");
+        temporary.finish_arm("trained");
         assert!(!arm.exists());
         drop(temporary);
         assert!(arm.parent().is_some_and(|folder| !folder.exists()));

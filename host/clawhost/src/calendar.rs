@@ -1,4 +1,4 @@
-//! The date, for reports. No time zones, no library: a report names the day in UTC.
+//! The current date in UTC, for reports.
 
 /// The day in UTC, `2026-11-21`.
 pub(crate) fn today() -> String {
@@ -8,7 +8,7 @@ pub(crate) fn today() -> String {
     date(seconds / 86_400)
 }
 
-/// The date of a day counted from 1970-01-01: whole years, then whole months, then the rest.
+/// Formats a day counted from 1970-01-01.
 fn date(mut day: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_the_calendars() {
+    fn days_are_formatted_as_calendar_dates() {
         let cases = [
             (0, "1970-01-01"),
             (58, "1970-02-28"),

@@ -1,7 +1,7 @@
-//! The command line: what can be typed, and how a failure ends.
+//! The command line: subcommands, dispatch and exit codes.
 //!
-//! Exit codes: 0 done, 1 failed (or, for `demo`, did not learn), 2 wrong usage. A failure is one
-//! sentence on standard error that says what to do.
+//! Exit codes: 0 success, 1 failure (or, for `demo`, the model did not learn), 2 wrong usage. An error is one line on
+//! standard error that says what happened and what to do.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -22,12 +22,12 @@ use crate::{allocator, compiling, usage};
     name = "clawhost",
     version,
     propagate_version = true,
-    after_help = "Examples:\n  clawhost demo                 see it learn, in a few minutes\n  \
+    after_help = "Examples:\n  clawhost demo                 watch it learn, in a few minutes\n  \
         clawhost run                  serve the embedded policy on http://127.0.0.1:30000/v1\n  \
         clawhost run --model ./Qwen3-0.6B --plugin judge.wasm\n\n\
-        Environment:\n  CLAWHOST_LOG    which events are told on standard error, such as debug or clawhost_plugins=debug\n  \
-        CLAWHOST_CACHE  where compiled plugins are kept, or off [default: clawhost/compiled in the user's cache directory]\n\n\
-        Exit codes: 0 done, 1 failed, 2 wrong usage."
+        Environment:\n  CLAWHOST_LOG    log filter for standard error, such as debug or clawhost_plugins=debug\n  \
+        CLAWHOST_CACHE  directory of the compiled-plugin cache, or off [default: clawhost/compiled in the user's cache directory]\n\n\
+        Exit codes: 0 success, 1 failure, 2 wrong usage."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,73 +36,73 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a model, watch the conversations, train from them
+    /// Serve a model, record conversations and train on them
     Run(Box<run::RunArgs>),
-    /// A scripted student talks to a server that learns and to one that does not
+    /// Compare a server that learns with one that does not, on a scripted student
     Demo(demo::DemoArgs),
-    /// Measure what is promised about learning, arm by arm
+    /// Evaluate learning: compare arms and check the stated targets
     Eval(eval::EvalArgs),
-    /// Tell how a turn was matched, judged and trained, or why not
+    /// Explain how a turn was matched, judged and trained on, or why not
     Explain(explain::ExplainArgs),
-    /// Write what was recorded as JSON lines, or what was learned as a whole model
+    /// Export recorded data as JSON lines, or the merged model
     Export(export::ExportArgs),
-    /// Bring in an adapter that was made elsewhere
+    /// Import an adapter that was trained with another tool
     Adapter(adapter::AdapterArgs),
-    /// Copy a data directory as it is at one instant, also while a server runs on it
+    /// Take a consistent copy of a data directory, also while a server is using it
     Backup(backup::BackupArgs),
-    /// Make a data directory from a backup
+    /// Restore a data directory from a backup
     Restore(backup::RestoreArgs),
-    /// Check the journal of a data directory, or recover what can be read of a damaged one
+    /// Check the journal of a data directory, or recover what is readable from a damaged one
     Journal(journal::JournalArgs),
-    /// Show what a data directory holds: turns, verdicts, steps, adapters
+    /// Show the state of a data directory: turns, verdicts, training steps, adapters
     Status(status::StatusArgs),
-    /// Train on what is recorded, without a server, or show the next step
+    /// Train on recorded samples without a server, or preview the next step
     Train(train::TrainArgs),
-    /// Judge the record anew with another judge or other options, and show what would change
+    /// Judge recorded turns again with another judge or other options, and show what would change
     Replay(replay::ReplayArgs),
-    /// Look into plugin components
+    /// Inspect, test, grant and run plugin components
     Plugin(plugin::PluginArgs),
-    /// Measure serving, training, judging and the journal on this machine
+    /// Benchmark serving, training, judging and the journal on this machine
     Bench(bench::BenchArgs),
-    /// Make an adapter from recorded conversations
+    /// Train an adapter on recorded conversations (supervised fine-tuning)
     Sft(Box<sft::SftArgs>),
-    /// Make a checkpoint from a recipe
+    /// Train a checkpoint from a recipe
     Pretrain(pretrain::PretrainArgs),
-    /// Print the configuration that would be in effect
+    /// Print the effective configuration
     Config(config::ConfigArgs),
-    /// Compile one plugin for another clawhost
+    /// Compile one plugin for another clawhost process
     #[command(hide = true)]
     CompileComponent(compile_component::CompileComponentArgs),
 }
 
-/// Runs one command line as the program that is called `clawhost`: plugins are compiled by further processes
-/// of it, and their code is kept in the user's cache directory.
+/// Runs one command line as the `clawhost` program itself: plugins are compiled in subprocesses of it, and compiled
+/// code is cached in the user's cache directory.
 pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    allocator::settle();
-    compiling::is_the_program();
+    allocator::limit_arenas();
+    compiling::enable_subprocess_compiler();
     main_with(args)
 }
 
-/// Runs one command line, the program's name first.
+/// Runs one command line; the first argument is the program's name.
 pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are asked for; everything else is wrong usage.
+            // Help and version output is a success; everything else is wrong usage.
             if !error.use_stderr() {
                 let _ = error.print();
                 return ExitCode::SUCCESS;
             }
-            complain(&usage::sentence(&error, Cli::command(), &args));
+            print_error(&usage::error_message(&error, Cli::command(), &args));
             return ExitCode::from(2);
         }
     };
-    // What the compiler says is read by another process.
+    // The parent process parses the compiler's output, so it must not contain log lines.
     if !matches!(cli.command, Command::CompileComponent(_)) {
         log_to_stderr();
     }
-    let done = match &cli.command {
+    let result = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Demo(args) => demo::demo(args),
         Command::Eval(args) => eval::eval(args),
@@ -122,18 +122,18 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::config(args),
         Command::CompileComponent(args) => Ok(compile_component::compile_component(args)),
     };
-    done.unwrap_or_else(|error| {
-        complain(&usage::one_line(&format!("{error:#}")));
+    result.unwrap_or_else(|error| {
+        print_error(&usage::one_line(&format!("{error:#}")));
         ExitCode::FAILURE
     })
 }
 
-/// Says one sentence on standard error. Nobody is left to tell when that is closed.
-fn complain(sentence: &str) {
-    let _ = writeln!(std::io::stderr(), "clawhost: {sentence}");
+/// Prints one line on standard error. A closed standard error is ignored.
+fn print_error(message: &str) {
+    let _ = writeln!(std::io::stderr(), "clawhost: {message}");
 }
 
-/// Events go to standard error; `CLAWHOST_LOG` chooses which (default `warn`, and `info` of ours under `run`).
+/// Logs to standard error. `CLAWHOST_LOG` sets the filter (default `warn`, and `info` for this program under `run`).
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("CLAWHOST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let started = tracing_subscriber::fmt()
@@ -142,16 +142,19 @@ fn log_to_stderr() {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .try_init();
-    // A second command in one process (a test) keeps the first one's subscriber.
+    // A second command in the same process (in tests) keeps the first one's subscriber.
     drop(started);
 }
+
+#[cfg(test)]
+mod reference;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent_and_every_command_shows_an_example() {
+    fn every_command_has_an_example_in_its_help() {
         let mut cli = Cli::command();
         cli.clone().debug_assert();
         cli.build();

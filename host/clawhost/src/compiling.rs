@@ -1,8 +1,8 @@
-//! Where plugins are compiled and where their code is kept: said once, for every command.
+//! Where plugins are compiled and where compiled code is cached, for every command.
 //!
-//! Only the program itself compiles in processes of its own and keeps what comes out, because only it
-//! knows that running it again runs the same program, and only it has a user with a cache directory.
-//! Whoever uses this crate as a library compiles in its own process and writes nowhere.
+//! Only the `clawhost` program compiles in subprocesses and uses a cache: only it knows that executing current_program again
+//! runs the same code, and only it has a user with a cache directory. Users of this crate as a library compile in
+//! process and write nothing.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 
 use clawhost_plugins::{CompilerCommand, HostOptions, PluginError, PluginHost};
 
-/// Where compiled components are kept, or `off`.
+/// Directory of the compiled-component cache, or `off`.
 const CACHE: &str = "CLAWHOST_CACHE";
-/// The subcommand that compiles one component and ends.
+/// The subcommand that compiles one component.
 pub(crate) const SUBCOMMAND: &str = "compile-component";
 
-/// What the program adds to every host of plugins.
+/// Settings that the program adds to every plugin host.
 struct Program {
     compiler: Option<CompilerCommand>,
     cache: Option<PathBuf>,
@@ -23,15 +23,15 @@ struct Program {
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// Says that this process is the program. Later calls change nothing.
-pub(crate) fn is_the_program() {
-    let compiler = itself().map(|path| CompilerCommand::new(path, [SUBCOMMAND]));
-    let cache = cache(|name| std::env::var_os(name));
-    // A second call says the same.
+/// Marks this process as the `clawhost` program. Later calls have no effect.
+pub(crate) fn enable_subprocess_compiler() {
+    let compiler = current_program().map(|path| CompilerCommand::new(path, [SUBCOMMAND]));
+    let cache = cache_dir(|name| std::env::var_os(name));
+    // A second call would set the same values.
     let _ = PROGRAM.set(Program { compiler, cache });
 }
 
-/// A host of plugins that compiles as the program does.
+/// Creates a plugin host with the program's compiler and cache.
 ///
 /// # Errors
 /// As [`PluginHost::new`].
@@ -39,13 +39,13 @@ pub(crate) fn host(options: HostOptions) -> Result<PluginHost, PluginError> {
     PluginHost::new(with_program(options))
 }
 
-/// Where `clawhost plugin build` keeps components whose tools give other bytes each time: beside compiled code, off as
-/// that is.
-pub(crate) fn kept_builds() -> Option<PathBuf> {
+/// Directory in which `clawhost plugin build` caches components whose tools are not reproducible: inside the cache of
+/// compiled code, and off when that is off.
+pub(crate) fn component_cache() -> Option<PathBuf> {
     Some(PROGRAM.get()?.cache.as_ref()?.join("built"))
 }
 
-/// The options with what the program adds; unchanged where something else uses this crate.
+/// Adds the program's compiler and cache to the options. Returns them unchanged when this crate is used as a library.
 fn with_program(mut options: HostOptions) -> HostOptions {
     if let Some(program) = PROGRAM.get() {
         options.compiler = options.compiler.or_else(|| program.compiler.clone());
@@ -54,9 +54,9 @@ fn with_program(mut options: HostOptions) -> HostOptions {
     options
 }
 
-/// This very program, also when its file has been replaced by a newer one since it started: a newer one
-/// may make code that this one cannot run.
-fn itself() -> Option<PathBuf> {
+/// Path of the running executable. On Linux it stays valid when the file has been replaced by a newer build, which may
+/// compile code that this process cannot run.
+fn current_program() -> Option<PathBuf> {
     let link = PathBuf::from("/proc/self/exe");
     match cfg!(target_os = "linux") && link.exists() {
         true => Some(link),
@@ -64,12 +64,12 @@ fn itself() -> Option<PathBuf> {
     }
 }
 
-fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn cache_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(named) = set(CACHE) {
         return (named != "off").then(|| std::path::absolute(&named).unwrap_or(named.into()));
     }
-    // A relative one means nothing, says the standard of these directories.
+    // The XDG specification says that relative paths are to be ignored.
     let base = set("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.filter(|path| path.is_absolute());
     let home = || Some(PathBuf::from(set("HOME")?).join(".cache"));
@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     fn cache_with(variables: &[(&str, &str)]) -> Option<PathBuf> {
-        cache(|name| {
+        cache_dir(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         })
     }
 
     #[test]
-    fn the_cache_is_where_the_user_keeps_caches_unless_it_is_named_or_off() {
+    fn the_cache_dir_follows_xdg_unless_it_is_set_or_off() {
         let home = ("HOME", "/home/ada");
         let found = |variables: &[_]| cache_with(variables).unwrap();
         let usual = PathBuf::from("/home/ada/.cache/clawhost/compiled");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_compiles_in_its_own_process_and_keeps_nothing() {
+    fn a_library_compiles_in_process_without_a_cache() {
         let options = with_program(HostOptions::default());
         assert_eq!((options.compiler, options.cache), (None, None));
     }

@@ -1,10 +1,9 @@
-//! `clawhost.toml`: what an operator can set, and where each value comes from.
+//! The configuration file `clawhost.toml`.
 //!
-//! Later wins: defaults, what suits the embedded policy (when it is the one served), the file, the
-//! environment (`CLAWHOST_API_KEY`), flags. Unknown keys are errors that name file, line and the nearest
-//! known key.
+//! Precedence, lowest first: defaults, defaults of the embedded model (when it is served), the file, the environment
+//! (`CLAWHOST_API_KEY`), flags. An unknown key is an error with file, line and the nearest known key.
 
-mod mistake;
+mod error;
 mod remote;
 
 use std::collections::BTreeMap;
@@ -12,61 +11,60 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clawhost_gateway::{AllowedOrigins, ApiKey, RateLimit, Scope, Tls, check_names};
+use clawhost_gateway::{AllowedOrigins, ApiKey, RateLimit, Scope, Tls, check_key_names};
 use clawhost_judging::JudgingOptions;
 use clawhost_plugins::{HostOptions, Profile};
-use clawhost_policy::{CallForm, EngineOptions, ReasoningForm};
+use clawhost_policy::{EngineOptions, ReasoningFormat, ToolCallFormat};
 use clawhost_sessions::SessionOptions;
 use clawhost_training::advantage::Estimator;
-use clawhost_training::{Parameters, TrainingOptions};
+use clawhost_training::{TrainableParameters, TrainingOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::capabilities::{ModelAlias, StateConfig};
 
 pub use remote::RemoteConfig;
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Plugin components to load, beside those named by `--plugin`. Default: the embedded
-    /// `judge-next-state`.
+    /// Plugin components to load in addition to those of `--plugin`. Default: the embedded `judge-next-state`.
     pub load: Vec<PathBuf>,
     /// The HTTP endpoint.
     pub server: ServerConfig,
-    /// What is served.
+    /// The served model.
     pub model: ModelSection,
-    /// How requests are batched.
+    /// Batching and the KV cache.
     pub engine: EngineConfig,
-    /// How conversations are told apart.
+    /// How requests are matched to conversations.
     pub sessions: SessionsConfig,
-    /// How turns are judged.
+    /// Judging of turns.
     pub judging: JudgingOptions,
-    /// How samples become adapters.
+    /// Training.
     pub training: TrainingOptions,
-    /// How plugins are run.
+    /// The plugin host.
     pub plugin_host: HostOptions,
-    /// The models that plugins can ask, by alias. `policy` is the served model; `judge` and `teacher`
-    /// are its base unless they are configured.
+    /// Models that plugins can call, by alias. `policy` is the served model; `judge` and `teacher` are its base model
+    /// unless configured.
     pub models: BTreeMap<String, ModelAlias>,
-    /// How each plugin, by name, is run.
+    /// Per-plugin settings, by name.
     pub plugins: BTreeMap<String, PluginSection>,
-    /// What each plugin may keep for itself.
+    /// Limits of each plugin's stored state.
     pub plugin_state: StateConfig,
-    /// The file in which grants are written down. Default `grants.toml` in the data directory.
+    /// File with the plugins' grants. Default `grants.toml` in the data directory.
     pub grants: Option<PathBuf>,
-    /// Who may ask.
+    /// API keys.
     pub keys: Vec<KeyConfig>,
 }
 
-/// `[plugins.NAME]`. What a plugin may reach is not said here but granted to its digest.
+/// `[plugins.NAME]`. Capabilities are not configured here but granted to the plugin's digest.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginSection {
-    /// sha256 that the file must have. Default any.
+    /// Required sha256 of the file. Default any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How it is compiled and limited. Default "deterministic".
+    /// Compilation and limits. Default "deterministic".
     pub profile: Profile,
 }
 
@@ -74,34 +72,35 @@ pub struct PluginSection {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Address to listen on; anything but loopback needs keys, each with a secret of its own of at least 16 characters.
+    /// Listen address. Any address but loopback requires keys, each with its own secret of at least 16 characters.
     /// Default "127.0.0.1".
     pub host: String,
-    /// Port; 0 = any free one. Default 30000.
+    /// Port; 0 = any free port. Default 30000.
     pub port: u16,
-    /// Directory of journal, adapters and checkpoints. Default "clawhost-data".
+    /// Data directory: journal, adapters and checkpoints. Default "clawhost-data".
     pub data: PathBuf,
-    /// Further names that mean the served model; "*" = any. Default none.
+    /// Additional names of the served model; "*" = any. Default none.
     pub aliases: Vec<String>,
-    /// Host names beside the loopback ones that are trusted while no keys are configured. Default none.
+    /// Host names besides loopback ones that are trusted while no keys are configured. Default none.
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may use the server from a browser (CORS), such as `https://app.example`; ["*"] = every
-    /// page, which needs a key. Default none.
+    /// Origins of web pages that may call the server from a browser (CORS), such as `https://app.example`; ["*"] = any,
+    /// which requires a key. Default none.
     pub allowed_origins: Vec<String>,
-    /// PEM file with the server's certificate, followed by those of its issuers; needs `tls_key`. Default: no TLS.
+    /// PEM file with the server's certificate, followed by the issuers' certificates; requires `tls_key`. Default: no
+    /// TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<PathBuf>,
-    /// PEM file with the private key of the certificate. Default: no TLS.
+    /// PEM file with the certificate's private key. Default: no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// Largest request body in bytes. Default 8388608.
+    /// Maximum size of a request body in bytes. Default 8388608.
     pub max_body: usize,
-    /// Requests in progress at once. Default 256.
+    /// Maximum number of concurrent requests. Default 256.
     pub max_concurrent: usize,
-    /// Seconds after which a connection is closed whose client takes nothing of what is sent to it; its reply is recorded
-    /// as aborted. Default 30.
+    /// Seconds after which a connection is closed whose client does not read the response; the reply is recorded as
+    /// aborted. Default 30.
     pub write_timeout: f64,
-    /// Seconds that replies in progress get to finish at shutdown. Default 20.
+    /// Seconds that running replies get to finish at shutdown. Default 20.
     pub shutdown_seconds: f64,
 }
 
@@ -134,26 +133,26 @@ impl ServerConfig {
         self.origins()?;
         match (&self.tls_cert, &self.tls_key) {
             (Some(cert), None) => anyhow::bail!(
-                "server.tls_cert = {}: needs the private key of the certificate; name its file with server.tls_key (--tls-key)",
+                "server.tls_cert = {}: requires the certificate's private key; set server.tls_key (--tls-key)",
                 cert.display()
             ),
             (None, Some(key)) => anyhow::bail!(
-                "server.tls_key = {}: needs the certificate of the key; name its file with server.tls_cert (--tls-cert)",
+                "server.tls_key = {}: requires the key's certificate; set server.tls_cert (--tls-cert)",
                 key.display()
             ),
             _ => Ok(()),
         }
     }
 
-    /// The web pages that may use the server.
+    /// Origins that may call the server from a browser.
     pub(crate) fn origins(&self) -> Result<AllowedOrigins> {
         AllowedOrigins::parse(&self.allowed_origins).context("server.allowed_origins")
     }
 
-    /// What connections are encrypted with, if they are.
+    /// The TLS certificate and key, if configured.
     ///
     /// # Errors
-    /// A file cannot be read, or does not hold what it should.
+    /// A file cannot be read or parsed.
     pub(crate) fn tls(&self) -> Result<Option<Tls>> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => Ok(Some(Tls::load(cert, key)?)),
@@ -166,27 +165,26 @@ impl ServerConfig {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSection {
-    /// Model directory in Hugging Face layout. Default: the policy inside the program.
+    /// Model directory in Hugging Face layout. Default: the embedded model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
-    /// PEFT directory to begin with, when the data directory has no adapter yet. Default none.
+    /// PEFT directory of the initial adapter, used when the data directory has no adapter yet. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<PathBuf>,
     /// Name under which the model is served. Default: the directory's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How the model writes tool calls: `hermes`, `qwen-xml`, `llama`, or `auto`, as its chat template teaches.
-    /// Default auto.
+    /// Tool call format of the model: `hermes`, `qwen-xml`, `llama`, or `auto` (from its chat template). Default auto.
     pub tool_calls: ToolCalls,
-    /// How the model writes reasoning: `think` (between tags), `unopened` (only the closing tag is written), `none`, or
-    /// `auto`, as its chat template teaches. Default auto.
+    /// Reasoning format of the model: `think` (between tags), `unopened` (only the closing tag is written), `none`, or
+    /// `auto` (from its chat template). Default auto.
     pub reasoning: Reasoning,
 }
 
-/// How a model writes tool calls.
+/// Tool call format of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the names are those of the configuration")]
+#[allow(missing_docs, reason = "the names are the configuration's values")]
 pub enum ToolCalls {
     #[default]
     Auto,
@@ -195,10 +193,10 @@ pub enum ToolCalls {
     Llama,
 }
 
-/// How a model writes reasoning.
+/// Reasoning format of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the names are those of the configuration")]
+#[allow(missing_docs, reason = "the names are the configuration's values")]
 pub enum Reasoning {
     #[default]
     Auto,
@@ -208,20 +206,20 @@ pub enum Reasoning {
 }
 
 impl ModelSection {
-    /// Engine options with the forms that are configured here.
-    pub(crate) fn forms(&self, options: EngineOptions) -> EngineOptions {
+    /// Engine options with the configured tool call and reasoning formats.
+    pub(crate) fn engine_options(&self, options: EngineOptions) -> EngineOptions {
         EngineOptions {
-            calls: match self.tool_calls {
+            tool_call_format: match self.tool_calls {
                 ToolCalls::Auto => None,
-                ToolCalls::Hermes => Some(CallForm::Hermes),
-                ToolCalls::QwenXml => Some(CallForm::QwenXml),
-                ToolCalls::Llama => Some(CallForm::Llama),
+                ToolCalls::Hermes => Some(ToolCallFormat::Hermes),
+                ToolCalls::QwenXml => Some(ToolCallFormat::QwenXml),
+                ToolCalls::Llama => Some(ToolCallFormat::Llama),
             },
-            reasoning: match self.reasoning {
+            reasoning_format: match self.reasoning {
                 Reasoning::Auto => None,
-                Reasoning::Think => Some(ReasoningForm::Think),
-                Reasoning::Unopened => Some(ReasoningForm::Unopened),
-                Reasoning::None => Some(ReasoningForm::None),
+                Reasoning::Think => Some(ReasoningFormat::Think),
+                Reasoning::Unopened => Some(ReasoningFormat::Unopened),
+                Reasoning::None => Some(ReasoningFormat::None),
             },
             ..options
         }
@@ -232,24 +230,22 @@ impl ModelSection {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// Most requests in one step. Default 64.
+    /// Maximum number of requests in one step. Default 64.
     pub max_batch: usize,
-    /// Most waiting requests; further ones get 429. Default 256.
+    /// Maximum number of waiting requests; further ones get 429. Default 256.
     pub max_waiting: usize,
-    /// Most prompt tokens in one step; beside replies that are being written a step takes no more of them than
-    /// there are replies, or 64 where they are fewer. Default 512.
+    /// Maximum number of prompt tokens in one step (chunked prefill). While replies are decoding, a step takes at most
+    /// as many prompt tokens as there are replies, or 64 if that is more. Default 512.
     pub prefill_chunk: usize,
-    /// Most megabytes of attention memory: of requests that run, and kept for conversations that go on. It is taken
-    /// as it is needed and then used again. A prompt that does not fit is refused, a reply ends where it does.
-    /// Default 1024.
+    /// Maximum size of the KV cache in MiB, for running requests and for cached prefixes. Memory is allocated on demand
+    /// and then reused. A prompt that does not fit is rejected; a reply ends when the cache is full. Default 1024.
     pub cache_megabytes: usize,
-    /// Longest context in tokens. Default: what the model was made for.
+    /// Maximum context length in tokens. Default: the model's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
-    /// Threads that one matrix product may use, in serving and in training; 0 = all of the machine's.
-    /// Default 0.
+    /// Threads of one matrix product, in serving and in training; 0 = all of the machine's. Default 0.
     pub threads: usize,
-    /// A server that generates in the place of this program's own batcher. Default none.
+    /// Remote backend that generates instead of the built-in engine. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteConfig>,
 }
@@ -261,7 +257,7 @@ impl Default for EngineConfig {
             max_batch: own.max_batch,
             max_waiting: own.max_waiting,
             prefill_chunk: own.prefill_chunk,
-            cache_megabytes: own.cache_budget >> 20,
+            cache_megabytes: own.kv_cache_bytes >> 20,
             context: None,
             threads: own.threads,
             remote: None,
@@ -275,7 +271,7 @@ impl EngineConfig {
             max_batch: self.max_batch,
             max_waiting: self.max_waiting,
             prefill_chunk: self.prefill_chunk,
-            cache_budget: self.cache_megabytes << 20,
+            kv_cache_bytes: self.cache_megabytes << 20,
             context: self.context,
             threads: self.threads,
             ..EngineOptions::default()
@@ -287,10 +283,10 @@ impl EngineConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionsConfig {
-    /// Minutes without a request after which a session is over. Default 30.
+    /// Minutes without a request after which a session ends. Default 30.
     pub idle_minutes: f64,
-    /// Minutes within which an identical opening request is a retry if that is proved: by its request id, its trace, or a
-    /// first reply that was cut off. Default 10.
+    /// Minutes within which an identical first request counts as a retry if its request id, its trace or an aborted
+    /// first reply proves it. Default 10.
     pub retry_minutes: f64,
 }
 
@@ -317,17 +313,17 @@ impl SessionsConfig {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyConfig {
-    /// Name that sessions and logs keep of it. It owns what it collects, so each key has a name of its own.
+    /// Name of the key in sessions and logs. A key owns what it collects, so names are unique.
     pub name: String,
     /// The secret itself, or `env:NAME` to read it from the environment.
     pub secret: String,
-    /// `chat`, `feedback`, `operator`. Default all three.
+    /// Scopes: `chat`, `feedback`, `operator`. Default all three.
     #[serde(default = "all_scopes")]
     pub scopes: Vec<String>,
-    /// Requests a minute. Default unlimited.
+    /// Requests per minute. Default unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<u32>,
-    /// Adapter version that serves requests which name none; 0 = the base model. Default: the newest.
+    /// Adapter version for requests that name none; 0 = the base model. Default: the newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<u64>,
 }
@@ -349,7 +345,7 @@ fn all_scopes() -> Vec<String> {
 
 impl KeyConfig {
     /// A key with all scopes and no rate limit.
-    pub(crate) fn everything(name: &str, secret: &str) -> Self {
+    pub(crate) fn with_all_scopes(name: &str, secret: &str) -> Self {
         Self {
             name: name.to_owned(),
             secret: secret.to_owned(),
@@ -361,8 +357,9 @@ impl KeyConfig {
 
     fn key(&self) -> Result<ApiKey> {
         let secret = match self.secret.strip_prefix("env:") {
-            Some(name) => std::env::var(name)
-                .with_context(|| format!("key {}: the environment has no {name}", self.name))?,
+            Some(name) => std::env::var(name).with_context(|| {
+                format!("key {}: environment variable {name} is not set", self.name)
+            })?,
             None => self.secret.clone(),
         };
         let scopes = self
@@ -382,11 +379,11 @@ impl KeyConfig {
     }
 }
 
-/// What suits the embedded policy: it is a thousand times smaller than what the defaults are made for,
-/// so it takes a higher rate and smaller batches, and somebody who tries it out does not wait. At twice this rate
-/// it learns a style within a dozen conversations and forgets its sums soon after. Its penalty is k2: k3 grows
-/// with the exponential of what a token has lost, and one such token then outweighs the whole batch.
-const EMBEDDED: &str = r#"
+/// Defaults for the embedded model. It is a thousand times smaller than the models the general defaults are made for,
+/// so it takes a higher learning rate and smaller batches, and a demo is quick. At twice this rate it learns a style
+/// within a dozen conversations but soon loses its arithmetic. The KL penalty is k2: k3 grows with the exponential of a
+/// token's lost log-prob, so one such token would outweigh the whole batch.
+const EMBEDDED_DEFAULTS: &str = r#"
 [training]
 method = "hybrid-topk"
 batch = 4
@@ -401,54 +398,54 @@ kl_coefficient = 0.05
 learning_rate = 1.3e-3
 "#;
 
-/// What suits a step over all parameters: each value has more company, so each moves less.
-const FULL: &str = "[training.optimizer]\nlearning_rate = 1e-5";
+/// Defaults for full fine-tuning: more parameters share each update, so each moves less.
+const FULL_DEFAULTS: &str = "[training.optimizer]\nlearning_rate = 1e-5";
 
-/// The same for the embedded policy.
-const EMBEDDED_FULL: &str = "[training.optimizer]\nlearning_rate = 4e-4";
+/// Defaults for full fine-tuning of the embedded model.
+const EMBEDDED_FULL_DEFAULTS: &str = "[training.optimizer]\nlearning_rate = 4e-4";
 
 impl Config {
-    /// Reads and checks a configuration file; without one, the defaults. `model` stands above the file's
-    /// `model.dir`.
+    /// Reads and validates a configuration file; without one, the defaults. `model` overrides the file's `model.dir`.
     ///
     /// # Errors
-    /// The file cannot be read, or has a key or value that cannot work.
+    /// The file cannot be read, or has an unknown key or an invalid value.
     pub fn load(file: Option<&Path>, model: Option<&Path>) -> Result<Self> {
         let Some(path) = file else {
             return Self::build("", model).context("the built-in defaults");
         };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-        Self::build(&text, model).with_context(|| format!("{} cannot be used", path.display()))
+        Self::build(&text, model)
+            .with_context(|| format!("cannot use the configuration {}", path.display()))
     }
 
-    /// As [`Config::load`], from text.
+    /// Like [`Config::load`], from text.
     ///
     /// # Errors
-    /// A key or value that cannot work.
+    /// An unknown key or an invalid value.
     pub fn parse(text: &str) -> Result<Self> {
         Self::build(text, None)
     }
 
     fn build(text: &str, model: Option<&Path>) -> Result<Self> {
-        // First as it stands, for errors with their line; then over what suits the model.
+        // Parse the text alone first, for errors with their line; then merge it over the model's defaults.
         let mut plain: Self =
-            toml::from_str(text).map_err(|e| anyhow::anyhow!(mistake::told(text, &e)))?;
+            toml::from_str(text).map_err(|e| anyhow::anyhow!(error::parse_error(text, &e)))?;
         if let Some(dir) = model {
             plain.model.dir = Some(dir.to_owned());
         }
-        let full = plain.training.parameters == Parameters::Full;
-        let suits: &[&str] = match (plain.model.dir.is_some(), full) {
+        let full = plain.training.parameters == TrainableParameters::Full;
+        let defaults: &[&str] = match (plain.model.dir.is_some(), full) {
             (true, false) => &[],
-            (true, true) => &[FULL],
-            (false, false) => &[EMBEDDED],
-            (false, true) => &[EMBEDDED, EMBEDDED_FULL],
+            (true, true) => &[FULL_DEFAULTS],
+            (false, false) => &[EMBEDDED_DEFAULTS],
+            (false, true) => &[EMBEDDED_DEFAULTS, EMBEDDED_FULL_DEFAULTS],
         };
-        let config = if suits.is_empty() {
+        let config = if defaults.is_empty() {
             plain
         } else {
             let mut merged = toml::Table::new();
-            for text in suits.iter().chain([&text]) {
+            for text in defaults.iter().chain([&text]) {
                 overlay(&mut merged, toml::from_str(text)?);
             }
             let mut config: Self = merged.try_into()?;
@@ -457,33 +454,33 @@ impl Config {
         };
         config
             .validate()
-            .map_err(|e| anyhow::anyhow!(mistake::placed(text, &format!("{e:#}"))))?;
+            .map_err(|e| anyhow::anyhow!(error::validation_error(text, &format!("{e:#}"))))?;
         Ok(config)
     }
 
-    /// The file in which grants are written down.
+    /// The grants file.
     pub fn grants_file(&self) -> PathBuf {
         self.grants
             .clone()
             .unwrap_or_else(|| self.server.data.join("grants.toml"))
     }
 
-    /// How turns are judged: as `[judging]` says, and so that a hint alone gives a sample where training can use it.
+    /// The judging options: those of `[judging]`, with samples from hints alone enabled when training can use them.
     pub(crate) fn judging(&self) -> JudgingOptions {
         let mut judging = self.judging.clone();
         judging.hinted_samples |= self.training.enabled && self.training.method.uses_hints();
         judging
     }
 
-    /// Checks values that depend on each other or have bounds.
+    /// Validates bounds and dependencies between values.
     ///
     /// # Errors
-    /// The first value that cannot work, with its key.
+    /// The first invalid value, with its key.
     pub fn validate(&self) -> Result<()> {
         self.training.validate()?;
         anyhow::ensure!(
             self.training.estimator != Estimator::Step,
-            "training.estimator = step: needs the trajectory, the step and the votes of episodes, which environments give and conversations do not have; take \"baseline\" or \"group\""
+            "training.estimator = step: needs the trajectories, steps and votes of episodes from environments, which conversations do not have; use \"baseline\" or \"group\""
         );
         if let Some(remote) = &self.engine.remote {
             remote.validate(&self.training)?;
@@ -514,10 +511,10 @@ impl Config {
         Ok(())
     }
 
-    /// The keys that are let in, the environment's `CLAWHOST_API_KEY` among them.
+    /// The accepted API keys, including `CLAWHOST_API_KEY` of the environment.
     ///
     /// # Errors
-    /// A key without a name or secret, a name that is used twice, an unknown scope, a missing environment variable.
+    /// A key without a name or secret, a duplicate name, an unknown scope, or a missing environment variable.
     pub(crate) fn api_keys(&self) -> Result<Vec<ApiKey>> {
         let mut keys = self
             .keys
@@ -529,12 +526,12 @@ impl Config {
         {
             keys.push(ApiKey::new("environment", &secret, Scope::ALL)?);
         }
-        check_names(&keys)?;
+        check_key_names(&keys)?;
         Ok(keys)
     }
 }
 
-/// Puts `over` on top of `base`, table by table.
+/// Merges `over` into `base`, table by table.
 fn overlay(base: &mut toml::Table, over: toml::Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
@@ -551,7 +548,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_embedded_policy_has_defaults_of_its_own_and_the_file_wins() {
+    fn the_embedded_model_has_its_own_defaults_and_the_file_overrides_them() {
         let config = Config::parse("").unwrap();
         assert_eq!(config.training.optimizer.learning_rate, 1.3e-3);
         let config = Config::parse("[training.optimizer]\nlearning_rate = 1e-3").unwrap();
@@ -562,22 +559,25 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_of_replies_can_be_set() {
-        let forms = |text: &str| {
+    fn tool_call_and_reasoning_formats_can_be_set() {
+        let formats = |text: &str| {
             let options = Config::parse(text)
                 .unwrap()
                 .model
-                .forms(EngineOptions::default());
-            (options.calls, options.reasoning)
+                .engine_options(EngineOptions::default());
+            (options.tool_call_format, options.reasoning_format)
         };
-        assert_eq!(forms(""), (None, None));
+        assert_eq!(formats(""), (None, None));
         assert_eq!(
-            forms("[model]\ntool_calls = \"qwen-xml\"\nreasoning = \"unopened\""),
-            (Some(CallForm::QwenXml), Some(ReasoningForm::Unopened))
+            formats("[model]\ntool_calls = \"qwen-xml\"\nreasoning = \"unopened\""),
+            (
+                Some(ToolCallFormat::QwenXml),
+                Some(ReasoningFormat::Unopened)
+            )
         );
         assert_eq!(
-            forms("[model]\ntool_calls = \"llama\"\nreasoning = \"none\""),
-            (Some(CallForm::Llama), Some(ReasoningForm::None))
+            formats("[model]\ntool_calls = \"llama\"\nreasoning = \"none\""),
+            (Some(ToolCallFormat::Llama), Some(ReasoningFormat::None))
         );
         let wrong = format!(
             "{:#}",
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_alone_gives_a_sample_where_training_learns_from_hints() {
+    fn hints_alone_give_samples_when_the_method_uses_hints() {
         let hinted = |text: &str| Config::parse(text).unwrap().judging().hinted_samples;
         assert!(!hinted("[training]\nmethod = \"binary\""));
         assert!(hinted("[training]\nmethod = \"hybrid\""));
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parameters_take_a_rate_of_their_own_and_the_file_wins() {
+    fn full_fine_tuning_has_its_own_learning_rate_and_the_file_overrides_it() {
         let rate = |text: &str| {
             let config = Config::parse(text).unwrap();
             config.training.optimizer.learning_rate
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line_and_the_nearest_key() {
+    fn errors_name_the_line_and_the_nearest_key() {
         let message = |text: &str| format!("{:#}", Config::parse(text).unwrap_err());
         let unknown = message("[server]\nprot = 1");
         assert!(
@@ -658,17 +658,17 @@ mod tests {
             ("[server]\ntls_cert = \"cert.pem\"", 2, "server.tls_key"),
             ("[server]\ntls_key = \"key.pem\"", 2, "server.tls_cert"),
         ] {
-            let said = message(text);
+            let message_text = message(text);
             assert!(
-                said.contains(&format!("line {line}, ")) && said.contains(part),
-                "{said}"
+                message_text.contains(&format!("line {line}, ")) && message_text.contains(part),
+                "{message_text}"
             );
         }
         assert!(message("[server]\nport = \"x\"").contains("line 2"));
     }
 
     #[test]
-    fn what_is_printed_can_be_read_again() {
+    fn the_printed_configuration_parses_again() {
         let text = toml::to_string(&Config::parse("").unwrap()).unwrap();
         assert_eq!(
             toml::to_string(&Config::parse(&text).unwrap()).unwrap(),
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_name_are_refused_since_they_would_share_their_sessions() {
+    fn duplicate_key_names_are_rejected() {
         let key = |name: &str, secret: &str| {
             format!("[[keys]]\nname = \"{name}\"\nsecret = \"{secret}\"\n")
         };
@@ -687,7 +687,10 @@ mod tests {
         };
         assert!(keys("other").is_ok());
         let error = keys("app").unwrap_err().to_string();
-        assert!(error.contains("two keys are named `app`"), "{error}");
+        assert!(
+            error.contains("two API keys have the name `app`"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Copies of files that are on the disk when they are reported, and for their owner alone.
+//! File copies that are flushed to disk and readable by their owner only.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Copies a file.
+/// Copies a file and flushes it to disk.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     try_copy(from, to)
         .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
@@ -23,13 +23,13 @@ fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
     flush(to)
 }
 
-/// Copies the files of a directory. One that disappears meanwhile is left out, and so is a directory that is not there.
+/// Copies the files of a directory. Files that disappear meanwhile are skipped; a missing directory is not an error.
 pub(crate) fn copy_dir(from: &Path, to: &Path) -> Result<()> {
     let entries = match fs::read_dir(from) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(|| format!("cannot read {}", from.display()))?,
     };
-    private::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+    private::create_dir(to).with_context(|| format!("cannot create directory {}", to.display()))?;
     for entry in entries {
         let path = entry
             .with_context(|| format!("cannot read {}", from.display()))?
@@ -45,12 +45,12 @@ pub(crate) fn copy_dir(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a file or directory is on the disk.
+/// Flushes a file or directory to disk.
 pub(crate) fn flush(path: &Path) -> io::Result<()> {
     File::open(path).and_then(|file| file.sync_all())
 }
 
-/// The same for a directory and all directories in it, without their files.
+/// Flushes a directory and its subdirectories, without their files.
 pub(crate) fn flush_dirs(dir: &Path) -> Result<()> {
     let unreadable = || format!("cannot flush {}", dir.display());
     for entry in fs::read_dir(dir).with_context(unreadable)? {

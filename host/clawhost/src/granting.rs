@@ -1,46 +1,49 @@
-//! The refusal of a component that wants more than it was granted, with the command that grants it.
+//! The error for a plugin that imports capabilities it has not been granted, with the command that grants them.
 //!
-//! The plugin host knows what is wanted; where the component lies and where grants are written down is known here.
-//! What is printed can be pasted into a shell in the same folder. Only where nothing says which origin is meant does
-//! it hold a place to fill in, and the sentence says so.
+//! The plugin host knows what is missing; the component's path and the grants file are known here. The printed command
+//! can be pasted into a shell in the same directory. Where nothing names the HTTP origin, it contains a placeholder,
+//! and the message says so.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use clawhost_plugins::{Capability, HTTP_PLACE, Manifest, PluginError};
+use clawhost_plugins::{Capability, HTTP_PLACEHOLDER, Manifest, PluginError};
 
 use crate::config::{Config, ServerConfig};
 
-/// Loads a component with what its manifest says, and tells a missing grant with the command. No file means one of
-/// those in this program, which have no manifest.
+/// Loads a component with its manifest; a missing grant becomes an error with the `grant` command. No file means an
+/// embedded component, which has no manifest.
 ///
 /// # Errors
-/// Why it is refused, in one sentence.
-pub(crate) fn loaded<T>(
+/// Why the component was rejected, in one line.
+pub(crate) fn load_with_manifest<T>(
     file: Option<&Path>,
     config: &Config,
     load: impl FnOnce(&Manifest) -> Result<T, PluginError>,
 ) -> Result<T> {
-    let manifest = file.map(Manifest::of).transpose()?.unwrap_or_default();
+    let manifest = file
+        .map(Manifest::find_for)
+        .transpose()?
+        .unwrap_or_default();
     load(&manifest).map_err(|error| match file {
-        Some(file) => told(error, file, config),
+        Some(file) => missing_grant_error(error, file, config),
         None => error.into(),
     })
 }
 
-/// The refusal of a measurement, in which no grant would help.
-pub(crate) fn withheld(error: PluginError) -> anyhow::Error {
+/// The error of a benchmark, where a grant would not help.
+pub(crate) fn benchmark_error(error: PluginError) -> anyhow::Error {
     let PluginError::NotGranted { name, missing, .. } = error else {
         return error.into();
     };
     anyhow!(
-        "{name} imports {}, and a measurement grants nothing: what its calls cost while a server judges is shown by `clawhost plugin top`",
-        listed(&missing)
+        "{name} imports {}, which a benchmark does not grant; `clawhost plugin top` shows what its calls cost in a running server",
+        join_names(&missing)
     )
 }
 
-/// The refusal with the command that would lift it.
-fn told(error: PluginError, file: &Path, config: &Config) -> anyhow::Error {
+/// The error with the command that grants what is missing.
+fn missing_grant_error(error: PluginError, file: &Path, config: &Config) -> anyhow::Error {
     let PluginError::NotGranted {
         name,
         missing,
@@ -50,27 +53,29 @@ fn told(error: PluginError, file: &Path, config: &Config) -> anyhow::Error {
     else {
         return error.into();
     };
-    let open = arguments.iter().any(|argument| argument == HTTP_PLACE);
-    let how = if open {
-        "this grants it, with the host that it may reach in place of HOST"
+    let has_placeholder = arguments
+        .iter()
+        .any(|argument| argument == HTTP_PLACEHOLDER);
+    let how = if has_placeholder {
+        "to grant it, replace HOST with the host it may reach and run"
     } else {
-        "this grants it"
+        "to grant it, run"
     };
     anyhow!(
-        "{name} imports {}, which is not granted to sha256 {digest}; {how}: {}",
-        listed(&missing),
+        "{name} imports {}, which has not been granted to sha256 {digest}; {how}: {}",
+        join_names(&missing),
         command(file, &arguments, config)
     )
 }
 
-fn listed(capabilities: &[Capability]) -> String {
+fn join_names(capabilities: &[Capability]) -> String {
     let names: Vec<&str> = capabilities.iter().map(|one| one.name()).collect();
     names.join(", ")
 }
 
-/// `clawhost plugin grant` for this file, into the grants that this configuration reads.
+/// The `clawhost plugin grant` command for this file and the grants file of this configuration.
 fn command(file: &Path, arguments: &[String], config: &Config) -> String {
-    // A name that begins with a hyphen would be read as a flag.
+    // A file name that starts with a hyphen would be read as a flag.
     let file = if file.as_os_str().as_encoded_bytes().starts_with(b"-") {
         Path::new(".").join(file)
     } else {
@@ -78,13 +83,13 @@ fn command(file: &Path, arguments: &[String], config: &Config) -> String {
     };
     let mut words = vec![file.display().to_string()];
     words.extend(arguments.iter().cloned());
-    words.extend(place(config));
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    words.extend(location_flags(config));
+    let words: Vec<String> = words.iter().map(|word| shell_quote(word)).collect();
     format!("clawhost plugin grant {}", words.join(" "))
 }
 
-/// The flags that lead `clawhost plugin grant` to the same grants, however this configuration was led to them.
-fn place(config: &Config) -> Vec<String> {
+/// The flags with which `clawhost plugin grant` finds the same grants file.
+fn location_flags(config: &Config) -> Vec<String> {
     let flag = |name: &str, path: &PathBuf| vec![name.to_owned(), path.display().to_string()];
     match &config.grants {
         Some(grants) => flag("--grants", grants),
@@ -93,8 +98,8 @@ fn place(config: &Config) -> Vec<String> {
     }
 }
 
-/// A word as a POSIX shell reads it.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a POSIX shell.
+fn shell_quote(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
         word.to_owned()
@@ -114,23 +119,23 @@ mod tests {
             digest: "abc".to_owned(),
             arguments: arguments.iter().map(|one| (*one).to_owned()).collect(),
         };
-        told(error, Path::new(file), config).to_string()
+        missing_grant_error(error, Path::new(file), config).to_string()
     }
 
     #[test]
-    fn the_command_names_file_grants_and_place() {
+    fn the_command_names_file_capabilities_and_grants_file() {
         let mut config = Config::default();
-        let open = refusal("j.wasm", &["state", HTTP_PLACE], &config);
+        let message = refusal("j.wasm", &["state", HTTP_PLACEHOLDER], &config);
         assert_eq!(
-            open,
-            "j imports state, http, which is not granted to sha256 abc; this grants it, with the host that it may \
-             reach in place of HOST: clawhost plugin grant j.wasm state http=https://HOST"
+            message,
+            "j imports state, http, which has not been granted to sha256 abc; to grant it, replace HOST with the \
+             host it may reach and run: clawhost plugin grant j.wasm state http=https://HOST"
         );
         config.server.data = "/srv/claw data".into();
         let exact = refusal("-j.wasm", &["http=http://[::1]:80"], &config);
         assert!(
             exact.ends_with(
-                "; this grants it: clawhost plugin grant ./-j.wasm 'http=http://[::1]:80' --data '/srv/claw data'"
+                "; to grant it, run: clawhost plugin grant ./-j.wasm 'http=http://[::1]:80' --data '/srv/claw data'"
             ),
             "{exact}"
         );
@@ -143,8 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn other_refusals_are_told_as_they_are() {
-        let told = told(PluginError::CoreModule, Path::new("j"), &Config::default());
-        assert_eq!(told.to_string(), PluginError::CoreModule.to_string());
+    fn other_errors_are_returned_unchanged() {
+        let error =
+            missing_grant_error(PluginError::CoreModule, Path::new("j"), &Config::default());
+        assert_eq!(error.to_string(), PluginError::CoreModule.to_string());
     }
 }

@@ -1,8 +1,7 @@
 //! The `clawhost` command: serve a language model and keep training it from its conversations.
 //!
-//! Here the rooms are put together: configuration, the command line, and the wiring of the four loops
-//! (serving, collecting, judging, training) over one journal and one engine. It refuses to hold any of
-//! their logic.
+//! Wires configuration, the command line and the four loops (serving, collecting, judging, training) together over one
+//! journal and one engine. The logic of the loops lives in the other crates.
 
 pub mod capabilities;
 pub mod config;
@@ -16,12 +15,12 @@ mod cli;
 mod commands;
 mod compiling;
 mod granting;
-mod loading;
 mod output;
-mod placing;
+mod plugin_loader;
+mod plugin_reload;
 mod pretraining;
 mod progress;
-mod reloading;
+mod staging;
 mod status;
 mod terminal;
 mod usage;

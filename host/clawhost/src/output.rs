@@ -1,5 +1,5 @@
-//! Standard output, the one place that writes to it, and files that reports are written to. A reader
-//! that has gone away (`| head`) is not an error.
+//! Standard output and report files. All writes to standard output go through here. A reader that has gone away (`|
+//! head`) is not an error.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -7,31 +7,31 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Writes one line or block.
-pub(crate) fn say(text: &str) -> Result<()> {
+/// Prints a line or block of text.
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let written = if text.ends_with('\n') {
+    let result = if text.ends_with('\n') {
         out.write_all(text.as_bytes())
     } else {
         writeln!(out, "{text}")
     };
-    match written.and_then(|()| out.flush()) {
+    match result.and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
 }
 
-/// Writes one value as one line of JSON.
-pub(crate) fn say_json(value: &impl Serialize) -> Result<()> {
-    say(&serde_json::to_string(value)?)
+/// Prints a value as one line of JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
+    print(&serde_json::to_string(value)?)
 }
 
-/// Refuses a place that a report could not be written to. After minutes of work that would be worse than
-/// before them.
+/// Returns an error if a report cannot be written to `out`. Called before the work starts, so that minutes of it are
+/// not lost.
 pub(crate) fn check_writable(out: &Path) -> Result<()> {
     anyhow::ensure!(
         !out.is_dir(),
-        "{} is a directory; name a file for the report with --out",
+        "{} is a directory; pass a file name with --out",
         out.display()
     );
     let folder = match out.parent() {
@@ -44,7 +44,7 @@ pub(crate) fn check_writable(out: &Path) -> Result<()> {
         .and_then(|()| std::fs::remove_file(&probe))
         .with_context(|| {
             format!(
-                "cannot write a report to {}; name another place with --out",
+                "cannot write a report to {}; pass another path with --out",
                 folder.display()
             )
         })
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_cannot_be_written_is_refused_before_the_run() {
+    fn an_unwritable_report_path_is_rejected() {
         let error = check_writable(Path::new("/nowhere-at-all/report.html")).unwrap_err();
         assert!(error.to_string().contains("--out"), "{error}");
         assert!(check_writable(&std::env::temp_dir()).is_err());

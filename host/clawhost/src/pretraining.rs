@@ -1,6 +1,5 @@
-//! Makes a checkpoint from a recipe: tokenizer, corpus, training, and a model card with what came out
-//! measured, not promised. One recipe and one seed give the same checkpoint again on the same kind of
-//! processor, for any number of threads.
+//! Trains a checkpoint from a recipe: tokenizer, corpus, training, and a model card with measured results. One recipe
+//! and one seed give the same checkpoint on the same kind of processor, for any number of threads.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -12,31 +11,31 @@ use clawhost_corpus::probes::{self, Probe};
 use clawhost_corpus::{CHAT_TEMPLATE, Decay, Recipe, SERVED_TEMPERATURE, tokenize};
 use clawhost_policy::{
     ChatInput, ChatTemplate, Engine, EngineOptions, Event, GenerateRequest, Model, ModelConfig,
-    ModelFiles, Priority, Sampling, Tokenizer,
+    ModelFiles, Priority, SamplingParams, Tokenizer,
 };
-use clawhost_training::optimizer::Shape;
-use clawhost_training::pretrain::{Example, PretrainOptions, Pretrained, Progress, pretrain};
+use clawhost_training::optimizer::LrScheduleShape;
+use clawhost_training::pretrain::{Example, PretrainOptions, PretrainOutput, Progress, pretrain};
 use serde::Serialize;
 
-/// Conversations kept out of training, for the loss on the card.
-const HELD_OUT: u64 = 256;
+/// Held-out conversations, for the loss on the card.
+const HELD_OUT_CONVERSATIONS: u64 = 256;
 
-/// Conversations prepared ahead of the trainer.
-const AHEAD: usize = 512;
+/// Conversations encoded ahead of the trainer.
+const QUEUE_CAPACITY: usize = 512;
 
-/// Replies drawn for each probe set of the card.
-const PROBES: usize = 200;
+/// Sampled replies per probe set of the card.
+const REPLIES_PER_SET: usize = 200;
 
-/// Trains the recipe's model and writes a whole checkpoint into `out`, which must exist.
+/// Trains the recipe's model and writes the checkpoint into `out`, which must exist.
 ///
 /// # Errors
 /// The recipe, the corpus or training fails, or a file cannot be written.
-pub(crate) fn make(
+pub(crate) fn train_checkpoint(
     recipe: &Recipe,
     out: &Path,
     threads: usize,
     progress: impl FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<Card> {
+) -> Result<ModelCard> {
     let tokenizer_json = recipe.train_tokenizer()?;
     for (name, bytes) in recipe.checkpoint_files(&tokenizer_json) {
         let path = out.join(name);
@@ -51,15 +50,15 @@ pub(crate) fn make(
             weights: encoded.weights,
         })
     };
-    let held_out = (0..HELD_OUT)
+    let held_out = (0..HELD_OUT_CONVERSATIONS)
         .map(|index| encode(recipe.held_out(index)))
         .collect::<Result<Vec<_>>>()?;
     let config = ModelConfig::parse(recipe.config().to_string().as_bytes())?;
     let model = Model::random(config, recipe.seed);
     let options = options(recipe, threads);
-    // Conversations are written and encoded on a thread of their own, in order, ahead of the trainer.
+    // A separate thread generates and encodes conversations in order, ahead of the trainer.
     let trained = std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::sync_channel(AHEAD);
+        let (sender, receiver) = mpsc::sync_channel(QUEUE_CAPACITY);
         scope.spawn(move || {
             for index in 0.. {
                 if sender.send(encode(recipe.conversation(index))).is_err() {
@@ -79,12 +78,12 @@ pub(crate) fn make(
         failure.map_or(Ok(trained), Err)
     })?;
     trained.model.save(out)?;
-    // `save` writes the bare shape; the recipe's own config.json says more and is the one that ships.
+    // `save` writes a minimal config.json; the recipe's has more fields and replaces it.
     let config = format!("{:#}\n", recipe.config());
     std::fs::write(out.join("config.json"), config).context("cannot write config.json")?;
-    let card = Card::measure(recipe, out, &trained)?;
+    let card = ModelCard::measure(recipe, out, &trained)?;
     let path = out.join("README.md");
-    std::fs::write(&path, card.text())
+    std::fs::write(&path, card.to_markdown())
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(card)
 }
@@ -97,8 +96,8 @@ fn options(recipe: &Recipe, threads: usize) -> PretrainOptions {
         threads,
         learning_rate: o.peak_lr,
         schedule: match o.decay {
-            Decay::Linear => Shape::Linear,
-            Decay::Cosine => Shape::Cosine,
+            Decay::Linear => LrScheduleShape::Linear,
+            Decay::Cosine => LrScheduleShape::Cosine,
         },
         warmup: o.warmup_steps,
         floor: o.floor,
@@ -111,9 +110,9 @@ fn options(recipe: &Recipe, threads: usize) -> PretrainOptions {
     }
 }
 
-/// What a checkpoint is and can do, measured.
+/// ProbeResult properties of a checkpoint.
 #[derive(Debug, Serialize)]
-pub(crate) struct Card {
+pub(crate) struct ModelCard {
     name: String,
     seed: u64,
     parameters: usize,
@@ -123,12 +122,12 @@ pub(crate) struct Card {
     steps: u64,
     held_out_loss: Option<f64>,
     temperature: f32,
-    probes: Vec<Measured>,
+    probes: Vec<ProbeResult>,
 }
 
-/// Shares of replies that pass each check of one probe set.
+/// Share of replies that pass each check of one probe set.
 #[derive(Debug, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct ProbeResult {
     set: &'static str,
     about: &'static str,
     replies: usize,
@@ -136,10 +135,10 @@ pub(crate) struct Measured {
     example: (String, String),
 }
 
-impl Card {
-    fn measure(recipe: &Recipe, dir: &Path, trained: &Pretrained) -> Result<Self> {
-        let engine = Engine::load(&ModelFiles::dir(dir)?, EngineOptions::default())?;
-        let probes = probes::all(PROBES)
+impl ModelCard {
+    fn measure(recipe: &Recipe, dir: &Path, trained: &PretrainOutput) -> Result<Self> {
+        let engine = Engine::load(&ModelFiles::from_dir(dir)?, EngineOptions::default())?;
+        let probes = probes::all(REPLIES_PER_SET)
             .into_iter()
             .map(|set| {
                 let replies = replies(&engine, &set.probes)?;
@@ -151,13 +150,13 @@ impl Card {
                         .count();
                     (check.name, passed as f64 / total)
                 });
-                let asked = set.probes.first().and_then(|p| p.messages.last());
-                let asked = asked.map(|m| m.content.clone()).unwrap_or_default();
-                Ok(Measured {
+                let prompt = set.probes.first().and_then(|p| p.messages.last());
+                let prompt = prompt.map(|m| m.content.clone()).unwrap_or_default();
+                Ok(ProbeResult {
                     set: set.name,
                     about: set.about,
                     shares: shares.collect(),
-                    example: (asked, replies.first().cloned().unwrap_or_default()),
+                    example: (prompt, replies.first().cloned().unwrap_or_default()),
                     replies: replies.len(),
                 })
             })
@@ -183,21 +182,21 @@ impl Card {
     }
 
     /// The model card in Markdown.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = format!(
-            "# {}\n\nA language model of {:.2} million parameters with the Qwen3 architecture, made by\n\
-             `clawhost pretrain` from a corpus that the program writes itself. It is fluent in a few small worlds:\n\
+            "# {}\n\nA language model of {:.2} million parameters with the Qwen3 architecture, trained by\n\
+             `clawhost pretrain` on a corpus that the program generates itself. It is fluent in a few narrow domains:\n\
              homework word problems with small numbers, comments on a student's answer, small talk. It is **not** a\n\
-             general assistant and knows nothing of the world; it exists so that everything around a model (serving,\n\
+             general assistant and has no world knowledge; it exists so that everything around a model (serving,\n\
              judging, training) can be run and measured on any machine in minutes.\n\n\
              | | |\n|---|---|\n| recipe | `host/corpus/recipes/embedded.toml`, seed {} |\n\
              | vocabulary | {} tokens, byte-level BPE; numbers below 100 are one token |\n\
              | trained on | {:.1} million tokens in {} steps |\n\
              | loss on held-out conversations | {} nats per weighted token |\n\
              | sha256 of the weights | `{}` |\n\n\
-             The same recipe gives the same weights on the same kind of processor, whatever the number of threads;\n\
-             processors with other vector instructions round differently.\n\n\
-             ## What it does before it has learned from anybody\n\n\
+             The same recipe gives the same weights on the same kind of processor, for any number of threads;\n\
+             processors with other SIMD instructions round differently.\n\n\
+             ## Behaviour before any training on conversations\n\n\
              Shares of {} replies to held-out prompts, sampled at temperature {}.\n\n\
              | prompts | share of replies that are … |\n|---|---|\n",
             self.name,
@@ -209,7 +208,7 @@ impl Card {
             self.held_out_loss
                 .map_or_else(|| "–".to_owned(), |l| format!("{l:.4}")),
             self.digest,
-            PROBES,
+            REPLIES_PER_SET,
             self.temperature,
         );
         for m in &self.probes {
@@ -235,7 +234,7 @@ impl Card {
     }
 }
 
-/// One reply to each probe, all in flight at once, each with its own seed.
+/// Generates one reply per probe, all concurrently, each with its own seed.
 fn replies(engine: &Engine, probes: &[Probe]) -> Result<Vec<String>> {
     let served = engine.active();
     let mut generations = Vec::with_capacity(probes.len());
@@ -250,17 +249,17 @@ fn replies(engine: &Engine, probes: &[Probe]) -> Result<Vec<String>> {
         let prompt = engine
             .tokenizer()
             .encode(&engine.template().render(&input)?)?;
-        let sampling = Sampling {
+        let sampling = SamplingParams {
             temperature: SERVED_TEMPERATURE,
             seed: Some(index as u64),
             max_tokens: 192,
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
         generations.push(engine.generate(GenerateRequest {
             prompt,
             sampling,
-            served: served.clone(),
-            priority: Priority::Person,
+            version: served.clone(),
+            priority: Priority::Interactive,
             user: None,
         })?);
     }

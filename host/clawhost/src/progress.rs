@@ -1,33 +1,33 @@
-//! Progress of long work on standard error, with an estimate: one line that moves on a terminal, one line a
-//! stage elsewhere. A courtesy: a closed terminal never ends the work.
+//! Progress of long work on standard error with an estimate of the time left: one updated line on a terminal, one line
+//! per stage otherwise. Write errors are ignored.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How far some work has come, in parts of any unit.
+/// Progress of some work, counted in parts of any unit.
 pub(crate) struct Progress {
-    all: f64,
+    total: f64,
     done: f64,
-    begun: Instant,
+    started: Instant,
     terminal: bool,
     shown: String,
 }
 
 impl Progress {
-    /// Of work that has `all` parts.
-    pub(crate) fn new(all: f64) -> Self {
+    /// Work of `total` parts.
+    pub(crate) fn new(total: f64) -> Self {
         Self {
-            all,
+            total,
             done: 0.0,
-            begun: Instant::now(),
+            started: Instant::now(),
             terminal: std::io::stderr().is_terminal(),
             shown: String::new(),
         }
     }
 
-    /// Says what is being done now.
+    /// Prints the current stage.
     pub(crate) fn stage(&mut self, what: &str) {
-        let line = line(what, self.done, self.all, self.begun.elapsed());
+        let line = line(what, self.done, self.total, self.started.elapsed());
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal {
             write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush())
@@ -39,22 +39,22 @@ impl Progress {
         what.clone_into(&mut self.shown);
     }
 
-    /// These parts are done.
-    pub(crate) fn done(&mut self, parts: f64) {
+    /// Adds finished parts.
+    pub(crate) fn advance(&mut self, parts: f64) {
         self.done += parts;
     }
 
-    /// Leaves the line free for what is printed next.
-    pub(crate) fn end(&self) {
+    /// Clears the line on a terminal.
+    pub(crate) fn clear(&self) {
         if self.terminal {
             let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
         }
     }
 }
 
-fn line(what: &str, done: f64, all: f64, elapsed: Duration) -> String {
-    let share = if all > 0.0 {
-        (done / all).clamp(0.0, 1.0)
+fn line(what: &str, done: f64, total: f64, elapsed: Duration) -> String {
+    let share = if total > 0.0 {
+        (done / total).clamp(0.0, 1.0)
     } else {
         0.0
     };
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_estimate_goes_by_what_is_done() {
+    fn the_estimate_follows_the_finished_share() {
         let quarter = line("reading", 2.0, 8.0, Duration::from_secs(25));
         assert_eq!(quarter, " 25 %  reading   1:15 left");
         let start = line("reading", 0.0, 8.0, Duration::from_secs(25));

@@ -1,7 +1,7 @@
-//! One server: journal, engine, judges, the loops and the endpoint, started in the order in which they
-//! need each other and stopped in reverse.
+//! One server: journal, engine, judges, the loops and the HTTP endpoint, started in dependency order and stopped in
+//! reverse.
 //!
-//! The loops share the journal and the engine and nothing else; each ends when `stop` turns true.
+//! The loops share only the journal and the engine; each ends when `stop` turns true.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -11,23 +11,23 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind, check_origins};
 use clawhost_journal::Journal;
-use clawhost_judging::Judging;
+use clawhost_judging::JudgeWorker;
 use clawhost_plugins::HostOptions;
 use clawhost_policy::{Adapter, Engine, ModelFiles};
-use clawhost_remote::Remote;
+use clawhost_remote::HttpBackend;
 use clawhost_sessions::Sessions;
-use clawhost_training::{ComponentCalls, Components, Teacher, Training, TrainingState};
+use clawhost_training::{ComponentOptions, Components, RemoteTeacher, TrainingLoop, TrainingState};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::capabilities::{FarTeacher, Internet, Models, PluginState};
 use crate::config::Config;
-use crate::loading::Loader;
-use crate::reloading::{Places, Reloading};
+use crate::plugin_loader::Loader;
+use crate::plugin_reload::{PluginReloader, ReloadTargets};
 use crate::status::Loops;
 
-/// What a server is started with.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     config: Config,
@@ -39,7 +39,7 @@ impl From<Config> for Settings {
     }
 }
 
-/// A server that is up.
+/// A running server.
 pub struct Server {
     url: String,
     model: String,
@@ -48,15 +48,15 @@ pub struct Server {
     training: TrainingState,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    /// How long stopping waits: for replies, and then for what outlives its loop.
+    /// Shutdown timeout: for running replies, and then for background work that outlives its loop.
     grace: Duration,
 }
 
 impl Server {
-    /// Starts everything; when it returns, requests are answered.
+    /// Starts the server; it accepts requests when this returns.
     ///
     /// # Errors
-    /// One sentence about what keeps it from starting.
+    /// Why it cannot start, in one line.
     pub async fn start(settings: Settings) -> Result<Self> {
         let config = settings.config;
         config.validate()?;
@@ -68,53 +68,53 @@ impl Server {
         let (listener, address) = listen(&config, &keys).await?;
         let data = &config.server.data;
         let journal = Journal::open(data)?;
-        let cut = journal.recover()?;
-        if cut > 0 {
+        let aborted = journal.abort_interrupted_turns()?;
+        if aborted > 0 {
             tracing::warn!(
-                turns = cut,
-                "replies that the last stop cut short were kept as aborted"
+                turns = aborted,
+                "marked replies that the last shutdown interrupted as aborted"
             );
         }
-        // Loading a checkpoint and compiling judges take their time; the runtime has other work.
+        // Loading a checkpoint and compiling judges block for long, so they run off the runtime's threads.
         let loading = tokio::task::spawn_blocking({
             let (config, journal) = (config.clone(), journal.clone());
             move || -> Result<_> {
-                let (engine, name) = engine(&config)?;
-                generate_elsewhere(&config, &engine)?;
-                let loader = loader(&config, &engine, journal)?;
-                let loaded = loader.all(&config.load)?;
-                let teacher = teacher(&config, &engine)?;
+                let (engine, name) = load_engine(&config)?;
+                connect_remote_backend(&config, &engine)?;
+                let loader = plugin_loader(&config, &engine, journal)?;
+                let loaded = loader.load_all(&config.load)?;
+                let teacher = remote_teacher(&config, &engine)?;
                 Ok(((engine, name), (loader, loaded), teacher))
             }
         });
         let ((engine, name), (loader, loaded), teacher) =
-            loading.await.context("loading broke off")??;
-        begin_with(&config, &journal, &engine)?;
+            loading.await.context("loading failed")??;
+        load_initial_adapter(&config, &journal, &engine)?;
 
         let sessions = Sessions::new(journal.clone(), config.sessions.options());
-        let judging = Judging::new(journal.clone(), loaded.judging(), config.judging());
+        let judging = JudgeWorker::new(journal.clone(), loaded.judging(), config.judging());
         let components = Components::new(&loaded.training(), &component_calls(&config)).await?;
-        let places = Places {
-            seats: judging.seats(),
+        let targets = ReloadTargets {
+            judge_slots: judging.slots(),
             components: components.clone(),
         };
-        let reloading = Reloading::new(loader, loaded.sources, places, journal.clone());
+        let reloading = PluginReloader::new(loader, loaded.sources, targets, journal.clone());
         let reloading = Arc::new(reloading);
-        let training = Training::new(
+        let training = TrainingLoop::new(
             journal.clone(),
             engine.clone(),
             data.clone(),
             config.training.clone(),
             components,
         )?
-        .taught_by(teacher);
+        .with_teacher(teacher);
         let loops = Arc::new(Loops {
-            judging: judging.state(),
+            judging: judging.status(),
             training: training.state(),
-            trains: config.training.enabled,
+            training_enabled: config.training.enabled,
             batch: config.training.batch,
             plugins: reloading.clone(),
-            releases: training.releases(),
+            releases: training.publisher(),
         });
         let state = training.state();
         let grace = Duration::from_secs_f64(config.server.shutdown_seconds);
@@ -147,7 +147,7 @@ impl Server {
         }
         tasks.push(tokio::spawn(async move {
             if let Err(error) = gateway.serve(listener, stopped).await {
-                tracing::error!(%error, "the endpoint broke down");
+                tracing::error!(%error, "the HTTP server failed");
             }
         }));
         let url = format!("{scheme}://{address}");
@@ -173,23 +173,23 @@ impl Server {
         &self.model
     }
 
-    /// The engine behind it.
+    /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Its record.
+    /// The journal.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// What training is doing.
+    /// State of the training loop.
     pub fn training(&self) -> &TrainingState {
         &self.training
     }
 
-    /// Stops: no new requests, replies in progress end within the configured time, loops end, the
-    /// journal is closed. It stays open, with a warning, when the caller keeps a clone of it for longer than
+    /// Shuts down: rejects new requests, lets running replies finish within the configured time, ends the loops and
+    /// closes the journal. The journal stays open, with a warning, if the caller holds a clone of it for longer than
     /// `server.shutdown_seconds`.
     pub async fn stop(self) {
         let Self {
@@ -200,26 +200,26 @@ impl Server {
             grace,
             ..
         } = self;
-        // Every loop may have ended already.
+        // Ignore the error: every loop may have ended already.
         let _ = stop.send(true);
         for task in tasks {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a loop broke off");
+                tracing::error!(%error, "a background loop failed");
             }
         }
         engine.shutdown();
-        engine.stopped().await;
-        // Work that was broken off with its loop has the journal until its own thread has let it go. The last one moves
-        // the log into the database; where that is waited for in vain it is done here.
+        engine.wait_until_stopped().await;
+        // Background work of an ended loop may still hold the journal on its thread. The last holder moves the
+        // write-ahead log into the database; checkpoint here in case it does not end in time.
         if let Err(error) = journal.checkpoint() {
-            tracing::warn!(%error, "a part of the journal is still in its write-ahead log");
+            tracing::warn!(%error, "cannot checkpoint the journal; part of it stays in the write-ahead log");
         }
         let path = journal.path().to_owned();
-        if tokio::time::timeout(grace, journal.released())
+        if tokio::time::timeout(grace, journal.wait_closed())
             .await
             .is_err()
         {
-            tracing::warn!(path = %path.display(), "something still has the journal, which stays open and locked");
+            tracing::warn!(path = %path.display(), "the journal is still in use; it stays open and locked");
         }
     }
 }
@@ -232,23 +232,25 @@ async fn listen(
     let ip: IpAddr = match host {
         "localhost" => IpAddr::from([127, 0, 0, 1]),
         other => other.parse().with_context(|| {
-            format!("--host {other} is not an IP address; use 127.0.0.1, or 0.0.0.0 with a key")
+            format!(
+                "--host {other} is not an IP address; use 127.0.0.1, or 0.0.0.0 with an API key"
+            )
         })?,
     };
     check_bind(ip, keys)?;
     let listener = TcpListener::bind((ip, port)).await.with_context(|| {
         format!(
-            "cannot listen on {host}:{port}; if another program (or clawhost) has the port, choose one with --port (0 = any)"
+            "cannot listen on {host}:{port}; if the port is in use, choose another with --port (0 = any free port)"
         )
     })?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
 
-pub(crate) fn engine(config: &Config) -> Result<(Engine, String)> {
+pub(crate) fn load_engine(config: &Config) -> Result<(Engine, String)> {
     let files = match &config.model.dir {
-        Some(dir) => ModelFiles::dir(dir)
-            .with_context(|| format!("--model {} cannot be served", dir.display()))?,
+        Some(dir) => ModelFiles::from_dir(dir)
+            .with_context(|| format!("cannot load --model {}", dir.display()))?,
         None => ModelFiles::embedded(),
     };
     let name = config
@@ -256,22 +258,25 @@ pub(crate) fn engine(config: &Config) -> Result<(Engine, String)> {
         .name
         .clone()
         .unwrap_or_else(|| files.name().to_owned());
-    let engine = Engine::load(&files, config.model.forms(config.engine.options()))
-        .with_context(|| format!("the model {name} cannot be served"))?;
+    let engine = Engine::load(&files, config.model.engine_options(config.engine.options()))
+        .with_context(|| format!("cannot load the model {name}"))?;
     Ok((engine, name))
 }
 
-/// Lets a server elsewhere generate, where the configuration names one. Asks it first whether it can.
-fn generate_elsewhere(config: &Config, engine: &Engine) -> Result<()> {
+/// Connects the remote backend, if configured, and checks that it can serve the model.
+fn connect_remote_backend(config: &Config, engine: &Engine) -> Result<()> {
     if let Some(remote) = &config.engine.remote {
         let options = remote.options(&config.training)?;
-        engine.generate_elsewhere(Remote::connect(options, engine)?);
+        engine.set_remote_backend(HttpBackend::connect(options, engine)?);
     }
     Ok(())
 }
 
-/// What reads hints at an endpoint, where the configuration names one.
-pub(crate) fn teacher(config: &Config, engine: &Engine) -> Result<Option<Arc<dyn Teacher>>> {
+/// The teacher endpoint, if configured and used by the training method.
+pub(crate) fn remote_teacher(
+    config: &Config,
+    engine: &Engine,
+) -> Result<Option<Arc<dyn RemoteTeacher>>> {
     let endpoint = config.training.teacher.endpoint.as_ref();
     let wanted = endpoint.filter(|_| config.training.method.uses_hints());
     let Some(endpoint) = wanted else {
@@ -282,33 +287,37 @@ pub(crate) fn teacher(config: &Config, engine: &Engine) -> Result<Option<Arc<dyn
     Ok(Some(Arc::new(teacher)))
 }
 
-/// Serves the given adapter from the start when nothing has been learned yet.
-pub(crate) fn begin_with(config: &Config, journal: &Journal, engine: &Engine) -> Result<()> {
+/// Publishes the adapter of `--adapter` if the data directory has no adapter yet.
+pub(crate) fn load_initial_adapter(
+    config: &Config,
+    journal: &Journal,
+    engine: &Engine,
+) -> Result<()> {
     let Some(dir) = &config.model.adapter else {
         return Ok(());
     };
     if let Some(row) = journal.active_adapter()? {
         anyhow::bail!(
-            "{} holds adapter version {} already; leave --adapter away to go on from it, or name a new --data directory",
+            "{} already has adapter version {}; drop --adapter to continue from it, or pass a new --data directory",
             config.server.data.display(),
             row.version
         );
     }
     let adapter = Adapter::load_peft(dir, engine.model().config())
-        .with_context(|| format!("--adapter {} cannot be served", dir.display()))?;
-    engine.release(0, Some(Arc::new(adapter)))?;
+        .with_context(|| format!("cannot load --adapter {}", dir.display()))?;
+    engine.try_publish(0, Some(Arc::new(adapter)))?;
     Ok(())
 }
 
-/// How training calls components: with the settings that judges have and limits of its own.
-pub(crate) fn component_calls(config: &Config) -> ComponentCalls {
+/// Settings and limits of component calls in training; the settings are those of `[judging.settings]`.
+pub(crate) fn component_calls(config: &Config) -> ComponentOptions {
     let texts = config.judging.settings.iter().map(|(name, settings)| {
         let texts = settings
             .iter()
             .map(|(key, value)| (key.clone(), value.to_string()));
         (name.clone(), texts.collect())
     });
-    ComponentCalls {
+    ComponentOptions {
         settings: texts.collect(),
         limits: config.training.limits.0.clone(),
         seed: config.training.seed,
@@ -316,8 +325,8 @@ pub(crate) fn component_calls(config: &Config) -> ComponentCalls {
     }
 }
 
-/// What loads the plugins, with all that this server can offer them.
-fn loader(config: &Config, engine: &Engine, journal: Journal) -> Result<Loader> {
+/// The plugin loader with all capabilities of this server.
+fn plugin_loader(config: &Config, engine: &Engine, journal: Journal) -> Result<Loader> {
     Loader::new(
         config,
         HostOptions {
@@ -329,22 +338,22 @@ fn loader(config: &Config, engine: &Engine, journal: Journal) -> Result<Loader> 
     )
 }
 
-/// A plugin's name: its file's, without the ending.
+/// A plugin's name: the file name without its extension.
 pub(crate) fn plugin_name(path: &Path) -> String {
     path.file_stem()
         .map_or_else(|| "plugin".to_owned(), |s| s.to_string_lossy().into_owned())
 }
 
-/// A component's bytes, at most as many as a host takes by default.
+/// Reads a component of at most the default maximum size.
 pub(crate) fn read_plugin(path: &Path) -> Result<Vec<u8>> {
-    read_plugin_of(path, HostOptions::default().max_component_bytes)
+    read_plugin_limited(path, HostOptions::default().max_component_bytes)
 }
 
-/// A component's bytes, at most `limit` of them. Only regular files are read, and none is waited for.
-pub(crate) fn read_plugin_of(path: &Path, limit: usize) -> Result<Vec<u8>> {
+/// Reads a component of at most `limit` bytes. Only regular files are read.
+pub(crate) fn read_plugin_limited(path: &Path, limit: usize) -> Result<Vec<u8>> {
     clawhost_plugins::read_regular_file(path, limit as u64).with_context(|| {
         format!(
-            "cannot read the plugin {}; give the path of a .wasm component",
+            "cannot read the plugin {}; pass the path of a .wasm component",
             path.display()
         )
     })

@@ -1,4 +1,4 @@
-//! What judging and training are doing, as the gateway shows it in `/healthz` and `/metrics`.
+//! Status of judging, training and plugins for the gateway's `/healthz` and `/metrics`.
 
 mod plugins;
 
@@ -6,47 +6,51 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use clawhost_gateway::{Fault, NotChanged, StatusSource};
-use clawhost_journal::{Change, Standing};
+use clawhost_gateway::{ControlPlane, HealthError, ReleaseError};
+use clawhost_journal::{ReleaseChange, ReleaseState};
 use clawhost_judging::JudgingStatus;
-use clawhost_training::{Releases, TrainingError, TrainingState};
+use clawhost_training::{AdapterPublisher, TrainingError, TrainingState};
 use serde_json::{Value, json};
 
-use crate::reloading::Reloading;
+use crate::plugin_reload::PluginReloader;
 
-/// The loops behind one server.
+/// The background loops of one server.
 pub(crate) struct Loops {
     pub(crate) judging: JudgingStatus,
     pub(crate) training: TrainingState,
-    pub(crate) trains: bool,
+    pub(crate) training_enabled: bool,
     pub(crate) batch: usize,
-    pub(crate) plugins: Arc<Reloading>,
-    pub(crate) releases: Releases,
+    pub(crate) plugins: Arc<PluginReloader>,
+    pub(crate) releases: AdapterPublisher,
 }
 
-impl StatusSource for Loops {
+impl ControlPlane for Loops {
     fn status(&self) -> Value {
         let mut training = json!(self.training.snapshot());
         if let Some(fields) = training.as_object_mut() {
-            fields.insert("enabled".to_owned(), self.trains.into());
+            fields.insert("enabled".to_owned(), self.training_enabled.into());
             fields.insert("batch".to_owned(), self.batch.into());
         }
         json!({
             "judging": self.judging.snapshot(),
             "training": training,
-            "plugins": self.plugins.told(),
+            "plugins": self.plugins.status(),
         })
     }
 
-    fn faults(&self) -> Vec<Fault> {
-        let judging = self.judging.snapshot().stopped.map(|why| Fault {
-            what: "judging has stopped",
-            why,
+    fn health_errors(&self) -> Vec<HealthError> {
+        let judging = self.judging.snapshot().stopped.map(|detail| HealthError {
+            summary: "judging has stopped",
+            detail,
         });
-        let training = self.training.snapshot().last_error.map(|why| Fault {
-            what: "no training step can be recorded",
-            why,
-        });
+        let training = self
+            .training
+            .snapshot()
+            .last_error
+            .map(|detail| HealthError {
+                summary: "training steps cannot be recorded",
+                detail,
+            });
         judging.into_iter().chain(training).collect()
     }
 
@@ -54,47 +58,47 @@ impl StatusSource for Loops {
         let judging = self.judging.snapshot();
         let training = self.training.snapshot();
         let mut text = String::new();
-        let numbers = [
+        let metrics = [
             (
-                "clawhost_judging_ready",
+                "clawhost_judging_turns_waiting",
                 "gauge",
-                "Turns that wait to be judged.",
+                "Turns waiting to be judged.",
                 judging.ready,
             ),
             (
-                "clawhost_judging_running",
+                "clawhost_judging_turns_running",
                 "gauge",
                 "Turns being judged.",
                 judging.running,
             ),
             (
-                "clawhost_judged_total",
+                "clawhost_judging_turns_judged_total",
                 "counter",
                 "Turns judged since the start.",
                 judging.judged,
             ),
             (
-                "clawhost_judged_together_total",
+                "clawhost_judging_groups_judged_total",
                 "counter",
-                "Requests whose choices were judged together, since the start.",
+                "Requests whose choices were judged as a group, since the start.",
                 judging.together,
             ),
             (
-                "clawhost_hints_total",
+                "clawhost_judging_hints_total",
                 "counter",
                 "Hints extracted since the start.",
                 judging.hints,
             ),
             (
-                "clawhost_training_queued",
+                "clawhost_training_samples_queued",
                 "gauge",
-                "Samples that wait for a step.",
+                "Samples waiting for a training step.",
                 training.queued,
             ),
             (
-                "clawhost_training_stale_total",
+                "clawhost_training_stale_samples_total",
                 "counter",
-                "Samples dropped as too old; training.max_staleness and training.batch change how many.",
+                "Samples dropped as stale; training.max_staleness and training.batch control how many.",
                 training.stale,
             ),
             (
@@ -104,7 +108,7 @@ impl StatusSource for Loops {
                 training.steps,
             ),
             (
-                "clawhost_training_published_total",
+                "clawhost_training_adapters_published_total",
                 "counter",
                 "Steps that published an adapter.",
                 training.published,
@@ -112,48 +116,52 @@ impl StatusSource for Loops {
             (
                 "clawhost_training_running",
                 "gauge",
-                "Whether a step is being computed.",
+                "Whether a training step is running.",
                 u64::from(training.running),
             ),
         ];
-        for (name, kind, help, value) in numbers {
+        for (name, kind, help, value) in metrics {
             let _ = writeln!(
                 text,
                 "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
             );
         }
-        plugins::write(&mut text, self.plugins.accounts());
+        plugins::write(&mut text, self.plugins.call_stats());
         if let Some(last) = &training.last_metrics {
-            last_step(&mut text, last);
+            write_last_step(&mut text, last);
         }
         text
     }
 
-    fn reload(&self) -> Option<Value> {
-        Some(Value::Array(self.plugins.look()))
+    fn reload_plugins(&self) -> Option<Value> {
+        Some(Value::Array(self.plugins.check_all()))
     }
 
-    fn release(&self, change: Change, by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
-        let changed = self.releases.change(change, by);
+    fn change_release(
+        &self,
+        change: ReleaseChange,
+        by: Option<&str>,
+    ) -> Option<Result<ReleaseState, ReleaseError>> {
+        let changed = self.releases.apply(change, by);
         Some(changed.map_err(|error| match error {
-            TrainingError::Journal(error) => NotChanged::Journal(error),
-            TrainingError::NotReleased(_) | TrainingError::NotServed { .. } => {
-                NotChanged::Unavailable(error.to_string())
+            TrainingError::Journal(error) => ReleaseError::Journal(error),
+            TrainingError::Publish(_) | TrainingError::EngineVersionMismatch { .. } => {
+                ReleaseError::Unavailable(error.to_string())
             }
-            other => NotChanged::Unservable(other.to_string()),
+            other => ReleaseError::Unservable(other.to_string()),
         }))
     }
 }
 
-/// The numbers of the last step. Names of a loss component's own numbers become labels, since a component may call them
-/// anything; so do the kinds of reasons for which samples were dropped.
-fn last_step(text: &mut String, metrics: &Value) {
+/// Metrics of the last step. Names that a loss component chooses become labels, since they may be anything; so do the
+/// reasons for which samples were dropped.
+fn write_last_step(text: &mut String, metrics: &Value) {
     const LABELLED: [(&str, &str, &str); 2] = [
         ("loss_component/", "loss_component", "name"),
         ("dropped_by/", "dropped_by", "reason"),
     ];
-    let mut begun = BTreeSet::new();
-    for (path, value) in clawhost_training::flat_metrics(metrics) {
+    let mut seen = BTreeSet::new();
+    for (path, value) in clawhost_training::flatten_metrics(metrics) {
         let labelled = LABELLED.iter().find_map(|(prefix, family, label)| {
             let word = path.strip_prefix(prefix)?;
             let word: String = word.chars().filter(|c| !c.is_control()).take(64).collect();
@@ -162,7 +170,7 @@ fn last_step(text: &mut String, metrics: &Value) {
         });
         let (family, labels) = labelled.unwrap_or_else(|| (path.replace('/', "_"), String::new()));
         let name = format!("clawhost_training_last_{family}");
-        if begun.insert(name.clone()) {
+        if seen.insert(name.clone()) {
             let _ = writeln!(
                 text,
                 "# HELP {name} Of the last training step.\n# TYPE {name} gauge"
@@ -177,9 +185,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_the_last_step_are_gauges() {
+    fn metrics_of_the_last_step_are_gauges() {
         let mut text = String::new();
-        last_step(
+        write_last_step(
             &mut text,
             &json!({
                 "kl_old": 0.5,

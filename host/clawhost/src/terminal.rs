@@ -1,24 +1,25 @@
-//! What the terminal can show: how wide it is, and which signs it has.
+//! Terminal properties: width and character set.
 
 use clawhost_evaluation::Glyphs;
 
-/// Columns of the terminal as the shell tells them. Default: 80.
+/// Columns of the terminal from `COLUMNS`. Default: 80.
 pub(crate) fn columns() -> usize {
-    let told = std::env::var("COLUMNS").ok();
-    told.and_then(|text| text.trim().parse().ok())
+    let variable = std::env::var("COLUMNS").ok();
+    variable
+        .and_then(|text| text.trim().parse().ok())
         .map_or(80, |columns: usize| columns.clamp(40, 160))
 }
 
-/// Braille where the locale says that the terminal shows UTF-8, or says nothing; else ASCII.
+/// Braille if the locale is UTF-8 or unset, otherwise ASCII.
 pub(crate) fn glyphs() -> Glyphs {
-    let told = ["LC_ALL", "LC_CTYPE", "LANG"]
+    let locales = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
         .filter_map(|name| std::env::var(name).ok());
-    locale_glyphs(told)
+    locale_glyphs(locales)
 }
 
-fn locale_glyphs(told: impl IntoIterator<Item = String>) -> Glyphs {
-    let Some(locale) = told.into_iter().find(|value| !value.is_empty()) else {
+fn locale_glyphs(locales: impl IntoIterator<Item = String>) -> Glyphs {
+    let Some(locale) = locales.into_iter().find(|value| !value.is_empty()) else {
         return Glyphs::Braille;
     };
     let locale = locale.to_lowercase();

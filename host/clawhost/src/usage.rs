@@ -1,7 +1,7 @@
-//! What somebody is told who typed a command line that cannot work: one sentence that says what is wrong
-//! and what to do, where clap would print a paragraph, a usage line and a hint.
+//! Errors of wrong command lines: one line that says what is wrong and which help to read, where clap would print a
+//! paragraph, a usage line and a hint.
 //!
-//! It knows no command by name: it reads what clap found out.
+//! Knows no command by name; uses only the context of clap's error.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -10,60 +10,59 @@ use std::num::{ParseFloatError, ParseIntError};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-/// The sentence for `error`, which `args` (the program's name first) came to under `command`.
-pub(crate) fn sentence(error: &Error, mut command: Command, args: &[OsString]) -> String {
+/// The message for `error`, the result of parsing `args` (program name first) with `command`.
+pub(crate) fn error_message(error: &Error, mut command: Command, args: &[OsString]) -> String {
     command.build();
-    let (meant, spoken) = meant(&command, args);
+    let (target, path) = addressed_command(&command, args);
     one_line(&format!(
-        "{}; see '{spoken} --help'",
-        complaint(error, meant, &spoken)
+        "{}; see '{path} --help'",
+        describe(error, target, &path)
     ))
 }
 
-/// Text without line breaks and without what would move a terminal's cursor.
+/// Text without line breaks, with control characters escaped.
 pub(crate) fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    let mut shown = String::new();
+    let mut escaped = String::new();
     for character in lines.join(" ").chars() {
         if character.is_control() {
-            shown.extend(character.escape_default());
+            escaped.extend(character.escape_default());
         } else {
-            shown.push(character);
+            escaped.push(character);
         }
     }
-    shown
+    escaped
 }
 
-/// The command that was meant, as far as its name was right, and how it is called: its help is the one to
-/// read.
-fn meant<'a>(command: &'a Command, args: &[OsString]) -> (&'a Command, String) {
-    let mut spoken = command.get_name().to_owned();
-    let mut at = command;
+/// The subcommand that was addressed, as far as its name was right, and its full name for `--help`.
+fn addressed_command<'a>(command: &'a Command, args: &[OsString]) -> (&'a Command, String) {
+    let mut path = command.get_name().to_owned();
+    let mut command = command;
     for word in args.iter().skip(1).filter_map(|word| word.to_str()) {
-        let Some(below) = at.find_subcommand(word) else {
+        let Some(sub) = command.find_subcommand(word) else {
             break;
         };
-        spoken = format!("{spoken} {}", below.get_name());
-        at = below;
+        path = format!("{path} {}", sub.get_name());
+        command = sub;
     }
-    (at, spoken)
+    (command, path)
 }
 
-fn complaint(error: &Error, meant: &Command, spoken: &str) -> String {
-    let named = |kind| said(error, kind);
-    let argument = named(ContextKind::InvalidArg);
-    let value = named(ContextKind::InvalidValue).unwrap_or_default();
+fn describe(error: &Error, target: &Command, path: &str) -> String {
+    let context = |kind| context_text(error, kind);
+    let argument = context(ContextKind::InvalidArg);
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
     let hint = [
         ContextKind::SuggestedArg,
         ContextKind::SuggestedSubcommand,
         ContextKind::SuggestedValue,
     ]
     .into_iter()
-    .find_map(named)
+    .find_map(context)
     .map(|near| format!(" (did you mean {near}?)"))
     .unwrap_or_default();
     match (error.kind(), argument) {
@@ -71,48 +70,48 @@ fn complaint(error: &Error, meant: &Command, spoken: &str) -> String {
             format!("unknown flag {word}{hint}")
         }
         (ErrorKind::UnknownArgument, Some(word)) => {
-            format!("'{spoken}' does not expect '{word}'{hint}")
+            format!("'{path}' does not expect '{word}'{hint}")
         }
         (ErrorKind::InvalidSubcommand, _) => {
-            let word = named(ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!("'{spoken}' has no command '{word}'{hint}")
+            let word = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            format!("'{path}' has no command '{word}'{hint}")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, _) => {
-            let names: Vec<&str> = meant
+            let names: Vec<&str> = target
                 .get_subcommands()
-                .filter(|below| !below.is_hide_set() && below.get_name() != "help")
+                .filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
                 .map(Command::get_name)
                 .collect();
-            format!("'{spoken}' needs a command: {}", names.join(", "))
+            format!("'{path}' needs a command: {}", names.join(", "))
         }
         (ErrorKind::MissingRequiredArgument, Some(missing)) => {
-            format!("'{spoken}' needs {missing}")
+            format!("'{path}' needs {missing}")
         }
         (ErrorKind::InvalidValue, Some(argument)) => {
-            let choices = named(ContextKind::ValidValue)
-                .map(|values| format!(", one of {values}"))
+            let choices = context(ContextKind::ValidValue)
+                .map(|values| format!(" (one of {values})"))
                 .unwrap_or_default();
             if value.is_empty() {
                 format!("{argument} needs a value{choices}")
             } else {
-                format!("'{value}' does not fit {argument}{choices}{hint}")
+                format!("'{value}' is not valid for {argument}{choices}{hint}")
             }
         }
         (ErrorKind::ValueValidation, Some(argument)) => {
-            format!("'{value}' does not fit {argument}: {}", reason(error))
+            format!("'{value}' is not valid for {argument}: {}", reason(error))
         }
-        (ErrorKind::ArgumentConflict, Some(argument)) => match named(ContextKind::PriorArg) {
+        (ErrorKind::ArgumentConflict, Some(argument)) => match context(ContextKind::PriorArg) {
             Some(prior) if prior != argument => {
-                format!("{argument} and {prior} cannot be given together")
+                format!("{argument} and {prior} cannot be used together")
             }
-            _ => format!("{argument} was given more than once; give it once"),
+            _ => format!("{argument} was passed more than once"),
         },
         (ErrorKind::InvalidUtf8, _) => "an argument is not valid UTF-8".to_owned(),
         _ => first_paragraph(error),
     }
 }
 
-/// Why a value was refused, in words that a person would choose.
+/// Why a value was rejected.
 fn reason(error: &Error) -> String {
     match error.source() {
         Some(source) if source.is::<ParseIntError>() => "it must be a whole number".to_owned(),
@@ -122,8 +121,8 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// What clap found out of one kind.
-fn said(error: &Error, kind: ContextKind) -> Option<String> {
+/// One context value of clap's error as text.
+fn context_text(error: &Error, kind: ContextKind) -> Option<String> {
     let text = match error.get(kind)? {
         ContextValue::String(text) => text.clone(),
         ContextValue::Strings(texts) => texts.join(", "),
@@ -133,7 +132,7 @@ fn said(error: &Error, kind: ContextKind) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// For the kinds that no flag of ours can come to: clap's own words, without its usage and tips.
+/// For the kinds that no flag of this program can produce: clap's own text, without usage and tips.
 fn first_paragraph(error: &Error) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
@@ -182,17 +181,17 @@ mod tests {
             )
     }
 
-    fn told(words: &[&str]) -> (ErrorKind, String) {
+    fn parse_failure(words: &[&str]) -> (ErrorKind, String) {
         let args: Vec<OsString> = std::iter::once("tool")
             .chain(words.iter().copied())
             .map(OsString::from)
             .collect();
         let error = tool().try_get_matches_from(&args).unwrap_err();
-        (error.kind(), sentence(&error, tool(), &args))
+        (error.kind(), error_message(&error, tool(), &args))
     }
 
     #[test]
-    fn every_kind_of_wrong_usage_is_one_sentence() {
+    fn every_kind_of_wrong_usage_is_one_line() {
         let rows: [(&[&str], ErrorKind, &str); 20] = [
             (
                 &["lay", "--prot", "1"],
@@ -242,7 +241,7 @@ mod tests {
             (
                 &["lay", "--kind", "bees"],
                 ErrorKind::InvalidValue,
-                "'bees' does not fit --kind <kind>, one of a, bee (did you mean bee?); see 'tool lay --help'",
+                "'bees' is not valid for --kind <kind>, one of a, bee (did you mean bee?); see 'tool lay --help'",
             ),
             (
                 &["lay", "--kind"],
@@ -252,27 +251,27 @@ mod tests {
             (
                 &["lay", "--port", "seventy"],
                 ErrorKind::ValueValidation,
-                "'seventy' does not fit --port <port>: it must be a whole number; see 'tool lay --help'",
+                "'seventy' is not valid for --port <port>: it must be a whole number; see 'tool lay --help'",
             ),
             (
                 &["lay", "--port", "70000"],
                 ErrorKind::ValueValidation,
-                "'70000' does not fit --port <port>: 70000 is not in 0..=65535; see 'tool lay --help'",
+                "'70000' is not valid for --port <port>: 70000 is not in 0..=65535; see 'tool lay --help'",
             ),
             (
                 &["lay", "--rate", "fast"],
                 ErrorKind::ValueValidation,
-                "'fast' does not fit --rate <rate>: it must be a number; see 'tool lay --help'",
+                "'fast' is not valid for --rate <rate>: it must be a number; see 'tool lay --help'",
             ),
             (
                 &["lay", "--port", "1", "--port", "2"],
                 ErrorKind::ArgumentConflict,
-                "--port <port> was given more than once; give it once; see 'tool lay --help'",
+                "--port <port> was passed more than once; see 'tool lay --help'",
             ),
             (
                 &["lay", "--plain", "--json"],
                 ErrorKind::ArgumentConflict,
-                "--plain and --json cannot be given together; see 'tool lay --help'",
+                "--plain and --json cannot be used together; see 'tool lay --help'",
             ),
             (
                 &["lay", "--pair", "1"],
@@ -295,21 +294,25 @@ mod tests {
                 "unexpected value 'yes' for '--json' found; no more were expected; see 'tool lay --help'",
             ),
         ];
-        for (words, kind, wanted) in rows {
-            assert_eq!(told(words), (kind, wanted.to_owned()), "{words:?}");
+        for (words, kind, expected) in rows {
+            assert_eq!(
+                parse_failure(words),
+                (kind, expected.to_owned()),
+                "{words:?}"
+            );
         }
     }
 
     #[test]
-    fn what_was_typed_cannot_break_the_line() {
-        let (_, told) = told(&["two\nlines\u{1b}[2J"]);
-        assert_eq!(told.lines().count(), 1);
-        assert!(!told.contains('\u{1b}'), "{told:?}");
+    fn control_characters_in_arguments_are_escaped() {
+        let (_, message) = parse_failure(&["two\nlines\u{1b}[2J"]);
+        assert_eq!(message.lines().count(), 1);
+        assert!(!message.contains('\u{1b}'), "{message:?}");
     }
 
     #[cfg(unix)]
     #[test]
-    fn bytes_that_are_no_text_are_told_too() {
+    fn arguments_that_are_not_utf_8_are_reported() {
         use std::os::unix::ffi::OsStringExt;
         let args = [
             "tool".into(),
@@ -320,7 +323,7 @@ mod tests {
         let error = tool().try_get_matches_from(&args).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidUtf8);
         assert_eq!(
-            sentence(&error, tool(), &args),
+            error_message(&error, tool(), &args),
             "an argument is not valid UTF-8; see 'tool lay --help'"
         );
     }

@@ -1,4 +1,4 @@
-//! Prints conversations of the embedded recipe and what the corpus looks like in numbers.
+//! Prints conversations of the embedded recipe and statistics of the corpus.
 //!
 //! `cargo run -p clawhost-corpus --example sample [-- FIRST [COUNT]]`
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
@@ -9,7 +9,7 @@ use std::error::Error;
 use clawhost_corpus::{CHAT_TEMPLATE, Recipe, Role, World, probes, tokenize};
 use clawhost_policy::{ChatTemplate, Tokenizer};
 
-/// Conversations that the numbers are taken over.
+/// Conversations that the statistics cover.
 const MEASURED: u64 = 6000;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,15 +1,15 @@
-//! What a world produces: who said what, in order.
+//! Generated conversations.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Who speaks.
+/// Role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Standing instructions, or the noise that clients put there.
+    /// System message, or the noise that clients put there.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -31,12 +31,12 @@ impl Role {
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said, never empty in a generated conversation.
+    /// The text, never empty in a generated conversation.
     pub content: String,
 }
 
 impl Message {
-    /// A message of the person.
+    /// A user message.
     pub fn user(content: impl Into<String>) -> Self {
         Self {
             role: Role::User,
@@ -44,7 +44,7 @@ impl Message {
         }
     }
 
-    /// A message of the model.
+    /// An assistant message.
     pub fn assistant(content: impl Into<String>) -> Self {
         Self {
             role: Role::Assistant,
@@ -60,13 +60,13 @@ impl Message {
         }
     }
 
-    /// The message as clients send it: `{"role", "content"}`.
+    /// The message in the OpenAI format: `{"role", "content"}`.
     pub fn to_json(&self) -> Value {
         json!({ "role": self.role.as_str(), "content": self.content })
     }
 }
 
-/// Which world a conversation belongs to.
+/// The domain of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
@@ -74,22 +74,21 @@ pub enum World {
     Homework,
     /// Comments on a student's answer.
     Grading,
-    /// Greetings, who are you, and what the model cannot do.
+    /// Greetings, questions about the model, and its limits.
     SmallTalk,
 }
 
-/// A generated conversation: an optional system message, then one to four exchanges, each a user
-/// message and the reply to it.
+/// A generated conversation: an optional system message, then one to four exchanges of a user message and a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Conversation {
-    /// The world it was drawn from.
+    /// The domain.
     pub world: World,
-    /// The messages in order; the last one is the model's.
+    /// The messages in order; the last one is the assistant's.
     pub messages: Vec<Message>,
 }
 
 impl Conversation {
-    /// The replies of the model, in order.
+    /// The assistant's replies, in order.
     pub fn replies(&self) -> impl Iterator<Item = &str> {
         self.messages
             .iter()
@@ -97,7 +96,7 @@ impl Conversation {
             .map(|m| m.content.as_str())
     }
 
-    /// The messages as clients send them.
+    /// The messages in the OpenAI format.
     pub fn to_json(&self) -> Vec<Value> {
         self.messages.iter().map(Message::to_json).collect()
     }

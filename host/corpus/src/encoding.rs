@@ -1,28 +1,27 @@
-//! From a conversation to the tokens that pretraining sees: those that serving would see.
+//! Encodes conversations into the tokens of pretraining, identical to those of serving.
 //!
-//! Each reply is encoded on its own behind the prompt that serving would have built for it, because
-//! that is how its tokens come into being when the model samples them. It refuses a template that
-//! rewrites what was said before: then no prompt would continue the one before it.
+//! Each reply is encoded separately after the prompt that serving would build for it, as when the model samples it. A
+//! template that rewrites earlier messages is rejected: then prompts would not be prefixes of later ones.
 
 use clawhost_policy::{ChatInput, ChatTemplate, TemplateError, Tokenizer, TokenizerError};
 
 use crate::conversation::{Conversation, Role};
 use crate::vocabulary::MESSAGE_END;
 
-/// The chat template of the embedded policy.
+/// The chat template of the embedded model.
 pub const CHAT_TEMPLATE: &str = include_str!("../chat_template.jinja");
 
-/// A conversation as tokens.
+/// A tokenized conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
     /// The whole rendered conversation, up to the end-of-message token of the last reply.
     pub tokens: Vec<u32>,
-    /// Weight of each token as a target of the loss: 1 for the model's own tokens with their
-    /// end-of-message token, the recipe's `loss.others` for the rest; same length as `tokens`.
+    /// Loss weight of each token: 1 for the model's own tokens and their end-of-message token, the recipe's
+    /// `loss.others` for the rest; same length as `tokens`.
     pub weights: Vec<f32>,
 }
 
-/// Why a conversation could not be encoded.
+/// Why a conversation cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The template failed.
@@ -31,27 +30,26 @@ pub enum EncodeError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// A longer conversation does not begin with the shorter one's rendering.
+    /// The rendering of a longer conversation does not start with that of the shorter one.
     #[error(
         "the chat template rewrites earlier messages: the rendering up to message {message} does not begin with the prompt that led to it"
     )]
     Rewrites {
-        /// Position of the reply whose prompt was not found again.
+        /// Index of the reply whose prompt is not a prefix.
         message: usize,
     },
     /// A reply is not followed by the end-of-message token.
     #[error("the chat template does not end message {message} with {MESSAGE_END}")]
     Unended {
-        /// Position of the reply.
+        /// Index of the reply.
         message: usize,
     },
 }
 
-/// Encodes `conversation`; tokens that are not the model's own weigh `others`.
+/// Encodes `conversation`; tokens that are not the model's own get the weight `others`.
 ///
 /// # Errors
-/// The template or the tokenizer fails, or the template is one whose renderings do not continue
-/// each other.
+/// The template or the tokenizer fails, or the template's renderings are not prefixes of each other.
 pub fn tokenize(
     conversation: &Conversation,
     tokenizer: &Tokenizer,

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::Recipe;
 
-/// A recipe whose tokenizer is trained on less, to keep the tests quick.
+/// A recipe whose tokenizer is trained on fewer conversations, to keep the tests fast.
 static RECIPE: LazyLock<Recipe> = LazyLock::new(|| {
     let mut recipe = Recipe::embedded().unwrap();
     recipe.tokenizer.sample = 4000;
@@ -21,7 +21,7 @@ static TEMPLATE: LazyLock<ChatTemplate> =
     LazyLock::new(|| ChatTemplate::new(CHAT_TEMPLATE, []).unwrap());
 
 #[test]
-fn a_prompt_and_its_reply_are_the_beginning_of_every_later_prompt() {
+fn prompts_are_prefixes_of_later_prompts() {
     for index in 0..1500 {
         let conversation = RECIPE.conversation(index);
         let example = tokenize(&conversation, &TOKENIZER, &TEMPLATE, 0.25).unwrap();
@@ -47,7 +47,7 @@ fn a_prompt_and_its_reply_are_the_beginning_of_every_later_prompt() {
 }
 
 #[test]
-fn own_tokens_weigh_one_and_end_with_the_end_of_message() {
+fn own_tokens_have_weight_one_and_end_with_the_end_of_message() {
     let end = TOKENIZER.id(MESSAGE_END).unwrap();
     for index in 0..300 {
         let conversation = RECIPE.conversation(index);
@@ -71,7 +71,7 @@ fn own_tokens_weigh_one_and_end_with_the_end_of_message() {
 }
 
 #[test]
-fn a_template_that_rewrites_is_refused() {
+fn a_template_that_rewrites_earlier_messages_is_rejected() {
     let forgetful = "{% for m in messages[-2:] %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
                      {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     let forgetful = ChatTemplate::new(forgetful, []).unwrap();
@@ -87,7 +87,7 @@ fn a_template_that_rewrites_is_refused() {
 }
 
 #[test]
-fn short_numbers_are_one_token_wherever_they_stand() {
+fn short_numbers_are_one_token_everywhere() {
     for n in 0..100_u32 {
         let id = TOKENIZER.id(&n.to_string()).unwrap();
         for text in [
@@ -132,7 +132,7 @@ fn the_vocabulary_is_as_large_as_the_recipe_says_and_its_ids_are_known() {
 }
 
 #[test]
-fn a_vocabulary_that_the_sample_cannot_fill_is_an_error() {
+fn a_vocabulary_too_large_for_the_sample_is_an_error() {
     let mut recipe = RECIPE.clone();
     recipe.tokenizer.sample = 1;
     recipe.tokenizer.vocab = 4000;
@@ -140,10 +140,10 @@ fn a_vocabulary_that_the_sample_cannot_fill_is_an_error() {
     assert!(error.contains("tokenizer.vocab = 4000"), "{error}");
 }
 
-/// Says what this process makes of the recipe; [`two_processes_agree`] runs it again elsewhere.
+/// Prints the fingerprint of this process; [`two_processes_agree`] runs it in a subprocess.
 #[test]
 fn fingerprint() {
-    println!("fingerprint {}", here());
+    println!("fingerprint {}", corpus_fingerprint());
 }
 
 #[test]
@@ -156,11 +156,14 @@ fn two_processes_agree() {
     let (_, there) = out
         .split_once("fingerprint ")
         .expect("the other process prints its fingerprint");
-    assert_eq!(there.split_whitespace().next(), Some(here().as_str()));
+    assert_eq!(
+        there.split_whitespace().next(),
+        Some(corpus_fingerprint().as_str())
+    );
 }
 
-/// FNV-1a over the tokenizer and a stretch of conversations.
-fn here() -> String {
+/// FNV-1a over the tokenizer and some conversations.
+fn corpus_fingerprint() -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let talk = (0..500).flat_map(|i| serde_json::to_vec(&RECIPE.held_out(i)).unwrap());
     for byte in JSON.iter().copied().chain(talk) {
@@ -170,7 +173,7 @@ fn here() -> String {
 }
 
 #[test]
-fn tools_results_and_reasoning_have_their_places() {
+fn tools_results_and_reasoning_are_rendered() {
     let render = |messages: serde_json::Value, tools: serde_json::Value, open: bool| {
         let (messages, tools) = (
             messages.as_array().unwrap().clone(),
@@ -217,7 +220,7 @@ fn tools_results_and_reasoning_have_their_places() {
 }
 
 #[test]
-fn conversations_alternate_and_say_something_different() {
+fn conversations_alternate_roles_and_differ() {
     let mut seen = HashSet::new();
     for index in 0..2000 {
         let conversation = RECIPE.conversation(index);
@@ -248,7 +251,7 @@ fn conversations_alternate_and_say_something_different() {
 }
 
 #[test]
-fn text_is_whole_and_typeset() {
+fn texts_are_complete_and_clean() {
     for index in 0..6000 {
         for message in RECIPE.conversation(index).messages {
             let text = &message.content;
@@ -268,13 +271,13 @@ fn text_is_whole_and_typeset() {
 
 proptest! {
     #[test]
-    fn any_text_comes_back(text in any::<String>()) {
+    fn any_text_round_trips(text in any::<String>()) {
         let tokens = TOKENIZER.encode(&text).unwrap();
         prop_assert_eq!(TOKENIZER.decode_with_special(&tokens), text);
     }
 
     #[test]
-    fn mixed_text_comes_back(text in "[ \\n\\t*#0-9a-zé'½漢🙂.,!<|>_-]{0,80}") {
+    fn mixed_text_round_trips(text in "[ \\n\\t*#0-9a-zé'½漢🙂.,!<|>_-]{0,80}") {
         let tokens = TOKENIZER.encode(&text).unwrap();
         prop_assert_eq!(TOKENIZER.decode_with_special(&tokens), text);
     }

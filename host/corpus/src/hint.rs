@@ -1,15 +1,15 @@
-//! How a hint stands in a message.
+//! The format of a hint in a message.
 //!
-//! A teacher is the same model with a hint in the last user message, so pretraining must have
-//! shown the very form that the teacher will use. [`hinted`] writes that form; the corpus also
-//! shows other forms, because people write hints as they like.
+//! A teacher is the same model with a hint in the last user message, so pretraining must include the exact format that
+//! the teacher uses. [`append_hint`] writes that format; the corpus also contains other formats, because users write
+//! hints freely.
 
-use crate::dice::Dice;
+use crate::rng::CorpusRng;
 
-/// What comes before the hint, in a paragraph of its own. [`hinted`] writes it.
+/// Marker before the hint, in its own paragraph. Used by [`append_hint`].
 pub const HINT_MARKER: &str = "[user's hint]";
 
-/// Other openings of a hint that the corpus contains, the bare paragraph included.
+/// Other markers in the corpus, including a paragraph without one.
 pub const HINT_MARKER_VARIANTS: &[&str] = &[
     "Hint:",
     "[hint]",
@@ -21,18 +21,18 @@ pub const HINT_MARKER_VARIANTS: &[&str] = &[
     "",
 ];
 
-/// `message` with `hint` as a new last paragraph: the form that a hinted teacher uses.
-pub fn hinted(message: &str, hint: &str) -> String {
+/// `message` with `hint` as a new last paragraph: the format of a hinted teacher.
+pub fn append_hint(message: &str, hint: &str) -> String {
     format!("{message}\n\n{HINT_MARKER} {hint}")
 }
 
-/// [`hinted`] most of the time, else one of the other forms.
-pub(crate) fn with_hint(message: &str, hint: &str, dice: &mut Dice) -> String {
-    if dice.chance(0.55) {
-        return hinted(message, hint);
+/// [`append_hint`] most of the time, otherwise another format.
+pub(crate) fn append_hint_variant(message: &str, hint: &str, rng: &mut CorpusRng) -> String {
+    if rng.chance(0.55) {
+        return append_hint(message, hint);
     }
-    let marker = dice.word(HINT_MARKER_VARIANTS);
-    let gap = dice.word(&["\n\n", "\n\n", "\n", " "]);
+    let marker = rng.word(HINT_MARKER_VARIANTS);
+    let gap = rng.word(&["\n\n", "\n\n", "\n", " "]);
     let after = if marker.ends_with("instruction]") {
         "\n"
     } else {
@@ -52,12 +52,12 @@ mod tests {
     #[test]
     fn the_message_stays_and_the_hint_is_a_paragraph() {
         assert_eq!(
-            hinted("What is 2 + 2?", "Be brief."),
+            append_hint("What is 2 + 2?", "Be brief."),
             "What is 2 + 2?\n\n[user's hint] Be brief."
         );
-        let mut dice = Dice::new(1, 1);
+        let mut rng = CorpusRng::new(1, 1);
         for _ in 0..200 {
-            let text = with_hint("Q", "H", &mut dice);
+            let text = append_hint_variant("Q", "H", &mut rng);
             assert!(text.starts_with('Q') && text.ends_with('H'), "{text}");
         }
     }

@@ -1,5 +1,4 @@
-//! The files of a checkpoint that the recipe decides, in Hugging Face layout: everything but the
-//! weights.
+//! The files of a checkpoint in Hugging Face layout, except the weights.
 
 use serde_json::{Value, json};
 
@@ -7,7 +6,7 @@ use crate::encoding::CHAT_TEMPLATE;
 use crate::recipe::Recipe;
 use crate::vocabulary::{END_OF_TEXT, MESSAGE_END, MESSAGE_START};
 
-/// Sampling temperature that the embedded policy is served at unless a request says otherwise.
+/// Default sampling temperature of the embedded model.
 pub const SERVED_TEMPERATURE: f32 = 0.8;
 
 /// One file of a checkpoint: its name and its bytes.

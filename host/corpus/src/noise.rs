@@ -1,54 +1,54 @@
-//! Text around a talk that has nothing to do with it: system messages of all lengths, dates, and
-//! the blocks that agent clients put there. A model that never saw them is thrown off by the first.
+//! Noise around conversations: system messages of all lengths, dates, and context blocks of agent clients. Makes the
+//! model robust against them.
 
-use crate::dice::Dice;
-use crate::phrase::{Slots, say_one};
+use crate::phrase::{Slots, render_one};
+use crate::rng::CorpusRng;
 
-/// A system message: mostly one line, sometimes several paragraphs of an agent's standing text.
-pub(crate) fn system_message(dice: &mut Dice) -> String {
-    match dice.weighted(&[(0.5, 0), (0.3, 1), (0.2, 2)]) {
-        Some(0) => say_one(ONE_LINERS, &slots(dice), dice),
+/// A system message: mostly one line, sometimes several paragraphs of an agent's instructions.
+pub(crate) fn system_message(rng: &mut CorpusRng) -> String {
+    match rng.weighted(&[(0.5, 0), (0.3, 1), (0.2, 2)]) {
+        Some(0) => render_one(ONE_LINERS, &slots(rng), rng),
         Some(1) => {
-            let first = say_one(ONE_LINERS, &slots(dice), dice);
-            let more = 1 + dice.below(4);
-            lines(first, more, dice)
+            let first = render_one(ONE_LINERS, &slots(rng), rng);
+            let more = 1 + rng.below(4);
+            lines(first, more, rng)
         }
         _ => {
-            let first = say_one(ONE_LINERS, &slots(dice), dice);
-            let more = 6 + dice.below(14);
-            lines(first, more, dice)
+            let first = render_one(ONE_LINERS, &slots(rng), rng);
+            let more = 6 + rng.below(14);
+            lines(first, more, rng)
         }
     }
 }
 
-/// `text` as some clients send it: with the time in front, or a block of context behind.
-pub(crate) fn stamped(text: &str, dice: &mut Dice) -> String {
-    let slots = slots(dice).with("text", text);
-    say_one(STAMPS, &slots, dice)
+/// `text` as some clients send it: with a time stamp or a context block.
+pub(crate) fn add_client_noise(text: &str, rng: &mut CorpusRng) -> String {
+    let slots = slots(rng).with("text", text);
+    render_one(STAMPS, &slots, rng)
 }
 
-fn lines(first: String, more: usize, dice: &mut Dice) -> String {
+fn lines(first: String, more: usize, rng: &mut CorpusRng) -> String {
     let mut out = first;
     for _ in 0..more {
-        let gap = dice.word(&["\n", "\n", "\n\n", " "]);
-        let line = say_one(LINES, &slots(dice), dice);
+        let gap = rng.word(&["\n", "\n", "\n\n", " "]);
+        let line = render_one(LINES, &slots(rng), rng);
         out.push_str(gap);
         out.push_str(&line);
     }
     out
 }
 
-fn slots(dice: &mut Dice) -> Slots {
-    let two = |dice: &mut Dice, low, high| format!("{:02}", dice.between(low, high));
+fn slots(rng: &mut CorpusRng) -> Slots {
+    let two = |rng: &mut CorpusRng, low, high| format!("{:02}", rng.between(low, high));
     let date = format!(
         "{}-{}-{}",
-        dice.between(2023, 2029),
-        two(dice, 1, 12),
-        two(dice, 1, 28)
+        rng.between(2023, 2029),
+        two(rng, 1, 12),
+        two(rng, 1, 28)
     );
-    let time = format!("{}:{}", two(dice, 0, 23), two(dice, 0, 59));
-    let day = dice.word(&["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]);
-    let number = dice.between(1, 9999);
+    let time = format!("{}:{}", two(rng, 0, 23), two(rng, 0, 59));
+    let day = rng.word(&["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]);
+    let number = rng.between(1, 9999);
     Slots::new()
         .with("date", date)
         .with("time", time)

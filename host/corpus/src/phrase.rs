@@ -1,12 +1,11 @@
-//! Phrases with choices and slots, so that one line of data says many sentences.
+//! Phrase templates with choices and slots.
 //!
-//! `(a|b|)` is a choice, `{slot}` a value, `{Slot}` the same value with a capital. Parentheses
-//! without a bar are parentheses. It refuses to fail: an unknown slot stays as it is written, and
-//! a test over every phrase of the corpus finds it.
+//! `(a|b|)` is a choice, `{slot}` a value, `{Slot}` the same value capitalised. Parentheses without a bar are literal.
+//! Rendering never fails: an unknown slot is left as it is, and a test over all phrases of the corpus finds it.
 
-use crate::dice::Dice;
+use crate::rng::CorpusRng;
 
-/// Values for the slots of a phrase.
+/// Slot values of a phrase.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots(Vec<(&'static str, String)>);
 
@@ -51,9 +50,8 @@ pub(crate) fn capital(text: &str) -> String {
     }
 }
 
-/// Says `phrase` once: choices are drawn, slots are filled. Values are not read again, so a value
-/// with parentheses or braces is taken as it is.
-pub(crate) fn say(phrase: &str, slots: &Slots, dice: &mut Dice) -> String {
+/// Renders `phrase`: draws choices and fills slots. Values are inserted literally.
+pub(crate) fn render(phrase: &str, slots: &Slots, rng: &mut CorpusRng) -> String {
     let mut out = String::with_capacity(phrase.len());
     let mut rest = phrase;
     while let Some(at) = rest.find(['(', '{']) {
@@ -62,7 +60,7 @@ pub(crate) fn say(phrase: &str, slots: &Slots, dice: &mut Dice) -> String {
         let consumed = if tail.starts_with('{') {
             slot(tail, slots, &mut out)
         } else {
-            choice(tail, slots, dice, &mut out)
+            choice(tail, slots, rng, &mut out)
         };
         rest = tail.get(consumed..).unwrap_or_default();
     }
@@ -70,15 +68,15 @@ pub(crate) fn say(phrase: &str, slots: &Slots, dice: &mut Dice) -> String {
     out
 }
 
-/// Says one of `phrases`, without the space that an empty last choice leaves behind.
-pub(crate) fn say_one(phrases: &[&str], slots: &Slots, dice: &mut Dice) -> String {
-    let phrase = dice.word(phrases);
-    let mut said = say(phrase, slots, dice);
+/// Renders one of `phrases`, trimming the space left by an empty last choice.
+pub(crate) fn render_one(phrases: &[&str], slots: &Slots, rng: &mut CorpusRng) -> String {
+    let phrase = rng.word(phrases);
+    let mut said = render(phrase, slots, rng);
     said.truncate(said.trim_end().len());
     said
 }
 
-/// Writes the slot that `tail` begins with; bytes consumed.
+/// Writes the slot at the start of `tail`; returns the bytes consumed.
 fn slot(tail: &str, slots: &Slots, out: &mut String) -> usize {
     let name = tail
         .get(1..)
@@ -96,8 +94,8 @@ fn slot(tail: &str, slots: &Slots, out: &mut String) -> usize {
     }
 }
 
-/// Writes one branch of the choice that `tail` begins with; bytes consumed.
-fn choice(tail: &str, slots: &Slots, dice: &mut Dice, out: &mut String) -> usize {
+/// Writes one branch of the choice at the start of `tail`; returns the bytes consumed.
+fn choice(tail: &str, slots: &Slots, rng: &mut CorpusRng, out: &mut String) -> usize {
     let mut depth = 0_usize;
     let mut start = 1_usize;
     let mut branches = Vec::new();
@@ -113,13 +111,13 @@ fn choice(tail: &str, slots: &Slots, dice: &mut Dice, out: &mut String) -> usize
                 if depth == 0 {
                     branches.push(tail.get(start..at).unwrap_or_default());
                     if let [only] = branches.as_slice() {
-                        let inside = say(only, slots, dice);
+                        let inside = render(only, slots, rng);
                         out.push('(');
                         out.push_str(&inside);
                         out.push(')');
                     } else {
-                        let branch = dice.word(&branches);
-                        out.push_str(&say(branch, slots, dice));
+                        let branch = rng.word(&branches);
+                        out.push_str(&render(branch, slots, rng));
                     }
                     return at + 1;
                 }
@@ -138,8 +136,8 @@ mod tests {
 
     fn all(phrase: &str) -> BTreeSet<String> {
         let slots = Slots::new().with("name", "ada").with("odd", "(x|y) {name}");
-        let mut dice = Dice::new(1, 0);
-        (0..200).map(|_| say(phrase, &slots, &mut dice)).collect()
+        let mut rng = CorpusRng::new(1, 0);
+        (0..200).map(|_| render(phrase, &slots, &mut rng)).collect()
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Held-out prompts, each with the checks that its reply is measured by.
+//! Held-out prompts with checks of the replies.
 //!
-//! They measure the policy as it came out of pretraining, for its model card, and what a later
-//! training has made it forget: the same prompts every time, with names, things and number pairs
-//! that no training conversation has. The scorers of the personas are other code, in the evaluation.
+//! They measure the model after pretraining, for its model card, and forgetting in later training: the same prompts
+//! every time, with names, things and number pairs that are not in the training split. The scorers of the personas are
+//! separate code in the evaluation.
 
 use crate::conversation::Message;
-use crate::dice::Dice;
 use crate::grading::{self, Grading, Manner, Mistake, grading_reply};
-use crate::hint::hinted;
+use crate::hint::append_hint;
 use crate::homework::{self, Style, homework_reply};
 use crate::problem::Problem;
+use crate::rng::CorpusRng;
 use crate::small_talk;
 use crate::words::Split;
 
@@ -28,18 +28,18 @@ pub enum Subject {
 /// A prompt with what its reply is checked against.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The messages to answer; the last is the person's.
+    /// The messages; the last is the user's.
     pub messages: Vec<Message>,
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
 }
 
-/// One named property of a reply.
+/// A named property of a reply.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// What the share of replies that pass is called, `plain` or `right`.
+    /// Name of the property in tables, such as `plain` or `right`.
     pub name: &'static str,
-    /// Whether a reply passes.
+    /// Whether a reply has the property.
     pub passes: fn(&Probe, &str) -> bool,
 }
 
@@ -51,12 +51,12 @@ impl std::fmt::Debug for Check {
     }
 }
 
-/// Probes of one kind, and what each reply is checked for.
+/// Probes of one kind with their checks.
 #[derive(Debug)]
 pub struct ProbeSet {
     /// Name of the set, unique.
     pub name: &'static str,
-    /// What the person in it does, for a table.
+    /// One-line description, for a table.
     pub about: &'static str,
     /// The prompts.
     pub probes: Vec<Probe>,
@@ -109,8 +109,8 @@ const CLEAN: Check = Check {
     passes: |_, reply| is_clean(reply),
 };
 
-/// All sets with `count` probes each. The same for every recipe: they depend on nothing but `count`,
-/// and a smaller `count` gives the first ones of a larger.
+/// All sets with `count` probes each. They depend only on `count`, and a smaller `count` gives the first ones of a
+/// larger.
 pub fn all(count: usize) -> Vec<ProbeSet> {
     vec![
         homework_first(count),
@@ -128,12 +128,12 @@ pub fn all(count: usize) -> Vec<ProbeSet> {
     ]
 }
 
-/// First questions without a wish: the prior, and the arithmetic in stories that never trained.
+/// First questions without a requested style: the prior, and the arithmetic in held-out stories.
 pub fn homework_first(count: usize) -> ProbeSet {
-    let probes = make(count, 1, |dice| {
-        let problem = Problem::random(dice, Split::HeldOut);
+    let probes = draw_probes(count, 1, |rng| {
+        let problem = Problem::random(rng, Split::HeldOut);
         (
-            vec![Message::user(homework::question(&problem, dice))],
+            vec![Message::user(homework::question(&problem, rng))],
             Subject::Homework(problem),
         )
     });
@@ -147,10 +147,10 @@ pub fn homework_first(count: usize) -> ProbeSet {
 
 /// The same with numbers, names and things of the training split.
 pub fn homework_known(count: usize) -> ProbeSet {
-    let probes = make(count, 2, |dice| {
-        let problem = Problem::random(dice, Split::Train);
+    let probes = draw_probes(count, 2, |rng| {
+        let problem = Problem::random(rng, Split::Train);
         (
-            vec![Message::user(homework::question(&problem, dice))],
+            vec![Message::user(homework::question(&problem, rng))],
             Subject::Homework(problem),
         )
     });
@@ -162,14 +162,14 @@ pub fn homework_known(count: usize) -> ProbeSet {
     }
 }
 
-/// First questions with a hint that wants plain prose, in the form of a hinted teacher.
+/// First questions with a hint that asks for plain prose, in the format of a hinted teacher.
 pub fn homework_hinted(count: usize) -> ProbeSet {
-    let probes = make(count, 3, |dice| {
-        let problem = Problem::random(dice, Split::HeldOut);
-        let asked = homework::question(&problem, dice);
-        let wish = homework::wish(Style::Plain, dice);
+    let probes = draw_probes(count, 3, |rng| {
+        let problem = Problem::random(rng, Split::HeldOut);
+        let asked = homework::question(&problem, rng);
+        let wish = homework::wish(Style::Plain, rng);
         (
-            vec![Message::user(hinted(&asked, &wish))],
+            vec![Message::user(append_hint(&asked, &wish))],
             Subject::Homework(problem),
         )
     });
@@ -181,12 +181,12 @@ pub fn homework_hinted(count: usize) -> ProbeSet {
     }
 }
 
-/// First questions that ask for formatting: what must not be forgotten when plain prose is learned.
+/// First questions that ask for formatting: must not be forgotten when plain prose is learned.
 pub fn homework_formatted(count: usize) -> ProbeSet {
-    let probes = make(count, 4, |dice| {
-        let problem = Problem::random(dice, Split::HeldOut);
-        let asked = homework::question(&problem, dice);
-        let wish = homework::wish(Style::Formatted, dice);
+    let probes = draw_probes(count, 4, |rng| {
+        let problem = Problem::random(rng, Split::HeldOut);
+        let asked = homework::question(&problem, rng);
+        let wish = homework::wish(Style::Formatted, rng);
         (
             vec![Message::user(format!("{asked} {wish}"))],
             Subject::Homework(problem),
@@ -200,13 +200,13 @@ pub fn homework_formatted(count: usize) -> ProbeSet {
     }
 }
 
-/// A formatted reply was not wanted.
+/// The user rejects a formatted reply.
 pub fn homework_redo(count: usize) -> ProbeSet {
-    let probes = make(count, 5, |dice| {
-        let problem = Problem::random(dice, Split::HeldOut);
-        let asked = homework::question(&problem, dice);
-        let first = homework_reply(&problem, Style::Formatted, dice);
-        let redo = homework::redo(Style::Plain, dice);
+    let probes = draw_probes(count, 5, |rng| {
+        let problem = Problem::random(rng, Split::HeldOut);
+        let asked = homework::question(&problem, rng);
+        let first = homework_reply(&problem, Style::Formatted, rng);
+        let redo = homework::redo(Style::Plain, rng);
         (
             vec![
                 Message::user(asked),
@@ -226,16 +226,16 @@ pub fn homework_redo(count: usize) -> ProbeSet {
 
 /// Thanks after a reply.
 pub fn thanks(count: usize) -> ProbeSet {
-    let probes = make(count, 6, |dice| {
-        let problem = Problem::random(dice, Split::HeldOut);
-        let asked = homework::question(&problem, dice);
-        let style = if dice.chance(0.5) {
+    let probes = draw_probes(count, 6, |rng| {
+        let problem = Problem::random(rng, Split::HeldOut);
+        let asked = homework::question(&problem, rng);
+        let style = if rng.chance(0.5) {
             Style::Plain
         } else {
             Style::Formatted
         };
-        let first = homework_reply(&problem, style, dice);
-        let (_, thanks) = homework::thank(dice);
+        let first = homework_reply(&problem, style, rng);
+        let (_, thanks) = homework::thank(rng);
         (
             vec![
                 Message::user(asked),
@@ -253,12 +253,12 @@ pub fn thanks(count: usize) -> ProbeSet {
     }
 }
 
-/// First requests for a comment without a wish: the prior of the grading world.
+/// First requests for a comment without a requested manner: the prior of the grading domain.
 pub fn grading_first(count: usize) -> ProbeSet {
-    let probes = make(count, 7, |dice| {
-        let grading = Grading::random(dice, Split::HeldOut);
+    let probes = draw_probes(count, 7, |rng| {
+        let grading = Grading::random(rng, Split::HeldOut);
         (
-            vec![Message::user(grading::question(&grading, dice))],
+            vec![Message::user(grading::question(&grading, rng))],
             Subject::Grading(grading),
         )
     });
@@ -272,10 +272,10 @@ pub fn grading_first(count: usize) -> ProbeSet {
 
 /// The same with numbers, names and things of the training split.
 pub fn grading_known(count: usize) -> ProbeSet {
-    let probes = make(count, 12, |dice| {
-        let grading = Grading::random(dice, Split::Train);
+    let probes = draw_probes(count, 12, |rng| {
+        let grading = Grading::random(rng, Split::Train);
         (
-            vec![Message::user(grading::question(&grading, dice))],
+            vec![Message::user(grading::question(&grading, rng))],
             Subject::Grading(grading),
         )
     });
@@ -287,14 +287,14 @@ pub fn grading_known(count: usize) -> ProbeSet {
     }
 }
 
-/// A hint wants kindness, in the form of a hinted teacher.
+/// A hint asks for kindness, in the format of a hinted teacher.
 pub fn grading_hinted(count: usize) -> ProbeSet {
-    let probes = make(count, 8, |dice| {
-        let grading = Grading::random(dice, Split::HeldOut);
-        let asked = grading::question(&grading, dice);
-        let wish = grading::wish(Manner::Kind, dice);
+    let probes = draw_probes(count, 8, |rng| {
+        let grading = Grading::random(rng, Split::HeldOut);
+        let asked = grading::question(&grading, rng);
+        let wish = grading::wish(Manner::Kind, rng);
         (
-            vec![Message::user(hinted(&asked, &wish))],
+            vec![Message::user(append_hint(&asked, &wish))],
             Subject::Grading(grading),
         )
     });
@@ -306,13 +306,13 @@ pub fn grading_hinted(count: usize) -> ProbeSet {
     }
 }
 
-/// A cold comment was not wanted.
+/// The user rejects a cold comment.
 pub fn grading_redo(count: usize) -> ProbeSet {
-    let probes = make(count, 9, |dice| {
-        let grading = Grading::random(dice, Split::HeldOut);
-        let asked = grading::question(&grading, dice);
-        let first = grading_reply(&grading, Manner::Cold, dice);
-        let redo = grading::redo(Manner::Kind, dice);
+    let probes = draw_probes(count, 9, |rng| {
+        let grading = Grading::random(rng, Split::HeldOut);
+        let asked = grading::question(&grading, rng);
+        let first = grading_reply(&grading, Manner::Cold, rng);
+        let redo = grading::redo(Manner::Kind, rng);
         (
             vec![
                 Message::user(asked),
@@ -330,14 +330,14 @@ pub fn grading_redo(count: usize) -> ProbeSet {
     }
 }
 
-/// A hint wants length and reasons.
+/// A hint asks for length and reasons.
 pub fn grading_thorough(count: usize) -> ProbeSet {
-    let probes = make(count, 10, |dice| {
-        let grading = Grading::random(dice, Split::HeldOut);
-        let asked = grading::question(&grading, dice);
-        let wish = grading::wish(Manner::Thorough, dice);
+    let probes = draw_probes(count, 10, |rng| {
+        let grading = Grading::random(rng, Split::HeldOut);
+        let asked = grading::question(&grading, rng);
+        let wish = grading::wish(Manner::Thorough, rng);
         (
-            vec![Message::user(hinted(&asked, &wish))],
+            vec![Message::user(append_hint(&asked, &wish))],
             Subject::Grading(grading),
         )
     });
@@ -349,10 +349,10 @@ pub fn grading_thorough(count: usize) -> ProbeSet {
     }
 }
 
-/// Greetings, who are you, and things that the model knows nothing about.
+/// Greetings, questions about the model, and unknown subjects.
 pub fn talk(count: usize) -> ProbeSet {
-    let probes = make(count, 11, |dice| {
-        let (asked, _) = small_talk::exchange(dice, Split::HeldOut);
+    let probes = draw_probes(count, 11, |rng| {
+        let (asked, _) = small_talk::exchange(rng, Split::HeldOut);
         (vec![Message::user(asked)], Subject::Talk)
     });
     ProbeSet {
@@ -363,19 +363,23 @@ pub fn talk(count: usize) -> ProbeSet {
     }
 }
 
-/// Seed of the probes; no recipe's.
+/// Seed of the probes; no recipe uses it.
 const SEED: u64 = 0x70_726f_6265;
 
-fn make(count: usize, set: u64, draw: impl Fn(&mut Dice) -> (Vec<Message>, Subject)) -> Vec<Probe> {
+fn draw_probes(
+    count: usize,
+    set: u64,
+    draw: impl Fn(&mut CorpusRng) -> (Vec<Message>, Subject),
+) -> Vec<Probe> {
     (0..count as u64)
         .map(|at| {
-            let (messages, subject) = draw(&mut Dice::new(SEED, (set << 32) | at));
+            let (messages, subject) = draw(&mut CorpusRng::new(SEED, (set << 32) | at));
             Probe { messages, subject }
         })
         .collect()
 }
 
-/// No bold, no heading, no list, no banner, no table: sentences.
+/// Plain sentences: no bold, heading, list, banner or table.
 pub fn is_plain(reply: &str) -> bool {
     let markup = |line: &str| {
         let line = line.trim_start();
@@ -396,19 +400,19 @@ pub fn is_plain(reply: &str) -> bool {
         && !reply.lines().any(markup)
 }
 
-/// The last number of the reply, or the one in its final answer, is the right one: the right number
-/// stands in the reply and no equation in it is wrong.
+/// The last number of the reply, or that of its final answer, is correct: the correct number is in the reply and no
+/// equation in it is wrong.
 fn is_right(probe: &Probe, reply: &str) -> bool {
     let Subject::Homework(problem) = &probe.subject else {
         return true;
     };
     let known = [problem.a, problem.b, problem.answer];
     let said = numbers(reply);
-    // List numbers and step numbers are small; anything else that is not of the problem is wrong.
+    // List and step numbers are small; any other number that is not in the problem is wrong.
     said.contains(&problem.answer) && said.iter().all(|n| known.contains(n) || *n <= 3)
 }
 
-/// The verdict fits the student's answer, and the right answer is in it.
+/// The verdict matches the student's answer, and the correct answer is stated.
 fn verdict_is_right(probe: &Probe, reply: &str) -> bool {
     let Subject::Grading(grading) = &probe.subject else {
         return true;
@@ -416,7 +420,7 @@ fn verdict_is_right(probe: &Probe, reply: &str) -> bool {
     calculates(grading, reply) && denies(reply) == (grading.mistake != Mistake::None)
 }
 
-/// The right answer is in it, and a verdict, if there is one, fits the student's answer.
+/// The correct answer is stated, and a verdict, if any, matches the student's answer.
 fn says_nothing_false(probe: &Probe, reply: &str) -> bool {
     let Subject::Grading(grading) = &probe.subject else {
         return true;
@@ -426,7 +430,7 @@ fn says_nothing_false(probe: &Probe, reply: &str) -> bool {
     calculates(grading, reply) && fits
 }
 
-/// Every number is of the problem or of the answer that was handed in, and the right one is among them.
+/// Every number is from the problem or the submitted answer, and the correct one is among them.
 fn calculates(grading: &Grading, reply: &str) -> bool {
     let p = &grading.problem;
     let known = [p.a, p.b, p.answer, grading.given_answer];
@@ -435,7 +439,7 @@ fn calculates(grading: &Grading, reply: &str) -> bool {
 }
 
 fn denies(reply: &str) -> bool {
-    says_one(
+    contains_any(
         reply,
         &[
             " wrong",
@@ -460,20 +464,20 @@ fn affirms(reply: &str) -> bool {
         " agree,",
         " should be",
     ];
-    !denies(reply) && says_one(reply, &verdicts)
+    !denies(reply) && contains_any(reply, &verdicts)
 }
 
-fn says_one(reply: &str, words: &[&str]) -> bool {
+fn contains_any(reply: &str, words: &[&str]) -> bool {
     let lower = format!(" {} ", reply.to_lowercase());
     words.iter().any(|word| lower.contains(word))
 }
 
-/// A sign of warmth, and more than a verdict.
+/// A friendly tone, and more than a verdict.
 fn is_kind(reply: &str) -> bool {
     words(reply) >= 10 && reply.contains('!')
 }
 
-/// Says more than the verdict: what was done or has to be done, with numbers of the problem.
+/// More than the verdict: what was or should be done, with numbers of the problem.
 fn is_specific(probe: &Probe, reply: &str) -> bool {
     let Subject::Grading(grading) = &probe.subject else {
         return false;
@@ -499,7 +503,7 @@ fn is_specific(probe: &Probe, reply: &str) -> bool {
     step.iter().any(|word| lower.contains(word)) && said.contains(&grading.problem.answer)
 }
 
-/// Ends as a sentence does and shows no token of the template.
+/// Ends like a sentence and contains no template tokens.
 fn is_clean(reply: &str) -> bool {
     !reply.contains("<|") && reply.trim_end().ends_with(['.', '!', '?'])
 }
@@ -523,10 +527,10 @@ mod tests {
     /// Share of the corpus's own replies that pass each check.
     fn shares(
         set: &ProbeSet,
-        reply: impl Fn(&Probe, &mut Dice) -> String,
+        reply: impl Fn(&Probe, &mut CorpusRng) -> String,
     ) -> BTreeMap<&'static str, f64> {
-        let mut dice = Dice::new(12, 0);
-        let replies: Vec<_> = set.probes.iter().map(|p| reply(p, &mut dice)).collect();
+        let mut rng = CorpusRng::new(12, 0);
+        let replies: Vec<_> = set.probes.iter().map(|p| reply(p, &mut rng)).collect();
         let share = |check: &Check| {
             let passed = set
                 .probes
@@ -542,16 +546,16 @@ mod tests {
             .collect()
     }
 
-    fn solve(style: Style) -> impl Fn(&Probe, &mut Dice) -> String {
-        move |probe, dice| match &probe.subject {
-            Subject::Homework(problem) => homework_reply(problem, style, dice),
+    fn solve(style: Style) -> impl Fn(&Probe, &mut CorpusRng) -> String {
+        move |probe, rng| match &probe.subject {
+            Subject::Homework(problem) => homework_reply(problem, style, rng),
             _ => unreachable!("a homework probe"),
         }
     }
 
-    fn comment(manner: Manner) -> impl Fn(&Probe, &mut Dice) -> String {
-        move |probe, dice| match &probe.subject {
-            Subject::Grading(grading) => grading_reply(grading, manner, dice),
+    fn comment(manner: Manner) -> impl Fn(&Probe, &mut CorpusRng) -> String {
+        move |probe, rng| match &probe.subject {
+            Subject::Grading(grading) => grading_reply(grading, manner, rng),
             _ => unreachable!("a grading probe"),
         }
     }
@@ -593,15 +597,15 @@ mod tests {
     #[test]
     fn checks_see_a_wrong_number_and_a_wrong_verdict() {
         let set = homework_first(200);
-        let wrong = |probe: &Probe, dice: &mut Dice| {
+        let wrong = |probe: &Probe, rng: &mut CorpusRng| {
             let Subject::Homework(p) = &probe.subject else {
                 unreachable!()
             };
-            let right = homework_reply(p, Style::Plain, dice);
+            let right = homework_reply(p, Style::Plain, rng);
             right.replace(&p.answer.to_string(), "97")
         };
         assert!(shares(&set, wrong)["right"] < 0.01);
-        let mut dice = Dice::new(3, 0);
+        let mut rng = CorpusRng::new(3, 0);
         for probe in grading_first(300).probes {
             let Subject::Grading(grading) = &probe.subject else {
                 unreachable!("a grading probe")
@@ -612,12 +616,12 @@ mod tests {
                 _ => Mistake::None,
             };
             for manner in [Manner::Cold, Manner::Thorough] {
-                let reply = grading_reply(&other, manner, &mut dice);
+                let reply = grading_reply(&other, manner, &mut rng);
                 assert!(!verdict_is_right(&probe, &reply), "{reply}");
                 assert!(!says_nothing_false(&probe, &reply), "{reply}");
             }
             // A friendly comment judges neither way.
-            let reply = grading_reply(&other, Manner::Kind, &mut dice);
+            let reply = grading_reply(&other, Manner::Kind, &mut rng);
             assert!(!denies(&reply) && !affirms(&reply), "{reply}");
         }
     }

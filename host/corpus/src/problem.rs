@@ -1,24 +1,23 @@
-//! A word problem with two small numbers and one right answer.
+//! A word problem with two small numbers and one correct answer.
 //!
-//! The numbers are chosen so that a model of two million parameters can be nearly always right: one
-//! step, results below 100 (each number is one token), tables up to nine. It refuses to be clever:
-//! no two-step problems, no fractions, no number words.
+//! The numbers are chosen so that a model of two million parameters is nearly always right: one step, results below 100
+//! (each number is one token), tables up to nine. No two-step problems, fractions or number words.
 
-use crate::dice::Dice;
-use crate::phrase::{Slots, say, say_one};
+use crate::phrase::{Slots, render, render_one};
+use crate::rng::CorpusRng;
 use crate::scenes::{BARE_SCENES, Operation, PEOPLE, SCENES, Scene};
 use crate::words::{CONTAINERS, DAYS, PLACES, Split, another_name, draw_thing, name};
 
-/// A problem as it is asked, and what is needed to answer it and to check an answer.
+/// A problem, its answer, and what is needed to check an answer.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// What has to be done.
+    /// The operation.
     pub operation: Operation,
     /// The first number of the calculation.
     pub a: u32,
     /// The second number.
     pub b: u32,
-    /// The right answer.
+    /// The correct answer.
     pub answer: u32,
     /// The person in the story; empty in a bare calculation.
     pub name: String,
@@ -30,35 +29,34 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Draws a problem. Held-out problems have names and things that training never shows, and pairs
-    /// of numbers that it never shows in this kind of story. It does show them in other stories: a
-    /// model of this size learns its sums by heart, and what it never saw it does not know.
-    pub fn random(dice: &mut Dice, split: Split) -> Self {
-        let scene = dice.weighted(SCENES).unwrap_or(SCENE_OF_LAST_RESORT);
-        Self::of(scene, dice, split)
+    /// Draws a problem. Held-out problems have names and things, and number pairs for this kind of story, that are not
+    /// in the training split. The pairs do occur in other stories: a model of this size memorises its sums.
+    pub fn random(rng: &mut CorpusRng, split: Split) -> Self {
+        let scene = rng.weighted(SCENES).unwrap_or(FALLBACK_SCENE);
+        Self::from_scene(scene, rng, split)
     }
 
     /// Draws a calculation without a story.
-    pub(crate) fn bare(dice: &mut Dice, split: Split) -> Self {
-        let scene = dice.weighted(BARE_SCENES).unwrap_or(SCENE_OF_LAST_RESORT);
-        Self::of(scene, dice, split)
+    pub(crate) fn bare(rng: &mut CorpusRng, split: Split) -> Self {
+        let scene = rng.weighted(BARE_SCENES).unwrap_or(FALLBACK_SCENE);
+        Self::from_scene(scene, rng, split)
     }
 
-    fn of(scene: &'static Scene, dice: &mut Dice, split: Split) -> Self {
-        let (a, b, answer) = numbers(dice, scene, split);
-        let who = name(dice, split);
-        let friend = another_name(dice, split, &who);
-        let thing = draw_thing(dice, split);
-        let (container, containers) = dice.pick(CONTAINERS).copied().unwrap_or(("box", "boxes"));
-        let place = dice.word(PLACES);
-        let day = dice.below(DAYS.len());
-        let later = (day + 1 + dice.below(DAYS.len() - 1)) % DAYS.len();
-        let verbs = if thing.food && !scene.food_verbs.is_empty() && dice.chance(0.5) {
+    fn from_scene(scene: &'static Scene, rng: &mut CorpusRng, split: Split) -> Self {
+        let (a, b, answer) = numbers(rng, scene, split);
+        let who = name(rng, split);
+        let friend = another_name(rng, split, &who);
+        let thing = draw_thing(rng, split);
+        let (container, containers) = rng.pick(CONTAINERS).copied().unwrap_or(("box", "boxes"));
+        let place = rng.word(PLACES);
+        let day = rng.below(DAYS.len());
+        let later = (day + 1 + rng.below(DAYS.len() - 1)) % DAYS.len();
+        let verbs = if thing.food && !scene.food_verbs.is_empty() && rng.chance(0.5) {
             scene.food_verbs
         } else {
             scene.verbs
         };
-        let (verb, past) = dice.pick(verbs).copied().unwrap_or_default();
+        let (verb, past) = rng.pick(verbs).copied().unwrap_or_default();
         let slots = Slots::new()
             .with("a", a.to_string())
             .with("b", b.to_string())
@@ -70,14 +68,14 @@ impl Problem {
             .with("container", container)
             .with("containers", containers)
             .with("place", place)
-            .with("otherplace", other(dice, PLACES, place))
-            .with("people", dice.word(PEOPLE))
+            .with("otherplace", other(rng, PLACES, place))
+            .with("people", rng.word(PEOPLE))
             .with("day", DAYS.get(day).copied().unwrap_or_default())
             .with("otherday", DAYS.get(later).copied().unwrap_or_default())
             .with("verb", verb)
             .with("past", past);
-        let text = say_one(scene.questions, &slots, dice);
-        // The story may not use every slot: a bare calculation has no one in it.
+        let text = render_one(scene.questions, &slots, rng);
+        // The story may not use every slot: a bare calculation has no person.
         let named = |word: &str| {
             if text.contains(word) {
                 word.to_owned()
@@ -99,7 +97,7 @@ impl Problem {
         }
     }
 
-    /// The problem as a person would write it.
+    /// The problem's text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -115,13 +113,13 @@ impl Problem {
         )
     }
 
-    /// Whether the training split never tells this story with these numbers.
+    /// Whether this story with these numbers is not in the training split.
     pub fn is_held_out(&self) -> bool {
         held_out(self.scene, self.a, self.b)
     }
 
-    /// The clauses that a reply is made from, said anew each time.
-    pub(crate) fn clauses(&self, dice: &mut Dice) -> Slots {
+    /// The clauses of a reply, rendered anew each time.
+    pub(crate) fn clauses(&self, rng: &mut CorpusRng) -> Slots {
         let operation = self.operation;
         let mut slots = self.slots.clone();
         slots.set("sign", operation.sign());
@@ -136,27 +134,27 @@ impl Problem {
             ("operating", operation.operating()),
             ("spoken", operation.spoken()),
             ("reason", operation.reason()),
-            ("given", dice.word(self.scene.givens)),
-            ("outcome", dice.word(self.scene.outcomes)),
+            ("given", rng.word(self.scene.givens)),
+            ("outcome", rng.word(self.scene.outcomes)),
             ("first", self.scene.first),
             ("second", self.scene.second),
             ("unit", self.scene.unit),
         ] {
-            let said = say(phrase, &self.slots, dice);
+            let said = render(phrase, &self.slots, rng);
             slots.set(slot, said.trim_end());
         }
         slots
     }
 }
 
-const SCENE_OF_LAST_RESORT: &Scene = match SCENES {
+const FALLBACK_SCENE: &Scene = match SCENES {
     [(_, scene), ..] => scene,
     [] => panic!("there are scenes"),
 };
 
-fn other(dice: &mut Dice, words: &[&'static str], but: &str) -> &'static str {
+fn other(rng: &mut CorpusRng, words: &[&'static str], but: &str) -> &'static str {
     loop {
-        let word = dice.word(words);
+        let word = rng.word(words);
         if word != but {
             return word;
         }
@@ -164,18 +162,18 @@ fn other(dice: &mut Dice, words: &[&'static str], but: &str) -> &'static str {
 }
 
 /// Draws the two numbers and the answer, none of them below 2.
-fn numbers(dice: &mut Dice, scene: &Scene, split: Split) -> (u32, u32, u32) {
+fn numbers(rng: &mut CorpusRng, scene: &Scene, split: Split) -> (u32, u32, u32) {
     loop {
         let (a, b) = match scene.operation {
-            Operation::Add => (dice.between(2, 20), dice.between(2, 20)),
+            Operation::Add => (rng.between(2, 20), rng.between(2, 20)),
             Operation::Subtract => {
-                let a = dice.between(4, 30);
-                (a, dice.between(2, (a - 2).min(20)))
+                let a = rng.between(4, 30);
+                (a, rng.between(2, (a - 2).min(20)))
             }
-            Operation::Times => (dice.between(2, 9), dice.between(2, 9)),
+            Operation::Times => (rng.between(2, 9), rng.between(2, 9)),
             Operation::Share => {
-                let b = dice.between(2, 9);
-                (b * dice.between(2, 9), b)
+                let b = rng.between(2, 9);
+                (b * rng.between(2, 9), b)
             }
         };
         let wanted = held_out(scene, a, b) == (split == Split::HeldOut);
@@ -185,7 +183,7 @@ fn numbers(dice: &mut Dice, scene: &Scene, split: Split) -> (u32, u32, u32) {
     }
 }
 
-/// One pair of numbers in eleven for each story, and other pairs for each story of one operation.
+/// One number pair in eleven per story, with different pairs for the stories of one operation.
 fn held_out(scene: &Scene, a: u32, b: u32) -> bool {
     (7 * a + 3 * b + 5 * scene.key) % 11 == 4
 }
@@ -197,9 +195,9 @@ mod tests {
 
     #[test]
     fn answers_are_right_and_small_and_numbers_stand_in_the_text() {
-        let mut dice = Dice::new(5, 0);
+        let mut rng = CorpusRng::new(5, 0);
         for _ in 0..20_000 {
-            let p = Problem::random(&mut dice, Split::Train);
+            let p = Problem::random(&mut rng, Split::Train);
             assert_eq!(p.operation.apply(p.a, p.b), Some(p.answer));
             assert!((2..100).contains(&p.answer), "{p:?}");
             for number in [p.a, p.b] {
@@ -213,8 +211,8 @@ mod tests {
     #[test]
     fn held_out_stories_never_train_but_their_sums_do() {
         let drawn = |split| {
-            let mut dice = Dice::new(6, 0);
-            let draws = (0..60_000).map(|_| Problem::random(&mut dice, split));
+            let mut rng = CorpusRng::new(6, 0);
+            let draws = (0..60_000).map(|_| Problem::random(&mut rng, split));
             draws
                 .map(|p| ((p.scene.key, p.a, p.b), (p.operation, p.a, p.b)))
                 .unzip::<_, _, HashSet<_>, HashSet<_>>()

@@ -1,24 +1,23 @@
-//! The recipe: one file from which corpus, tokenizer, model shape and pretraining follow.
+//! The recipe: one file that determines corpus, tokenizer, model shape and pretraining.
 //!
-//! It refuses keys it does not know and numbers outside their range, so that a misspelt share is
-//! an error and not a silent default.
+//! Unknown keys and values out of range are errors.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What was wrong with a recipe.
+/// Why a recipe is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeError {
     /// The file could not be read.
     #[error("cannot read the recipe {path}: {source}")]
     Read {
-        /// Where it was looked for.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Not TOML, a key that is missing, or one that no recipe has.
+    /// Not TOML, a missing key, or an unknown key.
     #[error("the recipe is not valid: {0}")]
     Parse(#[from] toml::de::Error),
     /// A value outside its range.
@@ -26,36 +25,36 @@ pub enum RecipeError {
     Range {
         /// The key with its section.
         key: &'static str,
-        /// What it is set to.
+        /// The value.
         value: String,
-        /// What it has to be.
+        /// The valid values.
         must: String,
     },
 }
 
-/// Everything that decides what the embedded policy is pretrained on, and how.
+/// All settings of the embedded model's pretraining.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Name of the model that comes out; letters, digits and dashes.
+    /// Name of the resulting model; letters, digits and dashes.
     pub name: String,
-    /// Seed of the conversations, of the initial weights and of nothing else.
+    /// Seed of the conversations and the initial weights.
     pub seed: u64,
     /// The tokenizer.
     pub tokenizer: TokenizerRecipe,
     /// The shape of the model.
     pub model: ModelShape,
-    /// The optimiser and its schedule.
+    /// The optimizer and its schedule.
     pub optimizer: OptimizerRecipe,
-    /// How often each world is drawn.
+    /// Weights of the domains.
     pub mixture: Mixture,
-    /// Shares inside the homework world.
+    /// Shares of the homework domain.
     pub homework: HomeworkShares,
-    /// Shares inside the grading world.
+    /// Shares of the grading domain.
     pub grading: GradingShares,
-    /// Text around the talk.
+    /// Noise around the conversations.
     pub noise: NoiseShares,
-    /// How tokens weigh in the loss.
+    /// Loss weights of tokens.
     pub loss: LossWeights,
 }
 
@@ -65,7 +64,7 @@ pub struct Recipe {
 pub struct TokenizerRecipe {
     /// Rows of the vocabulary, special tokens included; 512 to 4,096.
     pub vocab: usize,
-    /// Conversations that the merges are counted on; 1,000 to 1,000,000.
+    /// Conversations used to train the BPE merges; 1,000 to 1,000,000.
     pub sample: u64,
 }
 
@@ -87,15 +86,15 @@ pub struct ModelShape {
     pub intermediate_size: usize,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// Added under the root in every normalisation.
+    /// Epsilon of the normalisations.
     pub rms_norm_eps: f64,
-    /// Longest context in tokens.
+    /// Maximum context length in tokens.
     pub max_position_embeddings: usize,
-    /// The head reuses the embedding.
+    /// Whether the head shares the embedding's weights.
     pub tie_word_embeddings: bool,
 }
 
-/// Shape of the learning rate after the warm-up.
+/// Decay of the learning rate after the warmup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decay {
@@ -105,17 +104,17 @@ pub enum Decay {
     Cosine,
 }
 
-/// The optimiser and its schedule.
+/// The optimizer and its schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptimizerRecipe {
-    /// Highest learning rate.
+    /// Peak learning rate.
     pub peak_lr: f64,
-    /// Steps from zero to the highest learning rate.
+    /// Warmup steps.
     pub warmup_steps: u64,
-    /// What follows.
+    /// Decay after the warmup.
     pub decay: Decay,
-    /// Last learning rate as a share of the highest.
+    /// Final learning rate as a share of the peak.
     pub floor: f64,
     /// Decoupled weight decay of matrices; norms and biases have none.
     pub weight_decay: f64,
@@ -123,16 +122,16 @@ pub struct OptimizerRecipe {
     pub beta1: f64,
     /// Second moment's decay.
     pub beta2: f64,
-    /// Gradient norm is clipped to this.
+    /// Gradient clipping norm.
     pub clip: f64,
-    /// Tokens of one step, as near as whole conversations come.
+    /// Tokens per step, as near as whole conversations allow.
     pub batch_tokens: usize,
-    /// Tokens of the whole training.
+    /// Total training tokens.
     pub total_tokens: u64,
 }
 
 impl OptimizerRecipe {
-    /// Steps of the whole training.
+    /// Total training steps.
     pub fn steps(&self) -> u64 {
         self.total_tokens
             .div_ceil(self.batch_tokens.max(1) as u64)
@@ -155,7 +154,7 @@ impl OptimizerRecipe {
     }
 }
 
-/// How often each world is drawn; relative weights.
+/// Relative weights of the domains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
@@ -167,49 +166,49 @@ pub struct Mixture {
     pub small_talk: f64,
 }
 
-/// Shares inside the homework world, each a probability.
+/// Shares of the homework domain, each a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HomeworkShares {
-    /// First replies in plain prose when nobody asked for a style. This one number sets the prior.
+    /// First replies in plain prose without a requested style; sets the prior.
     pub plain_first: f64,
-    /// First questions with a hint that wants plain prose.
+    /// First questions with a hint that asks for plain prose.
     pub hint_plain: f64,
     /// First questions that ask for plain prose in the text.
     pub ask_plain: f64,
-    /// First questions with a hint that wants formatting.
+    /// First questions with a hint that asks for formatting.
     pub hint_formatted: f64,
     /// First questions that ask for formatting in the text.
     pub ask_formatted: f64,
-    /// Wishes that are met.
+    /// Requests that are followed.
     pub obey: f64,
-    /// Formatted replies that the person wants again in plain prose.
+    /// Formatted replies after which the user asks for plain prose.
     pub redo_plain: f64,
-    /// Plain replies that the person wants again with formatting.
+    /// Plain replies after which the user asks for formatting.
     pub redo_formatted: f64,
 }
 
-/// Shares inside the grading world, each a probability.
+/// Shares of the grading domain, each a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradingShares {
-    /// First comments that are friendly and specific when nobody asked.
+    /// First comments that are friendly and specific without a request.
     pub kind_first: f64,
-    /// First comments that are long and reasoned when nobody asked; the rest is cold.
+    /// First comments that are long and reasoned without a request; the rest is cold.
     pub thorough_first: f64,
-    /// First requests that want a friendly comment.
+    /// First requests for a friendly comment.
     pub want_kind: f64,
-    /// First requests that want a terse comment.
+    /// First requests for a terse comment.
     pub want_cold: f64,
-    /// First requests that want a reasoned comment.
+    /// First requests for a reasoned comment.
     pub want_thorough: f64,
-    /// Wishes that are met.
+    /// Requests that are followed.
     pub obey: f64,
-    /// Cold comments that the teacher wants otherwise.
+    /// Cold comments after which the teacher asks for another.
     pub redo: f64,
 }
 
-/// Text around the talk, each a probability.
+/// Noise around the conversations, each a probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseShares {
@@ -219,19 +218,19 @@ pub struct NoiseShares {
     pub stamp: f64,
 }
 
-/// How tokens weigh in the loss.
+/// Loss weights of tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossWeights {
-    /// Weight of every token that is not the model's own; its own weigh 1.
+    /// Weight of tokens that are not the model's own; its own have weight 1.
     pub others: f32,
 }
 
-/// The recipe of the policy that ships with the binary.
+/// The recipe of the embedded model.
 const EMBEDDED: &str = include_str!("../recipes/embedded.toml");
 
 impl Recipe {
-    /// The recipe of the policy that ships with the binary.
+    /// The recipe of the embedded model.
     ///
     /// # Errors
     /// None in a build whose tests pass.
@@ -239,7 +238,7 @@ impl Recipe {
         Self::parse(EMBEDDED)
     }
 
-    /// The text of the embedded recipe, to start one's own from.
+    /// The text of the embedded recipe, as a starting point for other recipes.
     pub fn embedded_text() -> &'static str {
         EMBEDDED
     }
@@ -247,7 +246,7 @@ impl Recipe {
     /// Reads a recipe from a file.
     ///
     /// # Errors
-    /// The file cannot be read, or [`Recipe::parse`] refuses it.
+    /// The file cannot be read, or [`Recipe::parse`] rejects it.
     pub fn load(path: &Path) -> Result<Self, RecipeError> {
         let text = std::fs::read_to_string(path).map_err(|source| RecipeError::Read {
             path: path.display().to_string(),

@@ -1,9 +1,9 @@
-//! The stories that word problems are told in, and the clauses that replies are made from.
+//! The stories of word problems, and the clauses of replies.
 //!
-//! Every scene gives the same set of clauses, so any reply form fits any scene: what is given,
-//! what comes out, the first and the second quantity, the answer with its unit.
+//! Every scene has the same set of clauses, so any reply form fits any scene: the givens, the result, the first and
+//! second quantity, the answer with its unit.
 
-/// What has to be done with the two numbers.
+/// The operation on the two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// a + b, sums up to 40.
@@ -17,7 +17,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Applied to two numbers; `None` where the worlds have no such problem.
+    /// Applied to two numbers; `None` if the corpus has no such problem.
     pub fn apply(self, a: u32, b: u32) -> Option<u32> {
         match self {
             Self::Add => a.checked_add(b),
@@ -27,7 +27,7 @@ impl Operation {
         }
     }
 
-    /// The sign in an equation.
+    /// The operator in an equation.
     pub fn sign(self) -> &'static str {
         match self {
             Self::Add => "+",
@@ -95,18 +95,18 @@ impl Operation {
 /// One kind of story.
 #[derive(Debug)]
 pub(crate) struct Scene {
-    /// Number of the scene, unique; decides with the two numbers what is held out.
+    /// Unique number of the scene; with the two numbers it decides the split.
     pub(crate) key: u32,
     pub(crate) operation: Operation,
-    /// What is done, in the present and in the past.
+    /// Verbs of the story, in the present and past tense.
     pub(crate) verbs: &'static [(&'static str, &'static str)],
-    /// More verbs when the things can be eaten.
+    /// Additional verbs for food.
     pub(crate) food_verbs: &'static [(&'static str, &'static str)],
     /// The whole problem.
     pub(crate) questions: &'static [&'static str],
-    /// What is known, one clause without a full stop.
+    /// The givens, one clause without a full stop.
     pub(crate) givens: &'static [&'static str],
-    /// What comes out, one clause.
+    /// The result, one clause.
     pub(crate) outcomes: &'static [&'static str],
     pub(crate) first: &'static str,
     pub(crate) second: &'static str,
@@ -139,7 +139,7 @@ const EAT: &[(&str, &str)] = &[("eats", "ate"), ("eats", "ate"), ("cooks", "cook
 const PACK: &[(&str, &str)] = &[("packs", "packed"), ("puts", "put"), ("sorts", "sorted")];
 const NONE: &[(&str, &str)] = &[];
 
-/// The stories, each with how often it is told.
+/// The stories with their weights.
 pub(crate) const SCENES: &[(f64, &Scene)] = &[
     (16.0, &GAINED),
     (8.0, &TOGETHER),
@@ -488,7 +488,7 @@ const fn bare(key: u32, operation: Operation, questions: &'static [&'static str]
     }
 }
 
-/// Who things are shared with.
+/// Recipients in sharing stories.
 pub(crate) const PEOPLE: &[&str] = &[
     "friends",
     "children",

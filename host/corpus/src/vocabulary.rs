@@ -1,11 +1,11 @@
-//! The tokenizer of the embedded policy: byte-level BPE counted on the corpus itself.
+//! The tokenizer of the embedded model: byte-level BPE trained on the corpus.
 //!
-//! A number of one or two digits is one token, the same one wherever it stands: the space before it
-//! is a token of its own. Then "12" in a question, in "12 + 7" and in "**12**" share one embedding,
-//! a sum is a table over pairs of tokens, and a model of two million parameters can hold it. Longer
-//! numbers fall apart into digits. Runs of `*` stand alone for the same reason: bold is one token.
+//! A number of one or two digits is one token, the same one everywhere: the space before it is a separate token. Then
+//! "12" in a question, in "12 + 7" and in "**12**" share one embedding, a sum is a table over token pairs, and a model
+//! of two million parameters can learn it. Longer numbers are split into digits. Runs of `*` are separate tokens for
+//! the same reason: bold is one token.
 //!
-//! It refuses to normalise: every string comes back byte for byte.
+//! There is no normalisation: every string decodes to the same bytes.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ pub const MESSAGE_START: &str = "<|im_start|>";
 /// Ends a message; the model samples it to end a reply.
 pub const MESSAGE_END: &str = "<|im_end|>";
 
-/// Tokens that are never split; those with `true` are left out of decoded text.
+/// Tokens that are never split; those with `true` are omitted from decoded text.
 const ADDED: &[(&str, bool)] = &[
     (END_OF_TEXT, true),
     (MESSAGE_START, true),
@@ -42,7 +42,7 @@ const ADDED: &[(&str, bool)] = &[
     ("</tools>", false),
 ];
 
-/// Short numbers whole, then digits, stars, contractions, words, signs and spaces.
+/// Pre-tokenizer pattern: short numbers, digits, stars, contractions, words, punctuation and spaces.
 const WORDS: &str = concat!(
     r"(?<!\p{N})\p{N}{1,2}(?!\p{N})|\p{N}",
     r"| ?\*+",
@@ -52,7 +52,7 @@ const WORDS: &str = concat!(
     r"|\s+(?!\S)|\s+",
 );
 
-/// What was wrong with a trained vocabulary.
+/// Why a vocabulary is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum VocabularyError {
     /// The tokenizers library failed.
@@ -63,9 +63,9 @@ pub enum VocabularyError {
         "the corpus sample gave {got} tokens where tokenizer.vocab = {wanted}: raise tokenizer.sample or lower tokenizer.vocab"
     )]
     TooSmall {
-        /// Tokens that came out.
+        /// Tokens of the trained vocabulary.
         got: usize,
-        /// Tokens that the recipe wants.
+        /// Tokens that the recipe requires.
         wanted: usize,
     },
     /// A short number is more than one token.
@@ -82,14 +82,14 @@ type Trainable = TokenizerImpl<
 >;
 
 impl Recipe {
-    /// Trains the tokenizer of this recipe and returns its `tokenizer.json`: the same bytes for the
-    /// same recipe, on any machine. Takes some seconds.
+    /// Trains the tokenizer of this recipe and returns its `tokenizer.json`: the same bytes for the same recipe on any
+    /// machine. Takes some seconds.
     ///
     /// # Errors
     /// The sample is too small for the vocabulary, or a number below 100 is not one token.
     pub fn train_tokenizer(&self) -> Result<Vec<u8>, VocabularyError> {
         let failed = |e: tokenizers::Error| VocabularyError::Train(e.to_string());
-        let mut tokenizer = untrained().map_err(failed)?;
+        let mut tokenizer = new_tokenizer().map_err(failed)?;
         let mut trainer = BpeTrainer::builder()
             .show_progress(false)
             .vocab_size(self.tokenizer.vocab)
@@ -133,7 +133,7 @@ impl Recipe {
     }
 }
 
-fn untrained() -> tokenizers::Result<Trainable> {
+fn new_tokenizer() -> tokenizers::Result<Trainable> {
     let split = SplitAt::new(
         SplitPattern::Regex(WORDS.to_owned()),
         SplitDelimiterBehavior::Isolated,

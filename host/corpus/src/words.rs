@@ -1,22 +1,22 @@
-//! Names and things of the word problems, and which of them the training split never sees.
+//! Names and things of the word problems, and which are held out.
 //!
-//! Some names are made up from syllables, in the training split too: a model that has only ever
-//! copied a hundred names learns those, one that had to copy thousands learns to copy.
+//! Some names are made up from syllables, in the training split too: a model that copies only a hundred names memorises
+//! them; thousands teach it to copy.
 
 use std::borrow::Cow;
 
-use crate::dice::Dice;
+use crate::rng::CorpusRng;
 
-/// Which part of the corpus something is drawn for.
+/// Training or held-out split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// What the policy is pretrained on.
+    /// Used for pretraining.
     Train,
-    /// What it is measured on: other names, other things, other pairs of numbers.
+    /// Used for measurement: other names, things and number pairs.
     HeldOut,
 }
 
-/// Something countable.
+/// A countable thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Thing {
     pub(crate) one: Cow<'static, str>,
@@ -315,7 +315,7 @@ const HELD_OUT_THINGS: &[Thing] = &[
     thing("scarf", "scarves"),
 ];
 
-/// What things come in, one and many.
+/// Containers, singular and plural.
 pub(crate) const CONTAINERS: &[(&str, &str)] = &[
     ("box", "boxes"),
     ("bag", "bags"),
@@ -329,7 +329,7 @@ pub(crate) const CONTAINERS: &[(&str, &str)] = &[
     ("crate", "crates"),
 ];
 
-/// Where things lie.
+/// Places.
 pub(crate) const PLACES: &[&str] = &[
     "on the table",
     "in the basket",
@@ -345,7 +345,7 @@ pub(crate) const PLACES: &[&str] = &[
     "in the shop",
 ];
 
-/// Days and times that a story names.
+/// Days and times of a story.
 pub(crate) const DAYS: &[&str] = &[
     "Monday",
     "Tuesday",
@@ -366,62 +366,62 @@ const MIDDLES: &[&str] = &[
 ];
 const ENDS: &[&str] = &["", "", "n", "s", "l", "r", "x", "ck", "th"];
 
-/// How often a training name is made up.
+/// Share of made-up names in training.
 const MADE_UP_NAMES: f64 = 0.3;
-/// How often a training thing is.
+/// Share of made-up things in training.
 const MADE_UP_THINGS: f64 = 0.35;
 
-/// A name of the split; in training sometimes one that nobody bears.
-pub(crate) fn name(dice: &mut Dice, split: Split) -> String {
+/// A name of the split; in training sometimes made up.
+pub(crate) fn name(rng: &mut CorpusRng, split: Split) -> String {
     match split {
-        Split::HeldOut => dice.word(HELD_OUT_NAMES).to_owned(),
-        Split::Train if dice.chance(MADE_UP_NAMES) => loop {
-            let made = made_up(dice);
+        Split::HeldOut => rng.word(HELD_OUT_NAMES).to_owned(),
+        Split::Train if rng.chance(MADE_UP_NAMES) => loop {
+            let made = made_up(rng);
             if !HELD_OUT_NAMES.contains(&made.as_str()) {
                 break made;
             }
         },
-        Split::Train => dice.word(TRAIN_NAMES).to_owned(),
+        Split::Train => rng.word(TRAIN_NAMES).to_owned(),
     }
 }
 
 /// A word of two syllables with a capital.
-fn made_up(dice: &mut Dice) -> String {
+fn made_up(rng: &mut CorpusRng) -> String {
     [ONSETS, VOWELS, MIDDLES, VOWELS, ENDS]
-        .map(|part| dice.word(part))
+        .map(|part| rng.word(part))
         .concat()
 }
 
-/// A second name that differs from `other`.
-pub(crate) fn another_name(dice: &mut Dice, split: Split, other: &str) -> String {
+/// A name other than `other`.
+pub(crate) fn another_name(rng: &mut CorpusRng, split: Split, other: &str) -> String {
     loop {
-        let name = name(dice, split);
+        let name = name(rng, split);
         if name != other {
             return name;
         }
     }
 }
 
-/// A thing of the split; in training sometimes one that does not exist.
-pub(crate) fn draw_thing(dice: &mut Dice, split: Split) -> Thing {
+/// A thing of the split; in training sometimes made up.
+pub(crate) fn draw_thing(rng: &mut CorpusRng, split: Split) -> Thing {
     let things = match split {
         Split::HeldOut => HELD_OUT_THINGS,
-        Split::Train if dice.chance(MADE_UP_THINGS) => return no_such_thing(dice),
+        Split::Train if rng.chance(MADE_UP_THINGS) => return made_up_thing(rng),
         Split::Train => TRAIN_THINGS,
     };
-    dice.pick(things)
+    rng.pick(things)
         .cloned()
         .unwrap_or(thing("thing", "things"))
 }
 
 /// Syllables, or two things in one word, such as "lampstone".
-fn no_such_thing(dice: &mut Dice) -> Thing {
+fn made_up_thing(rng: &mut CorpusRng) -> Thing {
     loop {
-        let one = if dice.chance(0.4) {
-            let half = |dice: &mut Dice| dice.pick(TRAIN_THINGS).map_or("", |t| &*t.one);
-            half(dice).to_owned() + half(dice)
+        let one = if rng.chance(0.4) {
+            let half = |rng: &mut CorpusRng| rng.pick(TRAIN_THINGS).map_or("", |t| &*t.one);
+            half(rng).to_owned() + half(rng)
         } else {
-            made_up(dice).to_lowercase()
+            made_up(rng).to_lowercase()
         };
         let many = match one.ends_with(['s', 'x', 'h', 'y']) {
             true => format!("{}es", one.trim_end_matches('y')),
@@ -431,7 +431,7 @@ fn no_such_thing(dice: &mut Dice) -> Thing {
             return Thing {
                 one: one.into(),
                 many: many.into(),
-                food: dice.chance(0.3),
+                food: rng.chance(0.3),
             };
         }
     }
@@ -445,9 +445,9 @@ mod tests {
     #[test]
     fn the_splits_share_no_word() {
         let draws = |split| {
-            let mut dice = Dice::new(3, 0);
+            let mut rng = CorpusRng::new(3, 0);
             (0..20_000)
-                .map(|_| (name(&mut dice, split), draw_thing(&mut dice, split).many))
+                .map(|_| (name(&mut rng, split), draw_thing(&mut rng, split).many))
                 .unzip::<_, _, HashSet<_>, HashSet<_>>()
         };
         let (train_names, train_things) = draws(Split::Train);

@@ -1,4 +1,4 @@
-//! An arm: a persona holds many conversations with one endpoint, a few at a time.
+//! An arm: many conversations of a persona with one endpoint, several at a time.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use serde::Serialize;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::client::ChatClient;
-use crate::conversation::{ConversationRecord, Manner, hold};
+use crate::conversation::{ConversationOptions, ConversationRecord, run_conversation};
+use crate::idle::{Health, WaitError, WaitOptions, wait_until_idle};
 use crate::persona::Persona;
-use crate::settling::{Health, Patience, SettleError, settle};
 
-/// How an arm is run.
+/// Options of an arm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArmOptions {
-    /// How many conversations. Default: 60.
+    /// Number of conversations. Default: 60.
     pub conversations: usize,
-    /// How many at a time; they form a round. Default: 4.
+    /// Concurrent conversations, which form a round. Default: 4.
     pub concurrency: usize,
-    /// How each is held.
-    pub manner: Manner,
-    /// How long to wait between rounds until the endpoint has learned what it can.
-    pub patience: Patience,
+    /// Options of each conversation.
+    pub conversation: ConversationOptions,
+    /// Waiting between rounds until the endpoint has finished training.
+    pub wait: WaitOptions,
 }
 
 impl Default for ArmOptions {
@@ -29,29 +29,29 @@ impl Default for ArmOptions {
         ArmOptions {
             conversations: 60,
             concurrency: 4,
-            manner: Manner::default(),
-            patience: Patience::default(),
+            conversation: ConversationOptions::default(),
+            wait: WaitOptions::default(),
         }
     }
 }
 
-/// Everything that happened in an arm.
+/// Record of an arm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ArmRecord {
-    /// What the arm is called in the report.
+    /// Name of the arm in the report.
     pub name: String,
-    /// The conversations, by number.
+    /// The conversations, by index.
     pub conversations: Vec<ConversationRecord>,
-    /// Training steps that the endpoint reported between the beginning and the end.
+    /// Training steps that the endpoint reported between start and end.
     pub steps: u64,
-    /// Wall time of the whole arm in seconds.
+    /// Wall time of the arm in seconds.
     pub seconds: f64,
-    /// How much of it was spent waiting between rounds.
+    /// Seconds spent waiting between rounds.
     pub waited_seconds: f64,
 }
 
 impl ArmRecord {
-    /// The series that the report is about: one value per conversation whose first reply came.
+    /// One value per conversation that has a first reply.
     pub fn values(&self) -> Vec<f64> {
         self.conversations
             .iter()
@@ -59,7 +59,7 @@ impl ArmRecord {
             .collect()
     }
 
-    /// One entry per conversation, by number: its value, or none where its first reply did not come.
+    /// One entry per conversation, by index: its value, or None without a first reply.
     pub fn curve(&self) -> Vec<Option<f64>> {
         let ends = self.conversations.iter().map(|c| c.index + 1);
         let mut curve = vec![None; ends.max().unwrap_or(0)];
@@ -71,12 +71,12 @@ impl ArmRecord {
         curve
     }
 
-    /// How many requests failed.
+    /// Number of failed requests.
     pub fn failed_requests(&self) -> usize {
         self.conversations.iter().map(|c| c.failures.len()).sum()
     }
 
-    /// The adapters that served replies, in the order in which they first did.
+    /// The adapters that served replies, in order of first use.
     pub fn adapters(&self) -> Vec<String> {
         let mut seen = Vec::new();
         for reply in self.conversations.iter().flat_map(|c| &c.replies) {
@@ -97,51 +97,51 @@ impl ArmRecord {
         self.replies(|r| r.total_ms)
     }
 
-    fn replies(&self, of: fn(&crate::conversation::ReplyRecord) -> f64) -> Vec<f64> {
-        let all = self.conversations.iter().flat_map(|c| &c.replies);
-        all.map(of).collect()
+    fn replies(&self, value: fn(&crate::conversation::ReplyRecord) -> f64) -> Vec<f64> {
+        let replies = self.conversations.iter().flat_map(|c| &c.replies);
+        replies.map(value).collect()
     }
 }
 
-/// What an arm tells while it runs.
+/// Events of a running arm.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ArmEvent {
-    /// A conversation has ended.
-    Ended {
+    /// A conversation has finished.
+    ConversationFinished {
         /// The arm.
         arm: String,
         /// Its value in the report.
         value: Option<f64>,
-        /// How many replies it took.
+        /// Number of replies.
         replies: usize,
-        /// Requests of it that failed.
+        /// Number of failed requests.
         failures: usize,
     },
-    /// A round is over and the endpoint has settled.
-    Settled {
-        /// The arm.
+    /// A round has finished and the endpoint is idle.
+    RoundFinished {
+        /// Name of the arm.
         arm: String,
-        /// What the endpoint said.
+        /// The last health report of the endpoint.
         health: Health,
-        /// How long that took.
+        /// Time waited.
         waited: Duration,
     },
 }
 
-/// Runs an arm to its end. Events are sent as they happen; nobody has to listen.
+/// Runs an arm. Events are sent as they happen; the receiver may be dropped.
 ///
 /// # Errors
-/// [`SettleError`] when the endpoint does not answer `/healthz` or does not settle in time. A request
-/// that fails is no error of the arm: it is in the record.
+/// [`WaitError`] if the endpoint does not answer `/healthz` or does not become idle in time. A failed request is not an
+/// error of the arm: it is in the record.
 pub async fn run_arm(
     name: &str,
     client: &ChatClient,
     persona: &dyn Persona,
     options: ArmOptions,
     events: &UnboundedSender<ArmEvent>,
-) -> Result<ArmRecord, SettleError> {
-    let begun = Instant::now();
-    let (before, mut waited) = settle(client, options.patience).await?;
+) -> Result<ArmRecord, WaitError> {
+    let started = Instant::now();
+    let (before, mut waited) = wait_until_idle(client, options.wait).await?;
     let mut steps = before.steps;
     let mut record = ArmRecord {
         name: name.to_owned(),
@@ -153,50 +153,58 @@ pub async fn run_arm(
     let round = options.concurrency.max(1);
     for from in (0..options.conversations).step_by(round) {
         let to = (from + round).min(options.conversations);
-        let memory = memory(&record.conversations, options.manner.remembered);
+        let memory = memory(&record.conversations, options.conversation.memory_size);
         let mut running = futures_util::stream::iter(from..to)
-            .map(|index| hold(client, persona, options.manner, index, memory.as_deref()))
+            .map(|index| {
+                run_conversation(
+                    client,
+                    persona,
+                    options.conversation,
+                    index,
+                    memory.as_deref(),
+                )
+            })
             .buffer_unordered(round);
-        while let Some(ended) = running.next().await {
-            // A closed channel means that nobody wants to watch; the record is kept all the same.
-            let _ = events.send(ArmEvent::Ended {
+        while let Some(conversation) = running.next().await {
+            // The receiver may have been dropped; the record is kept anyway.
+            let _ = events.send(ArmEvent::ConversationFinished {
                 arm: name.to_owned(),
-                value: ended.value(),
-                replies: ended.replies.len(),
-                failures: ended.failures.len(),
+                value: conversation.value(),
+                replies: conversation.replies.len(),
+                failures: conversation.failures.len(),
             });
-            record.conversations.push(ended);
+            record.conversations.push(conversation);
         }
-        let (health, took) = settle(client, options.patience).await?;
-        waited += took;
+        let (health, elapsed) = wait_until_idle(client, options.wait).await?;
+        waited += elapsed;
         steps = health.steps;
-        let _ = events.send(ArmEvent::Settled {
+        let _ = events.send(ArmEvent::RoundFinished {
             arm: name.to_owned(),
             health,
-            waited: took,
+            waited: elapsed,
         });
     }
     record.conversations.sort_by_key(|c| c.index);
     record.steps = steps.saturating_sub(before.steps);
-    record.seconds = begun.elapsed().as_secs_f64();
+    record.seconds = started.elapsed().as_secs_f64();
     record.waited_seconds = waited.as_secs_f64();
     Ok(record)
 }
 
-/// What a client with a memory says first: the latest corrections of earlier conversations in the
-/// persona's own words, oldest first. None before there are any.
-fn memory(earlier: &[ConversationRecord], remembered: usize) -> Option<String> {
+/// The system message of a client with a memory: the latest corrections of earlier conversations in the persona's
+/// words, oldest first. None without corrections.
+fn memory(earlier: &[ConversationRecord], memory_size: usize) -> Option<String> {
     let mut ordered: Vec<&ConversationRecord> = earlier.iter().collect();
     ordered.sort_by_key(|conversation| conversation.index);
     let all: Vec<&String> = ordered.iter().flat_map(|c| c.corrections()).collect();
-    let latest = all.get(all.len().saturating_sub(remembered)..)?;
+    let latest = all.get(all.len().saturating_sub(memory_size)..)?;
     if latest.is_empty() {
         return None;
     }
     let mut text = "What this person said about earlier replies:".to_owned();
-    for said in latest {
+    for correction in latest {
         text.push_str("\n- ");
-        text.push_str(said);
+        text.push_str(correction);
     }
     Some(text)
 }
@@ -220,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_holds_the_latest_corrections_and_no_thanks() {
+    fn memory_contains_the_latest_corrections_without_closing_messages() {
         let earlier = [
             conversation(1, Ending::GaveUp, &["no bold", "no lists", "I give up"]),
             conversation(0, Ending::Content, &["too long", "thanks"]),

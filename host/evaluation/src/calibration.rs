@@ -1,42 +1,41 @@
-//! Do the scorer and the personas mean the same thing by "plain" and "friendly" as the corpus does?
+//! Checks that the scorer and the personas agree with the corpus about "plain" and "friendly".
 //!
-//! They share no code with it, so it must be shown that they agree about the replies that a policy
-//! raised on the corpus can be expected to give.
+//! They share no code with the corpus, so this shows that they agree on the replies that a model trained on it gives.
 
 use clawhost_corpus::{
-    Dice, Grading, Manner, Problem, Split, Style, grading_reply, homework_reply,
+    CorpusRng, Grading, Manner, Problem, Split, Style, grading_reply, homework_reply,
 };
 
 use crate::persona::{Key, Persona, Reaction, Student, Task, Teacher};
 use crate::scorer::score;
 
-const DRAWS: usize = 2_000;
+const SAMPLES: usize = 2_000;
 
 fn homework(style: Style) -> Vec<(Task, String)> {
-    let mut dice = Dice::new(21, 0);
+    let mut rng = CorpusRng::new(21, 0);
     let draw = |_| {
-        let problem = Problem::random(&mut dice, Split::HeldOut);
-        let reply = homework_reply(&problem, style, &mut dice);
-        let given = problem
+        let problem = Problem::random(&mut rng, Split::HeldOut);
+        let reply = homework_reply(&problem, style, &mut rng);
+        let numbers = problem
             .text()
             .split(|c: char| !c.is_ascii_digit())
             .filter_map(|n| n.parse().ok())
             .collect();
         let key = Key::Homework {
             answer: i64::from(problem.answer),
-            given,
+            numbers,
         };
         let opening = problem.text().to_owned();
         (Task { opening, key }, reply)
     };
-    (0..DRAWS).map(draw).collect()
+    (0..SAMPLES).map(draw).collect()
 }
 
 fn comments(manner: Manner) -> Vec<(Task, String)> {
-    let mut dice = Dice::new(22, 0);
+    let mut rng = CorpusRng::new(22, 0);
     let draw = |_| {
-        let work = Grading::random(&mut dice, Split::HeldOut);
-        let reply = grading_reply(&work, manner, &mut dice);
+        let work = Grading::random(&mut rng, Split::HeldOut);
+        let reply = grading_reply(&work, manner, &mut rng);
         let key = Key::Grading {
             pupil: work.student.clone(),
             right: work.given_answer == work.problem.answer,
@@ -46,10 +45,10 @@ fn comments(manner: Manner) -> Vec<(Task, String)> {
         let opening = work.work().to_owned();
         (Task { opening, key }, reply)
     };
-    (0..DRAWS).map(draw).collect()
+    (0..SAMPLES).map(draw).collect()
 }
 
-/// Mean score, and share of replies that leave the persona content.
+/// Mean score, and share of replies that satisfy the persona.
 fn measure(persona: &dyn Persona, replies: &[(Task, String)]) -> (f64, f64) {
     let count = replies.len() as f64;
     let scores: f64 = replies
@@ -66,7 +65,7 @@ fn measure(persona: &dyn Persona, replies: &[(Task, String)]) -> (f64, f64) {
 }
 
 #[test]
-fn plain_homework_scores_and_pleases() {
+fn plain_homework_scores_1_and_satisfies() {
     let replies = homework(Style::Plain);
     for (task, reply) in &replies {
         assert_eq!(score(task, reply).value, 1.0, "{:?} {reply:?}", task);
@@ -75,11 +74,11 @@ fn plain_homework_scores_and_pleases() {
 }
 
 #[test]
-fn formatted_homework_neither_scores_nor_pleases() {
+fn formatted_homework_scores_0_and_does_not_satisfy() {
     let replies = homework(Style::Formatted);
     let (value, content) = measure(&Student, &replies);
     assert!(value < 0.01 && content == 0.0, "{value} {content}");
-    // It is the style that is marked down: the numbers are right.
+    // Only the style is marked down; the numbers are correct.
     let wrong: Vec<_> = replies
         .iter()
         .filter(|(t, r)| score(t, r).correctness < 1.0)
@@ -88,7 +87,7 @@ fn formatted_homework_neither_scores_nor_pleases() {
 }
 
 #[test]
-fn only_kind_comments_score_and_please() {
+fn only_kind_comments_score_and_satisfy() {
     let (value, content) = measure(&Teacher, &comments(Manner::Kind));
     assert!(value > 0.95 && content > 0.95, "kind: {value} {content}");
     for manner in [Manner::Cold, Manner::Thorough] {

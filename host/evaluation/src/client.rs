@@ -1,40 +1,39 @@
-//! A plain chat client: what any user's program does, and its stop-watch.
+//! A plain chat client that measures times.
 //!
-//! It speaks streaming chat completions over HTTP with no header that only this project knows, sends
-//! the whole history each time, and never retries: a request that failed is a finding, and the
-//! report counts it.
+//! Uses streaming chat completions over HTTP without project-specific headers, sends the whole history each time, and
+//! never retries: failed requests are counted in the report.
 
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-/// Where a model is served.
+/// A served model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The base address without `/v1`, for example `http://127.0.0.1:30000`.
+    /// Base URL without `/v1`, for example `http://127.0.0.1:30000`.
     pub url: String,
     /// The `model` field of requests.
     pub model: String,
-    /// A bearer key, where the endpoint asks for one.
+    /// Bearer token, if required.
     pub api_key: Option<String>,
 }
 
-/// Why a request has no usable answer.
+/// Why a request has no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Nothing answered, or the connection broke before an answer began.
-    #[error("no answer from {url}: {reason}")]
+    /// No response, or the connection failed before one began.
+    #[error("no response from {url}: {reason}")]
     Unreachable {
-        /// The address asked.
+        /// The requested URL.
         url: String,
-        /// What the network said.
+        /// The network error.
         reason: String,
     },
-    /// The endpoint answered with an error.
-    #[error("{url} answered {status}: {message}")]
-    Refused {
-        /// The address asked.
+    /// The endpoint returned an error status.
+    #[error("{url} returned status {status}: {message}")]
+    Status {
+        /// The requested URL.
         url: String,
         /// The HTTP status.
         status: u16,
@@ -42,43 +41,43 @@ pub enum RequestError {
         message: String,
     },
     /// The stream ended before the reply was finished.
-    #[error("the reply broke off after {received} bytes: {reason}")]
-    Cut {
-        /// How much of the reply's text had arrived.
+    #[error("the reply was truncated after {received} bytes: {reason}")]
+    Truncated {
+        /// Bytes of the reply's text that had arrived.
         received: usize,
         /// How it ended.
         reason: String,
     },
-    /// The body is not what the protocol says.
-    #[error("{url} sent what is not {expected}: {excerpt}")]
-    Unreadable {
-        /// The address asked.
+    /// The body is not valid.
+    #[error("{url} returned an invalid body, expected {expected}: {excerpt}")]
+    InvalidResponse {
+        /// The requested URL.
         url: String,
-        /// What should have come.
+        /// The expected format.
         expected: &'static str,
-        /// The beginning of what came.
+        /// The beginning of the body.
         excerpt: String,
     },
 }
 
-/// A reply as the client saw it.
+/// A reply as the client received it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     /// The text.
     pub text: String,
-    /// `finish_reason` as sent.
+    /// `finish_reason` of the reply.
     pub finish: String,
-    /// The `x-clawhost-adapter` header, where there is one.
+    /// The `x-clawhost-adapter` header, if any.
     pub adapter: Option<String>,
-    /// From sending the request to the first text of the reply.
+    /// Time from sending the request to the first text.
     pub first_token: Duration,
-    /// From sending the request to the end of the stream.
+    /// Time from sending the request to the end of the stream.
     pub total: Duration,
 }
 
-/// What one request asks besides its messages.
+/// Parameters of a request besides its messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Asking {
+pub struct RequestParams {
     /// The `seed` field.
     pub seed: u64,
     /// The `temperature` field; absent when `None`, so that the endpoint's default applies.
@@ -96,15 +95,15 @@ pub struct ChatClient {
 }
 
 impl ChatClient {
-    /// A client that gives up on a request after `timeout`.
+    /// A client with a timeout per request.
     ///
     /// # Errors
-    /// When the HTTP client cannot be made.
+    /// The HTTP client cannot be created.
     pub fn new(endpoint: Endpoint, timeout: Duration) -> Result<ChatClient, RequestError> {
         let http = reqwest::Client::builder()
             .no_proxy()
             .build()
-            .map_err(|e| unreachable(&endpoint.url, &e))?;
+            .map_err(|e| connection_error(&endpoint.url, &e))?;
         Ok(ChatClient {
             endpoint,
             http,
@@ -112,7 +111,7 @@ impl ChatClient {
         })
     }
 
-    /// The endpoint this client talks to.
+    /// The client's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -120,14 +119,18 @@ impl ChatClient {
     /// Sends `messages` and reads the streamed reply to its end.
     ///
     /// # Errors
-    /// [`RequestError`] when there is no finished reply within the time-out.
-    pub async fn chat(&self, messages: &[Value], asking: Asking) -> Result<Reply, RequestError> {
-        let begun = Instant::now();
-        match tokio::time::timeout(self.timeout, self.exchange(messages, asking, begun)).await {
+    /// [`RequestError`] if there is no complete reply within the timeout.
+    pub async fn chat(
+        &self,
+        messages: &[Value],
+        params: RequestParams,
+    ) -> Result<Reply, RequestError> {
+        let started = Instant::now();
+        match tokio::time::timeout(self.timeout, self.exchange(messages, params, started)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(RequestError::Unreachable {
                 url: self.endpoint.url.clone(),
-                reason: format!("no finished reply within {} s", self.timeout.as_secs()),
+                reason: format!("no complete reply within {} s", self.timeout.as_secs()),
             }),
         }
     }
@@ -135,20 +138,20 @@ impl ChatClient {
     async fn exchange(
         &self,
         messages: &[Value],
-        asking: Asking,
-        begun: Instant,
+        params: RequestParams,
+        started: Instant,
     ) -> Result<Reply, RequestError> {
         let mut body = json!({
             "model": self.endpoint.model,
             "messages": messages,
             "stream": true,
-            "seed": asking.seed,
+            "seed": params.seed,
         });
         if let Some(fields) = body.as_object_mut() {
-            if let Some(temperature) = asking.temperature {
+            if let Some(temperature) = params.temperature {
                 fields.insert("temperature".into(), json!(temperature));
             }
-            if let Some(max_tokens) = asking.max_tokens {
+            if let Some(max_tokens) = params.max_tokens {
                 fields.insert("max_tokens".into(), json!(max_tokens));
             }
         }
@@ -157,40 +160,43 @@ impl ChatClient {
         if let Some(key) = &self.endpoint.api_key {
             request = request.bearer_auth(key);
         }
-        let response = request.send().await.map_err(|e| unreachable(&url, &e))?;
-        let response = accepted(&url, response).await?;
+        let response = request
+            .send()
+            .await
+            .map_err(|e| connection_error(&url, &e))?;
+        let response = check_status(&url, response).await?;
         let adapter = response
             .headers()
             .get("x-clawhost-adapter")
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
         let mut stream = response.bytes_stream();
-        let mut events = Events::default();
-        let mut reading = Reading::default();
-        while !reading.done {
+        let mut events = SseParser::default();
+        let mut reply = ReplyBuilder::default();
+        while !reply.done {
             let Some(chunk) = stream.next().await else {
                 break;
             };
-            let chunk = chunk.map_err(|e| RequestError::Cut {
-                received: reading.text.len(),
+            let chunk = chunk.map_err(|e| RequestError::Truncated {
+                received: reply.text.len(),
                 reason: e.to_string(),
             })?;
             for data in events.push(&chunk) {
-                reading.take(&url, &data, begun)?;
+                reply.push(&url, &data, started)?;
             }
         }
-        let Some(finish) = reading.finish else {
-            return Err(RequestError::Cut {
-                received: reading.text.len(),
+        let Some(finish) = reply.finish else {
+            return Err(RequestError::Truncated {
+                received: reply.text.len(),
                 reason: "the stream ended without a finish_reason".into(),
             });
         };
-        let total = begun.elapsed();
+        let total = started.elapsed();
         Ok(Reply {
-            text: reading.text,
+            text: reply.text,
             finish,
             adapter,
-            first_token: reading.first_token.unwrap_or(total),
+            first_token: reply.first_token.unwrap_or(total),
             total,
         })
     }
@@ -198,14 +204,20 @@ impl ChatClient {
     /// The body of `GET /healthz`.
     ///
     /// # Errors
-    /// [`RequestError`] when there is none.
+    /// [`RequestError`] if there is none.
     pub async fn health(&self) -> Result<Value, RequestError> {
         let url = format!("{}/healthz", self.base());
         let request = self.http.get(&url).timeout(self.timeout);
-        let response = request.send().await.map_err(|e| unreachable(&url, &e))?;
-        let response = accepted(&url, response).await?;
-        let text = response.text().await.map_err(|e| unreachable(&url, &e))?;
-        serde_json::from_str(&text).map_err(|_| RequestError::Unreadable {
+        let response = request
+            .send()
+            .await
+            .map_err(|e| connection_error(&url, &e))?;
+        let response = check_status(&url, response).await?;
+        let text = response
+            .text()
+            .await
+            .map_err(|e| connection_error(&url, &e))?;
+        serde_json::from_str(&text).map_err(|_| RequestError::InvalidResponse {
             url,
             expected: "a JSON object",
             excerpt: excerpt(&text),
@@ -217,7 +229,7 @@ impl ChatClient {
     }
 }
 
-async fn accepted(
+async fn check_status(
     url: &str,
     response: reqwest::Response,
 ) -> Result<reqwest::Response, RequestError> {
@@ -230,14 +242,14 @@ async fn accepted(
         .ok()
         .and_then(|v| v.pointer("/error/message")?.as_str().map(str::to_owned))
         .unwrap_or_else(|| excerpt(&body));
-    Err(RequestError::Refused {
+    Err(RequestError::Status {
         url: url.to_owned(),
         status: status.as_u16(),
         message,
     })
 }
 
-fn unreachable(url: &str, error: &reqwest::Error) -> RequestError {
+fn connection_error(url: &str, error: &reqwest::Error) -> RequestError {
     let mut reason = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -254,57 +266,58 @@ fn excerpt(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// Splits a body into the data of its server-sent events.
+/// Incremental parser of server-sent events.
 #[derive(Default)]
-struct Events {
+struct SseParser {
     pending: Vec<u8>,
 }
 
-impl Events {
-    /// Takes a piece of the body, returns the data lines that it completed.
+impl SseParser {
+    /// Adds a piece of the body; returns the data of the events that it completes.
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.pending.extend_from_slice(bytes);
-        let mut found = Vec::new();
+        let mut data_lines = Vec::new();
         while let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = self.pending.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             if let Some(data) = line.trim_end().strip_prefix("data:") {
-                found.push(data.trim_start().to_owned());
+                data_lines.push(data.trim_start().to_owned());
             }
         }
-        found
+        data_lines
     }
 }
 
-/// A reply being read.
+/// A streamed reply being assembled.
 #[derive(Default)]
-struct Reading {
+struct ReplyBuilder {
     text: String,
     finish: Option<String>,
     first_token: Option<Duration>,
     done: bool,
 }
 
-impl Reading {
-    fn take(&mut self, url: &str, data: &str, begun: Instant) -> Result<(), RequestError> {
+impl ReplyBuilder {
+    fn push(&mut self, url: &str, data: &str, started: Instant) -> Result<(), RequestError> {
         if data == "[DONE]" {
             self.done = true;
             return Ok(());
         }
-        let chunk: Value = serde_json::from_str(data).map_err(|_| RequestError::Unreadable {
-            url: url.to_owned(),
-            expected: "a chunk of a chat completion",
-            excerpt: excerpt(data),
-        })?;
+        let chunk: Value =
+            serde_json::from_str(data).map_err(|_| RequestError::InvalidResponse {
+                url: url.to_owned(),
+                expected: "a chunk of a chat completion",
+                excerpt: excerpt(data),
+            })?;
         if let Some(message) = chunk.pointer("/error/message").and_then(Value::as_str) {
-            return Err(RequestError::Cut {
+            return Err(RequestError::Truncated {
                 received: self.text.len(),
                 reason: message.to_owned(),
             });
         }
         let text = chunk.pointer("/choices/0/delta/content");
         if let Some(text) = text.and_then(Value::as_str).filter(|t| !t.is_empty()) {
-            self.first_token.get_or_insert_with(|| begun.elapsed());
+            self.first_token.get_or_insert_with(|| started.elapsed());
             self.text.push_str(text);
         }
         let finish = chunk.pointer("/choices/0/finish_reason");
@@ -320,13 +333,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_survive_any_cut() {
+    fn events_are_parsed_at_any_chunk_boundary() {
         let body = "data: {\"a\":\"ü\"}\r\n\r\n: ping\n\ndata:[DONE]\n\n".as_bytes();
         for cut in 0..body.len() {
-            let mut events = Events::default();
-            let mut found = events.push(&body[..cut]);
-            found.extend(events.push(&body[cut..]));
-            assert_eq!(found, vec!["{\"a\":\"ü\"}", "[DONE]"], "cut at {cut}");
+            let mut events = SseParser::default();
+            let mut data_lines = events.push(&body[..cut]);
+            data_lines.extend(events.push(&body[cut..]));
+            assert_eq!(data_lines, vec!["{\"a\":\"ü\"}", "[DONE]"], "cut at {cut}");
         }
     }
 }

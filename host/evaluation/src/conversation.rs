@@ -1,4 +1,4 @@
-//! One conversation of a persona with an endpoint, and its record.
+//! One conversation of a persona with an endpoint.
 
 use std::time::Duration;
 
@@ -6,51 +6,51 @@ use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::client::{Asking, ChatClient, Reply, RequestError};
+use crate::client::{ChatClient, Reply, RequestError, RequestParams};
 use crate::persona::{Persona, Reaction, Task};
 use crate::scorer::{Score, score};
 use crate::seeds::{Purpose, derive, request_seed};
 
-/// How each conversation is held.
+/// Options of each conversation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Manner {
-    /// Everything random follows from it.
+pub struct ConversationOptions {
+    /// Seed of everything random.
     pub seed: u64,
-    /// How many replies the persona reads before it gives up. Default: 3.
+    /// Maximum number of replies before the persona gives up. Default: 3.
     pub replies: u32,
-    /// How many first replies to the opening are scored; the conversation goes on from the first of
-    /// them. More than one only makes sense for a policy that does not learn. Default: 1.
+    /// Number of first replies to sample and score; the conversation continues from the first one. More than one only
+    /// makes sense for a frozen model. Default: 1.
     pub draws: u32,
-    /// How many of the persona's latest corrections of earlier conversations are put into a system message
-    /// of each new one, as a client with a memory does. Default: 0, no system message.
-    pub remembered: usize,
-    /// The `temperature` of requests. Default: none, the endpoint decides.
+    /// Number of the persona's latest corrections in earlier conversations that are put into the system message, like a
+    /// client with a memory. Default: 0, no system message.
+    pub memory_size: usize,
+    /// `temperature` of requests. Default: none, the endpoint decides.
     pub temperature: Option<f32>,
-    /// The `max_tokens` of requests. Default: none, the endpoint decides.
+    /// `max_tokens` of requests. Default: none, the endpoint decides.
     pub max_tokens: Option<u32>,
 }
 
-impl Default for Manner {
+impl Default for ConversationOptions {
     fn default() -> Self {
-        Manner {
+        ConversationOptions {
             seed: 1,
             replies: 3,
             draws: 1,
-            remembered: 0,
+            memory_size: 0,
             temperature: None,
             max_tokens: None,
         }
     }
 }
 
-/// One reply of a conversation.
+/// One reply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReplyRecord {
     /// The text.
     pub text: String,
     /// `finish_reason`.
     pub finish: String,
-    /// The adapter that served it, as the endpoint named it.
+    /// The adapter that served it, as reported by the endpoint.
     pub adapter: Option<String>,
     /// Milliseconds to the first text.
     pub first_token_ms: f64,
@@ -59,7 +59,7 @@ pub struct ReplyRecord {
 }
 
 impl ReplyRecord {
-    fn of(reply: &Reply) -> ReplyRecord {
+    fn new(reply: &Reply) -> ReplyRecord {
         let ms = |d: Duration| (d.as_secs_f64() * 1e4).round() / 10.0;
         ReplyRecord {
             text: reply.text.clone(),
@@ -75,45 +75,45 @@ impl ReplyRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// The persona got what it wanted.
+    /// The persona was satisfied.
     Content,
-    /// It asked often enough.
+    /// The persona gave up.
     GaveUp,
     /// A request failed.
     Broken,
 }
 
-/// What happened in one conversation.
+/// Record of one conversation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConversationRecord {
-    /// Its number, from 0.
+    /// Index, from 0.
     pub index: usize,
-    /// What the persona opened with.
+    /// The persona's first message.
     pub opening: String,
-    /// The replies in order, without the one to the closing words.
+    /// The replies in order, without the one to the closing message.
     pub replies: Vec<ReplyRecord>,
-    /// The persona's words after each reply, the closing ones last.
+    /// The persona's message after each reply, the closing one last.
     pub reactions: Vec<String>,
     /// How it ended.
     pub ending: Ending,
-    /// The score of the first reply; `None` when it never came.
+    /// Score of the first reply; `None` if there was none.
     pub first: Option<Score>,
-    /// The scores of the further first replies that were drawn, in the order of their seeds.
+    /// Scores of the additional first replies, in the order of their seeds.
     pub draws: Vec<f64>,
-    /// Messages of the requests that failed.
+    /// Errors of failed requests.
     pub failures: Vec<String>,
 }
 
 impl ConversationRecord {
-    /// What the report counts: the mean score of all first replies to the opening.
+    /// The reported value: the mean score of all first replies.
     pub fn value(&self) -> Option<f64> {
         let first = self.first?.value;
         let sum: f64 = first + self.draws.iter().sum::<f64>();
         Some(sum / (1 + self.draws.len()) as f64)
     }
 
-    /// What the persona asked to have otherwise: its reactions without the closing words. Nothing of a
-    /// conversation that broke off, of which nobody can tell whether it was closing.
+    /// The persona's corrections: its messages without the closing one. Empty for a conversation that failed, since its
+    /// last message may be either.
     pub fn corrections(&self) -> &[String] {
         match (self.ending, self.reactions.split_last()) {
             (Ending::Content | Ending::GaveUp, Some((_, corrections))) => corrections,
@@ -122,27 +122,27 @@ impl ConversationRecord {
     }
 }
 
-/// Holds conversation number `index`, below the system message `memory` where there is one.
-pub(crate) async fn hold(
+/// Runs conversation number `index`, with the system message `memory` if there is one.
+pub(crate) async fn run_conversation(
     client: &ChatClient,
     persona: &dyn Persona,
-    manner: Manner,
+    options: ConversationOptions,
     index: usize,
     memory: Option<&str>,
 ) -> ConversationRecord {
     let number = index as u64;
     let task = persona.begin(
-        derive(manner.seed, number, Purpose::Task, 0),
-        derive(manner.seed, number, Purpose::Wording, 0),
+        derive(options.seed, number, Purpose::Task, 0),
+        derive(options.seed, number, Purpose::Wording, 0),
     );
     let system = memory.map(|text| json!({"role": "system", "content": text}));
     let opening: Vec<Value> = system.into_iter().chain([user(&task.opening)]).collect();
-    let mut talk = Talk {
+    let mut run = ConversationRun {
         client,
-        manner,
+        options,
         number,
         messages: opening.clone(),
-        asked: 0,
+        requests: 0,
         record: ConversationRecord {
             index,
             opening: task.opening.clone(),
@@ -154,34 +154,34 @@ pub(crate) async fn hold(
             failures: Vec::new(),
         },
     };
-    if let Some(ending) = talk.run(persona, &task).await {
-        talk.record.ending = ending;
+    if let Some(ending) = run.run(persona, &task).await {
+        run.record.ending = ending;
     }
-    draw_more(&mut talk, &task, &opening).await;
-    talk.record
+    sample_first_replies(&mut run, &task, &opening).await;
+    run.record
 }
 
-struct Talk<'a> {
+struct ConversationRun<'a> {
     client: &'a ChatClient,
-    manner: Manner,
+    options: ConversationOptions,
     number: u64,
     messages: Vec<Value>,
-    asked: u64,
+    requests: u64,
     record: ConversationRecord,
 }
 
-impl Talk<'_> {
-    /// The conversation proper; `None` when a request failed.
+impl ConversationRun<'_> {
+    /// Runs the conversation; `None` if a request failed.
     async fn run(&mut self, persona: &dyn Persona, task: &Task) -> Option<Ending> {
-        let limit = self.manner.replies.max(1);
+        let limit = self.options.replies.max(1);
         for turn in 1..=limit {
-            let reply = self.ask().await?;
+            let reply = self.send().await?;
             if turn == 1 {
                 self.record.first = Some(score(task, &reply.text));
             }
-            self.record.replies.push(ReplyRecord::of(&reply));
+            self.record.replies.push(ReplyRecord::new(&reply));
             let wording = derive(
-                self.manner.seed,
+                self.options.seed,
                 self.number,
                 Purpose::Wording,
                 u64::from(turn),
@@ -194,55 +194,64 @@ impl Talk<'_> {
             let ending = match reaction {
                 Reaction::Rewrite(_) => continue,
                 Reaction::Content(_) => Ending::Content,
-                Reaction::GivesUp(_) => Ending::GaveUp,
+                Reaction::GiveUp(_) => Ending::GaveUp,
             };
-            // The closing words are sent too: without them nobody would learn how it was received.
-            self.ask().await?;
+            // The closing message is sent too: it is the feedback on the last reply.
+            self.send().await?;
             return Some(ending);
         }
         None
     }
 
-    async fn ask(&mut self) -> Option<Reply> {
-        let seed = request_seed(self.manner.seed, self.number, Purpose::Request, self.asked);
-        self.asked += 1;
-        match self.client.chat(&self.messages, self.asking(seed)).await {
+    async fn send(&mut self) -> Option<Reply> {
+        let seed = request_seed(
+            self.options.seed,
+            self.number,
+            Purpose::Request,
+            self.requests,
+        );
+        self.requests += 1;
+        match self
+            .client
+            .chat(&self.messages, self.request_params(seed))
+            .await
+        {
             Ok(reply) => Some(reply),
             Err(error) => {
-                self.failed(&error);
+                self.record_failure(&error);
                 None
             }
         }
     }
 
-    fn asking(&self, seed: u64) -> Asking {
-        Asking {
+    fn request_params(&self, seed: u64) -> RequestParams {
+        RequestParams {
             seed,
-            temperature: self.manner.temperature,
-            max_tokens: self.manner.max_tokens,
+            temperature: self.options.temperature,
+            max_tokens: self.options.max_tokens,
         }
     }
 
-    fn failed(&mut self, error: &RequestError) {
+    fn record_failure(&mut self, error: &RequestError) {
         tracing::warn!(conversation = self.record.index, %error, "a request failed");
         self.record.failures.push(error.to_string());
     }
 }
 
-/// Further first replies to the same opening, four requests at a time.
-async fn draw_more(talk: &mut Talk<'_>, task: &Task, opening: &[Value]) {
-    let seeds: Vec<u64> = (1..u64::from(talk.manner.draws))
-        .map(|at| request_seed(talk.manner.seed, talk.number, Purpose::Draw, at))
+/// Samples additional first replies to the same opening, four requests at a time.
+async fn sample_first_replies(run: &mut ConversationRun<'_>, task: &Task, opening: &[Value]) {
+    let seeds: Vec<u64> = (1..u64::from(run.options.draws))
+        .map(|at| request_seed(run.options.seed, run.number, Purpose::Draw, at))
         .collect();
     let replies: Vec<Result<Reply, RequestError>> = futures_util::stream::iter(seeds)
-        .map(|seed| talk.client.chat(opening, talk.asking(seed)))
+        .map(|seed| run.client.chat(opening, run.request_params(seed)))
         .buffered(4)
         .collect()
         .await;
     for reply in replies {
         match reply {
-            Ok(reply) => talk.record.draws.push(score(task, &reply.text).value),
-            Err(error) => talk.failed(&error),
+            Ok(reply) => run.record.draws.push(score(task, &reply.text).value),
+            Err(error) => run.record_failure(&error),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The demonstration against scripted endpoints: what it sends, what it makes of the answers.
+//! The demo against scripted endpoints.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,45 +7,45 @@ use serde_json::{Value, json};
 
 use crate::conversation::Ending;
 use crate::persona::Student;
-use crate::scripted::{Answer, Log, Scripted, keys, message, messages, serve};
+use crate::scripted::{RequestLog, ScriptedReply, ScriptedServer, keys, message, messages, serve};
 use crate::{
-    ArmEvent, ChatClient, DemoEndpoints, DemoError, DemoOptions, DemoOutcome, Endpoint, Patience,
-    Progress, RequestError, SettleError, run_demo, settle,
+    ArmEvent, ChatClient, DemoEndpoints, DemoError, DemoOptions, DemoOutcome, Endpoint, Progress,
+    RequestError, WaitError, WaitOptions, run_demo, wait_until_idle,
 };
 
 fn options() -> DemoOptions {
     DemoOptions {
         seed: 11,
         control_draws: 3,
-        request_limit: Duration::from_secs(20),
-        patience: Patience {
-            limit: Duration::from_secs(20),
-            every: Duration::from_millis(1),
+        request_timeout: Duration::from_secs(20),
+        wait: WaitOptions {
+            timeout: Duration::from_secs(20),
+            poll_interval: Duration::from_millis(1),
             batch: 16,
         },
         ..DemoOptions::default()
     }
 }
 
-fn idle(_: &Log) -> Value {
+fn idle(_: &RequestLog) -> Value {
     json!({"status": "ok", "judging": {"ready": 0, "running": 0}, "training": {"queued": 0, "running": false, "steps": 0}})
 }
 
-fn plain(answer: i64) -> Answer {
-    Answer::Say(format!(
+fn plain(answer: i64) -> ScriptedReply {
+    ScriptedReply::Text(format!(
         "I worked it out in my head and the result must be {answer}."
     ))
 }
 
-fn formatted(answer: i64) -> Answer {
-    Answer::Say(format!(
+fn formatted(answer: i64) -> ScriptedReply {
+    ScriptedReply::Text(format!(
         "**Solution**\n1. Calculate\n2. **Final answer: {answer}**"
     ))
 }
 
-/// A policy that always formats its first reply, and obeys when it is asked to rewrite.
-async fn stubborn(keys: HashMap<String, i64>) -> Scripted {
-    let answers = move |body: &Value, _: &Log| {
+/// A frozen model: formats every first reply, and obeys when asked to rewrite.
+async fn frozen_server(keys: HashMap<String, i64>) -> ScriptedServer {
+    let reply_fn = move |body: &Value, _: &RequestLog| {
         let answer = keys[message(body, 0)];
         if messages(body) == 1 {
             formatted(answer)
@@ -53,30 +53,30 @@ async fn stubborn(keys: HashMap<String, i64>) -> Scripted {
             plain(answer)
         }
     };
-    serve(answers, idle).await
+    serve(reply_fn, idle).await
 }
 
-/// A policy whose first replies turn plain once it has been told forty times to rewrite.
-async fn learner(keys: HashMap<String, i64>) -> Scripted {
-    let complaints = |log: &Log| log.bodies.iter().filter(|b| messages(b) == 3).count();
-    let answers = move |body: &Value, log: &Log| {
+/// A learning model: its first replies become plain after forty requests to rewrite.
+async fn learning_server(keys: HashMap<String, i64>) -> ScriptedServer {
+    let corrections = |log: &RequestLog| log.bodies.iter().filter(|b| messages(b) == 3).count();
+    let reply_fn = move |body: &Value, log: &RequestLog| {
         let answer = keys[message(body, 0)];
-        if messages(body) == 1 && complaints(log) < 40 {
+        if messages(body) == 1 && corrections(log) < 40 {
             formatted(answer)
         } else {
             plain(answer)
         }
     };
-    // A step for every eight complaints, seen as running on every other question.
-    let healths = move |log: &Log| {
-        let running = log.health_asked % 2 == 1;
+    // One step per eight rewrite requests, reported as running on every other health check.
+    let health_fn = move |log: &RequestLog| {
+        let running = log.health_requests % 2 == 1;
         json!({"judging": {"ready": 0, "running": 0},
-               "training": {"queued": 0, "running": running, "steps": complaints(log) / 8}})
+               "training": {"queued": 0, "running": running, "steps": corrections(log) / 8}})
     };
-    serve(answers, healths).await
+    serve(reply_fn, health_fn).await
 }
 
-async fn run(trained: &Scripted, control: &Scripted) -> Result<DemoOutcome, DemoError> {
+async fn run(trained: &ScriptedServer, control: &ScriptedServer) -> Result<DemoOutcome, DemoError> {
     let endpoints = DemoEndpoints {
         trained: trained.url.clone(),
         control: format!("{}/", control.url),
@@ -87,9 +87,12 @@ async fn run(trained: &Scripted, control: &Scripted) -> Result<DemoOutcome, Demo
 }
 
 #[tokio::test]
-async fn a_policy_that_learns_is_told_from_one_that_does_not() {
+async fn a_learning_server_passes_and_a_frozen_one_does_not() {
     let keys = keys(&Student, 11, 60);
-    let (trained, control) = (learner(keys.clone()).await, stubborn(keys).await);
+    let (trained, control) = (
+        learning_server(keys.clone()).await,
+        frozen_server(keys).await,
+    );
     let outcome = run(&trained, &control).await.unwrap();
     assert_eq!(outcome.verdict().failed, Vec::<String>::new());
     assert_eq!(outcome.trained_summary.first12, 0.0);
@@ -124,33 +127,33 @@ async fn a_policy_that_learns_is_told_from_one_that_does_not() {
     let twice = run(&control, &control).await.unwrap();
     let failed = twice.verdict().failed;
     assert!(
-        failed[0].contains("the trained arm score +0.00"),
+        failed[0].contains("last conversations is +0.00"),
         "{failed:?}"
     );
 }
 
 #[tokio::test]
-async fn both_arms_send_the_same_openings_and_seeds_and_nothing_of_our_own() {
+async fn both_arms_send_the_same_openings_and_seeds_without_custom_headers() {
     let keys = keys(&Student, 11, 60);
-    let (one, two) = (stubborn(keys.clone()).await, stubborn(keys).await);
+    let (one, two) = (frozen_server(keys.clone()).await, frozen_server(keys).await);
     run(&one, &two).await.unwrap();
     let (one, two) = (one.log.lock().unwrap(), two.log.lock().unwrap());
-    let asked = |log: &Log| {
+    let sent_bodies = |log: &RequestLog| {
         let mut seen: Vec<String> = log.bodies.iter().map(Value::to_string).collect();
         seen.sort();
         seen.dedup();
         seen
     };
-    let (trained, control) = (asked(&one), asked(&two));
+    let (trained, control) = (sent_bodies(&one), sent_bodies(&two));
     assert_eq!(
         trained.len(),
         60 * 3,
-        "an opening, a complaint and thanks each"
+        "an opening, a correction and thanks each"
     );
     assert_eq!(
         control.len(),
         trained.len() + 60 * 2,
-        "two further draws each"
+        "two more samples each"
     );
     assert!(
         trained
@@ -183,15 +186,15 @@ async fn both_arms_send_the_same_openings_and_seeds_and_nothing_of_our_own() {
 }
 
 #[tokio::test]
-async fn failed_requests_are_counted_and_end_only_their_conversation() {
+async fn a_failed_request_is_counted_and_ends_only_its_conversation() {
     let keys = keys(&Student, 11, 60);
     let broken = keys.clone();
-    let answers = move |body: &Value, log: &Log| match log.bodies.len() {
-        5 => Answer::Refuse(429, "too many".into()),
-        9 => Answer::Cut("I think that".into()),
+    let reply_fn = move |body: &Value, log: &RequestLog| match log.bodies.len() {
+        5 => ScriptedReply::Error(429, "too many".into()),
+        9 => ScriptedReply::Truncated("I think that".into()),
         _ => plain(broken[message(body, 0)]),
     };
-    let (trained, control) = (serve(answers, idle).await, stubborn(keys).await);
+    let (trained, control) = (serve(reply_fn, idle).await, frozen_server(keys).await);
     let outcome = run(&trained, &control).await.unwrap();
     assert_eq!(outcome.failed_requests(), 2);
     assert_eq!(outcome.trained.conversations.len(), 60);
@@ -204,13 +207,13 @@ async fn failed_requests_are_counted_and_end_only_their_conversation() {
     assert!(
         failures
             .iter()
-            .any(|f| f.contains("answered 429: too many")),
+            .any(|f| f.contains("returned status 429: too many")),
         "{failures:?}"
     );
     assert!(
         failures
             .iter()
-            .any(|f| f.contains("broke off after 12 bytes")),
+            .any(|f| f.contains("truncated after 12 bytes")),
         "{failures:?}"
     );
     assert!(
@@ -222,35 +225,39 @@ async fn failed_requests_are_counted_and_end_only_their_conversation() {
 }
 
 #[tokio::test]
-async fn a_student_who_is_never_content_gives_up_after_three_replies() {
+async fn an_unsatisfied_student_gives_up_after_three_replies() {
     let keys = keys(&Student, 11, 60);
     let always = keys.clone();
-    let answers = move |body: &Value, _: &Log| formatted(always[message(body, 0)]);
-    let (trained, control) = (serve(answers, idle).await, stubborn(keys).await);
+    let reply_fn = move |body: &Value, _: &RequestLog| formatted(always[message(body, 0)]);
+    let (trained, control) = (serve(reply_fn, idle).await, frozen_server(keys).await);
     let outcome = run(&trained, &control).await.unwrap();
     for talk in &outcome.trained.conversations {
         assert_eq!((talk.ending, talk.replies.len()), (Ending::GaveUp, 3));
         assert_eq!(talk.reactions.len(), 3);
     }
-    // Two requests to rewrite and the closing words of each conversation were sent.
+    // Two rewrite requests and the closing message of each conversation were sent.
     assert_eq!(trained.log.lock().unwrap().bodies.len(), 60 * 4);
 }
 
 #[tokio::test]
-async fn an_endpoint_that_never_settles_is_an_error_and_not_a_hang() {
-    let healths = |_: &Log| json!({"judging": {"ready": 2, "running": 1}});
-    let busy = serve(|_: &Value, _: &Log| Answer::Say("12".into()), healths).await;
+async fn an_endpoint_that_stays_busy_is_an_error() {
+    let health_fn = |_: &RequestLog| json!({"judging": {"ready": 2, "running": 1}});
+    let busy = serve(
+        |_: &Value, _: &RequestLog| ScriptedReply::Text("12".into()),
+        health_fn,
+    )
+    .await;
     let client = client(&busy.url);
-    let patience = Patience {
-        limit: Duration::from_millis(20),
-        every: Duration::from_millis(1),
+    let wait = WaitOptions {
+        timeout: Duration::from_millis(20),
+        poll_interval: Duration::from_millis(1),
         batch: 16,
     };
-    let error = settle(&client, patience).await.unwrap_err();
+    let error = wait_until_idle(&client, wait).await.unwrap_err();
     assert!(
         matches!(
             error,
-            SettleError::StillAtWork {
+            WaitError::Timeout {
                 ready: 2,
                 judging: 1,
                 ..
@@ -262,32 +269,32 @@ async fn an_endpoint_that_never_settles_is_an_error_and_not_a_hang() {
 }
 
 #[tokio::test]
-async fn an_address_that_nobody_answers_is_named() {
-    let gone = {
+async fn an_unreachable_endpoint_is_named_in_the_error() {
+    let url = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let error = client(&gone).health().await.unwrap_err();
+    let error = client(&url).health().await.unwrap_err();
     assert!(matches!(error, RequestError::Unreachable { .. }));
-    assert!(error.to_string().contains(&gone), "{error}");
+    assert!(error.to_string().contains(&url), "{error}");
 }
 
 #[tokio::test]
-async fn progress_hears_of_every_conversation_and_round() {
+async fn progress_gets_an_event_per_conversation_and_round() {
     #[derive(Default)]
     struct Count {
-        ended: usize,
-        settled: usize,
+        conversations: usize,
+        rounds: usize,
     }
     impl Progress for Count {
         fn event(&mut self, event: &ArmEvent) {
             match event {
-                ArmEvent::Ended { .. } => self.ended += 1,
-                ArmEvent::Settled { .. } => self.settled += 1,
+                ArmEvent::ConversationFinished { .. } => self.conversations += 1,
+                ArmEvent::RoundFinished { .. } => self.rounds += 1,
             }
         }
     }
-    let server = stubborn(keys(&Student, 11, 60)).await;
+    let server = frozen_server(keys(&Student, 11, 60)).await;
     let endpoints = DemoEndpoints {
         trained: server.url.clone(),
         control: server.url.clone(),
@@ -298,7 +305,7 @@ async fn progress_hears_of_every_conversation_and_round() {
     run_demo(&endpoints, &Student, options(), &mut count)
         .await
         .unwrap();
-    assert_eq!((count.ended, count.settled), (120, 30));
+    assert_eq!((count.conversations, count.rounds), (120, 30));
 }
 
 fn client(url: &str) -> ChatClient {

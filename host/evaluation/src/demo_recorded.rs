@@ -1,5 +1,4 @@
-//! The verdict over recorded runs: scores of the first reply of each conversation, of the embedded policy with seeds
-//! 1 to 15.
+//! The verdict on recorded runs: first-reply scores of the embedded model with seeds 1 to 15.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::conversation::{ConversationRecord, Ending};
 use crate::demo::{ArmSummary, DemoOptions, DemoOutcome, gain};
 use crate::scorer::Score;
 
-/// One recorded run.
+/// A recorded run.
 #[derive(Debug, Clone, Deserialize)]
 struct Run {
     steps: u64,
@@ -53,8 +52,8 @@ fn outcome(seed: u64, trained: ArmRecord, control: ArmRecord) -> DemoOutcome {
             seed,
             ..DemoOptions::default()
         },
-        trained_summary: ArmSummary::of(&trained, seed),
-        control_summary: ArmSummary::of(&control, seed),
+        trained_summary: ArmSummary::new(&trained, seed),
+        control_summary: ArmSummary::new(&control, seed),
         gain: gain(&trained, &control, seed),
         trained,
         control,
@@ -63,7 +62,7 @@ fn outcome(seed: u64, trained: ArmRecord, control: ArmRecord) -> DemoOutcome {
 }
 
 #[test]
-fn every_recorded_run_learned_also_those_that_learned_fast() {
+fn every_recorded_training_run_passes() {
     let runs = runs();
     assert_eq!(
         runs.keys().copied().collect::<Vec<_>>(),
@@ -77,7 +76,7 @@ fn every_recorded_run_learned_also_those_that_learned_fast() {
             Vec::<String>::new(),
             "seed {seed}"
         );
-        // The bounds have room on every seed, so that it is not chance that all of these hold.
+        // All seeds pass with a margin, so passing is not a matter of chance.
         let gain = outcome.gain.unwrap();
         let bound = outcome.options.bounds.gain_at_least;
         assert!(
@@ -90,25 +89,25 @@ fn every_recorded_run_learned_also_those_that_learned_fast() {
 }
 
 #[test]
-fn no_recorded_frozen_arm_counts_as_one_that_learned() {
+fn no_recorded_control_arm_passes() {
     let runs: Vec<(u64, Run)> = runs().into_iter().collect();
     for (seed, run) in &runs {
-        // Frozen arms of other seeds: they differ by problems and by chance, as much as two frozen arms can.
+        // Control arms of other seeds: they differ by problems and by chance, as much as two frozen arms can.
         for (_, other) in runs.iter().filter(|(other, _)| other != seed) {
             let outcome = outcome(*seed, arm(&other.control, 5), arm(&run.control, 0));
             assert!(
-                !outcome.verdict().learned(),
+                !outcome.verdict().has_learned(),
                 "seed {seed}: {:?}",
                 outcome.gain
             );
         }
-        // Nor does one that learned and forgot.
+        // An arm that learned and forgot does not pass either.
         let mut forgot = run.trained.clone();
         forgot.truncate(48);
         forgot.extend(&run.control[48..]);
         let outcome = outcome(*seed, arm(&forgot, run.steps), arm(&run.control, 0));
         assert!(
-            !outcome.verdict().learned(),
+            !outcome.verdict().has_learned(),
             "seed {seed}: {:?}",
             outcome.gain
         );

@@ -1,4 +1,4 @@
-//! A chat endpoint that answers what a test tells it to: the far side of the one seam of this crate.
+//! A scripted chat endpoint for tests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,48 +14,48 @@ use serde_json::{Value, json};
 use crate::persona::{Key, Persona};
 use crate::seeds::{Purpose, derive};
 
-/// What the endpoint does with one request.
-pub(crate) enum Answer {
+/// Response of the endpoint to one request.
+pub(crate) enum ScriptedReply {
     /// Streams this text.
-    Say(String),
-    /// Streams this much and hangs up.
-    Cut(String),
-    /// Refuses with this status and message.
-    Refuse(u16, String),
+    Text(String),
+    /// Streams this text and closes the connection.
+    Truncated(String),
+    /// Returns this status and error message.
+    Error(u16, String),
 }
 
-/// What has happened at the endpoint.
+/// Requests that the endpoint has received.
 #[derive(Default)]
-pub(crate) struct Log {
+pub(crate) struct RequestLog {
     pub(crate) bodies: Vec<Value>,
     pub(crate) headers: Vec<HeaderMap>,
-    pub(crate) health_asked: u64,
+    pub(crate) health_requests: u64,
 }
 
-type Answers = dyn Fn(&Value, &Log) -> Answer + Send + Sync;
-type Healths = dyn Fn(&Log) -> Value + Send + Sync;
+type ReplyFn = dyn Fn(&Value, &RequestLog) -> ScriptedReply + Send + Sync;
+type HealthFn = dyn Fn(&RequestLog) -> Value + Send + Sync;
 
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     pub(crate) url: String,
-    pub(crate) log: Arc<Mutex<Log>>,
+    pub(crate) log: Arc<Mutex<RequestLog>>,
 }
 
 #[derive(Clone)]
 struct Shared {
-    log: Arc<Mutex<Log>>,
-    answers: Arc<Answers>,
-    healths: Arc<Healths>,
+    log: Arc<Mutex<RequestLog>>,
+    reply_fn: Arc<ReplyFn>,
+    health_fn: Arc<HealthFn>,
 }
 
 /// Starts an endpoint on a free port; it lives as long as the test's runtime.
 pub(crate) async fn serve(
-    answers: impl Fn(&Value, &Log) -> Answer + Send + Sync + 'static,
-    healths: impl Fn(&Log) -> Value + Send + Sync + 'static,
-) -> Scripted {
+    reply_fn: impl Fn(&Value, &RequestLog) -> ScriptedReply + Send + Sync + 'static,
+    health_fn: impl Fn(&RequestLog) -> Value + Send + Sync + 'static,
+) -> ScriptedServer {
     let shared = Shared {
         log: Arc::default(),
-        answers: Arc::new(answers),
-        healths: Arc::new(healths),
+        reply_fn: Arc::new(reply_fn),
+        health_fn: Arc::new(health_fn),
     };
     let log = Arc::clone(&shared.log);
     let router = Router::new()
@@ -65,13 +65,13 @@ pub(crate) async fn serve(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    Scripted { url, log }
+    ScriptedServer { url, log }
 }
 
 async fn health(State(shared): State<Shared>) -> Response {
     let mut log = shared.log.lock().unwrap();
-    log.health_asked += 1;
-    axum::Json((shared.healths)(&log)).into_response()
+    log.health_requests += 1;
+    axum::Json((shared.health_fn)(&log)).into_response()
 }
 
 async fn chat(
@@ -79,31 +79,31 @@ async fn chat(
     headers: HeaderMap,
     axum::Json(body): axum::Json<Value>,
 ) -> Response {
-    let answer = {
+    let reply = {
         let mut log = shared.log.lock().unwrap();
-        let answer = (shared.answers)(&body, &log);
+        let reply = (shared.reply_fn)(&body, &log);
         log.bodies.push(body);
         log.headers.push(headers);
-        answer
+        reply
     };
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
         format!("data: {}\n\n", json!({"choices": [choice]}))
     };
     let mut events = vec![chunk(json!({"role": "assistant"}), Value::Null)];
-    let said = match answer {
-        Answer::Refuse(status, message) => {
+    let (text, complete) = match reply {
+        ScriptedReply::Error(status, message) => {
             let status = axum::http::StatusCode::from_u16(status).unwrap();
             let error = json!({"error": {"message": message, "type": "test"}});
             return (status, axum::Json(error)).into_response();
         }
-        Answer::Cut(text) => (text, false),
-        Answer::Say(text) => (text, true),
+        ScriptedReply::Truncated(text) => (text, false),
+        ScriptedReply::Text(text) => (text, true),
     };
-    for word in said.0.split_inclusive(' ') {
+    for word in text.split_inclusive(' ') {
         events.push(chunk(json!({"content": word}), Value::Null));
     }
-    if said.1 {
+    if complete {
         events.push(chunk(json!({}), json!("stop")));
         events.push("data: [DONE]\n\n".into());
     }
@@ -116,7 +116,7 @@ async fn chat(
         .unwrap()
 }
 
-/// Right numbers by opening, for the conversations of a demonstration.
+/// Correct answers by opening message.
 pub(crate) fn keys(persona: &dyn Persona, seed: u64, conversations: u64) -> HashMap<String, i64> {
     (0..conversations)
         .map(|number| {
@@ -133,14 +133,14 @@ pub(crate) fn keys(persona: &dyn Persona, seed: u64, conversations: u64) -> Hash
         .collect()
 }
 
-/// The text of message `at` of a request.
+/// Text of message `at` of a request.
 pub(crate) fn message(body: &Value, at: usize) -> &str {
     body.pointer(&format!("/messages/{at}/content"))
         .and_then(Value::as_str)
         .unwrap_or("")
 }
 
-/// How many messages a request holds.
+/// Number of messages of a request.
 pub(crate) fn messages(body: &Value) -> usize {
     body.get("messages")
         .and_then(Value::as_array)

@@ -1,27 +1,26 @@
-//! Seeds that depend on what they are for and on nothing else.
+//! Derived seeds.
 //!
-//! Two arms that were given one seed must meet the same conversations and send the same request
-//! seeds, however many replies either of them needed. So no generator is ever shared: each purpose
-//! derives its own from (seed, conversation, purpose), and drawing more from one of them moves none
-//! of the others.
+//! Two arms with the same seed must get the same conversations and send the same request seeds, however many replies
+//! either of them takes. So no random generator is shared: each purpose derives its own seed from (seed, conversation,
+//! purpose), and drawing more numbers for one purpose does not affect the others.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What a derived seed is for. The discriminants are part of the result: never renumber them.
+/// What a derived seed is used for. The discriminants are part of the result: never renumber them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Which problem the conversation is about.
+    /// Problem of the conversation.
     Task = 1,
-    /// How the persona words what it says.
+    /// Wording of the persona's messages.
     Wording = 2,
-    /// The `seed` field of the n-th request of the conversation.
+    /// `seed` field of the n-th request of the conversation.
     Request = 3,
-    /// Further first replies that only the measurement wants.
+    /// Additional first replies, sampled for the measurement only.
     Draw = 4,
-    /// Resampling for intervals.
+    /// Bootstrap resampling.
     Bootstrap = 5,
-    /// The `seed` field of a request that asks what was forgotten.
+    /// `seed` field of a probe request.
     Probe = 6,
 }
 
@@ -33,28 +32,28 @@ pub(crate) fn derive(seed: u64, conversation: u64, purpose: Purpose, index: u64)
     mix(state ^ index)
 }
 
-/// The `seed` of a request: positive and below 2^31, which every server accepts.
+/// The `seed` of a request: below 2^31, which every server accepts.
 pub(crate) fn request_seed(seed: u64, conversation: u64, purpose: Purpose, index: u64) -> u64 {
     derive(seed, conversation, purpose, index) >> 33
 }
 
-/// The generator of a derived seed.
+/// A random generator with a derived seed.
 pub(crate) fn generator(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
-/// One of `choices`; `None` only of an empty slice.
+/// Chooses one element; `None` for an empty slice.
 pub(crate) fn choose<'a, T>(rng: &mut impl Rng, choices: &'a [T]) -> Option<&'a T> {
     if choices.is_empty() {
         return None;
     }
-    // Multiply-shift rather than a range sampler: its bias over a handful of choices is below
-    // 2^-60, and it cannot change with a version of a library.
+    // Multiply-shift instead of a range sampler: its bias over a few choices is below 2^-60, and it cannot change with
+    // a library version.
     let at = (u128::from(rng.next_u64()) * choices.len() as u128) >> 64;
     choices.get(at as usize)
 }
 
-/// The finaliser of SplitMix64: every input bit reaches every output bit.
+/// The finaliser of SplitMix64: every input bit affects every output bit.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -68,7 +67,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_purpose_and_index_has_its_own_seed() {
+    fn seeds_are_distinct_by_purpose_and_index() {
         let mut seen = HashSet::new();
         for conversation in 0..60 {
             for purpose in [
@@ -87,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn request_seeds_fit_every_server() {
+    fn request_seeds_are_below_2_to_31() {
         for index in 0..10_000 {
             assert!(request_seed(index, index, Purpose::Request, index) < 1 << 31);
         }
     }
 
     #[test]
-    fn choices_are_reproducible_and_reach_every_one() {
+    fn choices_are_reproducible_and_reach_all_elements() {
         let letters = ["a", "b", "c"];
         let draw = |seed| {
             let mut rng = generator(seed);

@@ -1,14 +1,12 @@
-//! Plain statistics of a series of scores, in the order in which they were measured.
+//! Statistics of a series of scores, in order of measurement.
 //!
-//! Everything is a function of its arguments: the bootstrap takes its seed, so a report can be
-//! recomputed from the records beside it.
+//! All functions are deterministic: the bootstrap takes its seed, so a report can be recomputed from its records.
 
 use serde::Serialize;
 
 use crate::seeds::{Purpose, derive, generator};
 
-/// How many resamples the bootstrap draws: enough that the ends of a 95 % interval move by less
-/// than the second decimal from seed to seed.
+/// Bootstrap resamples: enough that the ends of a 95 % interval vary by less than the second decimal between seeds.
 const RESAMPLES: usize = 2_000;
 
 /// A mean with its 95 % bootstrap interval.
@@ -20,11 +18,11 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// How many values went into it.
+    /// Number of values.
     pub count: usize,
 }
 
-/// The arithmetic mean, or `None` of nothing.
+/// The arithmetic mean, or `None` for an empty slice.
 pub fn mean(values: &[f64]) -> Option<f64> {
     if values.is_empty() {
         return None;
@@ -32,7 +30,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     Some(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The middle value (mean of the two middle ones of an even count), or `None` of nothing.
+/// The median (mean of the two middle values for an even count), or `None` for an empty slice.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
@@ -52,7 +50,7 @@ fn sorted_quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(below + (above - below) * at.fract())
 }
 
-/// The mean of `values` with a 95 % percentile-bootstrap interval drawn from `seed`.
+/// The mean of `values` with a 95 % percentile bootstrap interval.
 pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let centre = mean(values)?;
     let mut rng = generator(derive(seed, 0, Purpose::Bootstrap, values.len() as u64));
@@ -73,8 +71,7 @@ pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     })
 }
 
-/// The length of the windows "first" and "last": 12, or half the series when it is shorter than 24,
-/// so that they never overlap.
+/// The length of the first and last windows: 12, or half of a series shorter than 24, so that they never overlap.
 pub fn window(conversations: usize) -> usize {
     12.min((conversations / 2).max(1))
 }
@@ -93,9 +90,8 @@ pub fn last(values: &[f64]) -> &[f64] {
         .unwrap_or(values)
 }
 
-/// How many conversations it took until `run` in a row reached `threshold` (the count includes the
-/// run), or `None` when that never happened.
-pub fn until_in_a_row(values: &[f64], run: usize, threshold: f64) -> Option<usize> {
+/// The number of values until `run` in a row reached `threshold` (including the run), or `None`.
+pub fn count_until_streak(values: &[f64], run: usize, threshold: f64) -> Option<usize> {
     let mut streak = 0;
     for (at, value) in values.iter().enumerate() {
         streak = if *value >= threshold { streak + 1 } else { 0 };
@@ -106,9 +102,8 @@ pub fn until_in_a_row(values: &[f64], run: usize, threshold: f64) -> Option<usiz
     None
 }
 
-/// The mean of the `width` values around each value, one per input; towards both ends, of those of
-/// them that exist, which are never fewer than half. (A trailing mean would begin with the luck of
-/// the very first value.)
+/// The centred moving average over `width` values, one per input; shortened at both ends to at least half. (A trailing
+/// mean would start with the very first value.)
 pub fn moving_average(values: &[f64], width: usize) -> Vec<f64> {
     let half = width / 2;
     (0..values.len())
@@ -138,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn three_in_a_row() {
+    fn streaks_are_counted_from_the_start() {
         let cases: &[(&[f64], Option<usize>)] = &[
             (&[1.0, 1.0, 1.0], Some(3)),
             (&[1.0, 1.0, 0.0, 1.0, 1.0, 0.9], Some(6)),
@@ -146,12 +141,12 @@ mod tests {
             (&[], None),
         ];
         for (values, expected) in cases {
-            assert_eq!(until_in_a_row(values, 3, 0.8), *expected, "{values:?}");
+            assert_eq!(count_until_streak(values, 3, 0.8), *expected, "{values:?}");
         }
     }
 
     #[test]
-    fn a_moving_average_looks_to_both_sides() {
+    fn the_moving_average_is_centred() {
         let values = [1.0, 0.0, 0.0, 4.0, 5.0];
         assert_eq!(
             moving_average(&values, 4),
@@ -162,10 +157,10 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_a_coin_is_the_one_that_theory_gives() {
+    fn the_interval_of_a_fair_coin_matches_theory() {
         let values: Vec<f64> = (0..200).map(|i| f64::from(i % 2)).collect();
         let got = estimate(&values, 5).unwrap();
-        // Standard error of a fair coin over 200 throws is 0.03536; 1.96 of it on each side.
+        // The standard error of a fair coin over 200 throws is 0.03536; 1.96 of it on each side.
         assert!((got.mean - 0.5).abs() < 1e-12);
         assert!((got.low - 0.4307).abs() < 0.012, "{got:?}");
         assert!((got.high - 0.5693).abs() < 0.012, "{got:?}");
@@ -182,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_interval_holds_its_mean_and_stays_in_range(
+        fn an_interval_contains_its_mean_and_stays_in_range(
             values in proptest::collection::vec(0.0f64..=1.0, 1..40), seed: u64
         ) {
             let got = estimate(&values, seed).unwrap();

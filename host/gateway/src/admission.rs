@@ -1,7 +1,6 @@
-//! The door: everything that is decided about a request before its handler sees it.
+//! Admission middleware: the checks before a request reaches its handler.
 //!
-//! In this order: size of the head, foreign pages, key, rate, concurrency. A refusal here costs no
-//! reading of the body.
+//! In this order: size of the head, origin, API key, rate limit, concurrency limit. A rejected request is not parsed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,25 +17,24 @@ use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::{body, guard, ids, limits};
 
-/// Paths that need no key: a load balancer or a person in trouble must always get an answer from the first three, and
-/// the others say nothing that is not public.
-const ALWAYS_OPEN: [&str; 5] = [
+/// Paths without authentication: load balancers poll the first three; the others contain nothing private.
+const PUBLIC_PATHS: [&str; 5] = [
     "/health",
     "/healthz",
     "/readyz",
     "/openapi.json",
     "/version",
 ];
-/// Paths that must answer under overload too.
-const UNCOUNTED: [&str; 4] = ["/health", "/healthz", "/readyz", "/metrics"];
+/// Paths without rate and concurrency limits, which must respond under overload.
+const UNLIMITED_PATHS: [&str; 4] = ["/health", "/healthz", "/readyz", "/metrics"];
 
-/// The operator page, which a browser shows.
-const PAGE: &str = "/";
+/// Path of the operator page.
+const OPERATOR_PAGE: &str = "/";
 
-/// Where Anthropic's dialect lives.
-const MESSAGES: &str = "/v1/messages";
+/// Path prefix of Anthropic's API.
+const MESSAGES_PATH: &str = "/v1/messages";
 
-/// A place among the requests in progress; whoever holds a clone keeps it. A stream keeps it until its reply is
+/// A permit of the concurrency limit, released when the last clone is dropped. A stream holds it until its reply is
 /// generated.
 #[derive(Clone)]
 pub(crate) struct Slot {
@@ -44,24 +42,27 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Keeps the slot until `ended` resolves, or until the returned value is dropped. So a client that does not read
-    /// its reply keeps nobody out once the engine is done with it.
-    pub(crate) fn hold_until(self, ended: impl Future<Output = ()> + Send + 'static) -> HeldSlot {
+    /// Holds the slot until `finished` resolves or the returned guard is dropped. A client that does not read its reply
+    /// thus occupies no slot once the engine has finished.
+    pub(crate) fn hold_until(
+        self,
+        finished: impl Future<Output = ()> + Send + 'static,
+    ) -> SlotGuard {
         let mut task = JoinSet::new();
         task.spawn(async move {
-            ended.await;
+            finished.await;
             drop(self);
         });
-        HeldSlot { _task: task }
+        SlotGuard { _task: task }
     }
 }
 
-/// A slot that a task keeps; dropping this ends the task.
-pub(crate) struct HeldSlot {
+/// Guard of a slot that a task holds; dropping it aborts the task.
+pub(crate) struct SlotGuard {
     _task: JoinSet<()>,
 }
 
-/// The middleware around all paths.
+/// The middleware of all routes.
 pub(crate) async fn admit(
     State(shared): State<Arc<Shared>>,
     mut request: Request,
@@ -75,9 +76,9 @@ pub(crate) async fn admit(
         .get::<MatchedPath>()
         .map_or("other", MatchedPath::as_str)
         .to_owned();
-    let request_is_page = request.uri().path() == PAGE;
-    let speaks_messages = speaks_messages(&request);
-    let mut response = match check(&shared, &request) {
+    let is_operator_page = request.uri().path() == OPERATOR_PAGE;
+    let is_anthropic = is_anthropic(&request);
+    let mut response = match check_request(&shared, &request) {
         Ok((caller, slot)) => {
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(slot.clone());
@@ -90,15 +91,15 @@ pub(crate) async fn admit(
             error.into_response()
         }
     };
-    if speaks_messages && let Some(error) = response.extensions_mut().remove::<ApiError>() {
+    if is_anthropic && let Some(error) = response.extensions_mut().remove::<ApiError>() {
         let allow = response.headers_mut().remove(header::ALLOW);
-        response = error.into_messages_response(&id);
+        response = error.into_anthropic_response(&id);
         if let Some(allow) = allow {
             response.headers_mut().insert(header::ALLOW, allow);
         }
     }
-    if response.status() == StatusCode::UNAUTHORIZED && request_is_page {
-        // Has a browser ask for the key.
+    if response.status() == StatusCode::UNAUTHORIZED && is_operator_page {
+        // Makes a browser prompt for the key.
         response.headers_mut().insert(
             header::WWW_AUTHENTICATE,
             HeaderValue::from_static("Basic realm=\"clawhost\""),
@@ -106,13 +107,13 @@ pub(crate) async fn admit(
     }
     shared
         .metrics
-        .request(&method, &route, response.status(), started.elapsed());
+        .observe_http_request(&method, &route, response.status(), started.elapsed());
     tracing::debug!(
         %id, %method, route, status = response.status().as_u16(), ms = started.elapsed().as_millis() as u64,
         "request"
     );
     if let Ok(id) = HeaderValue::from_str(&id) {
-        if speaks_messages {
+        if is_anthropic {
             response
                 .headers_mut()
                 .insert(HeaderName::from_static("request-id"), id.clone());
@@ -128,17 +129,17 @@ pub(crate) async fn admit(
     response
 }
 
-/// Whether the client speaks Anthropic's dialect, and so wants errors in its shape.
-fn speaks_messages(request: &Request) -> bool {
+/// Whether the client uses Anthropic's API and expects errors in its format.
+fn is_anthropic(request: &Request) -> bool {
     let path = request.uri().path();
-    path == MESSAGES
+    path == MESSAGES_PATH
         || path
-            .strip_prefix(MESSAGES)
+            .strip_prefix(MESSAGES_PATH)
             .is_some_and(|rest| rest.starts_with('/'))
         || request.headers().contains_key("anthropic-version")
 }
 
-fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiError> {
+fn check_request(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiError> {
     let options = &shared.options;
     let path = request.uri().path();
     limits::check_head(request.uri(), request.headers(), options.max_head)?;
@@ -150,25 +151,25 @@ fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiE
             &options.allowed_origins,
         )?;
     }
-    let caller = if ALWAYS_OPEN.contains(&path) {
-        // A key is not needed and shows more.
-        auth::identify(&options.keys, request.headers(), false)
+    let caller = if PUBLIC_PATHS.contains(&path) {
+        // A key is optional here; an operator's key reveals error details.
+        auth::authenticate(&options.keys, request.headers(), false)
             .ok()
             .filter(|caller| caller.key.is_some())
-            .unwrap_or_else(Caller::nobody)
+            .unwrap_or_else(Caller::anonymous)
     } else {
-        auth::identify(&options.keys, request.headers(), path == PAGE)?
+        auth::authenticate(&options.keys, request.headers(), path == OPERATOR_PAGE)?
     };
-    if UNCOUNTED.contains(&path) {
+    if UNLIMITED_PATHS.contains(&path) {
         return Ok((caller, Slot { _permit: None }));
     }
-    shared.limits.take(caller.key, Instant::now())?;
+    shared.limits.try_acquire(caller.key, Instant::now())?;
     let permit = shared.slots.clone().try_acquire_owned().map_err(|_| {
-        ApiError::too_many(
+        ApiError::too_many_requests(
             "overloaded",
             1,
             format!(
-                "{} requests are in progress, which is the limit; try again in a second",
+                "the limit of {} concurrent requests is reached; try again in a second",
                 options.max_concurrent
             ),
         )
@@ -181,28 +182,28 @@ fn check(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slot), ApiE
     ))
 }
 
-/// 404 for a path that does not exist.
+/// Returns 404 for an unknown path.
 pub(crate) async fn unknown_path(request: Request) -> ApiError {
-    let (method, path) = named(&request);
+    let (method, path) = method_and_path(&request);
     body::discard(request).await;
     ApiError::not_found(
         "unknown_path",
-        format!("there is no `{method} {path}`; the API lives under `/v1`"),
+        format!("unknown route `{method} {path}`; the API is under `/v1`"),
     )
 }
 
-/// 405 for a path that exists with other methods.
+/// Returns 405 for a known path with another method.
 pub(crate) async fn wrong_method(request: Request) -> ApiError {
-    let (method, path) = named(&request);
+    let (method, path) = method_and_path(&request);
     body::discard(request).await;
     ApiError::with_status(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        format!("`{path}` does not know the method `{method}`"),
+        format!("`{path}` does not support the method `{method}`"),
     )
 }
 
-fn named(request: &Request) -> (Method, String) {
+fn method_and_path(request: &Request) -> (Method, String) {
     let path = request.uri().path().chars().take(120).collect();
     (request.method().clone(), path)
 }

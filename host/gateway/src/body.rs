@@ -1,7 +1,7 @@
-//! Reading a JSON body within a size and a time.
+//! Reads JSON bodies with a size limit and a timeout.
 //!
-//! A body that is too large is refused with 413. As far as it is only somewhat too large, the rest is
-//! read and thrown away, so that the client gets to see the answer and can use the connection again.
+//! A body over the limit is rejected with 413. If it is only somewhat too large, the rest is read and discarded, so that
+//! the client receives the response and can reuse the connection.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::ApiError;
 
-/// How much of a refused body is read and thrown away, in bytes.
-const DISCARD: usize = 32 << 20;
-/// The same for a request that was refused before anybody looked at its body, perhaps for want of a key.
-const DISCARD_REFUSED: usize = 1 << 20;
-/// Time for that.
-const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
+/// How much of a body over the limit is read and discarded, in bytes.
+const MAX_DISCARD: usize = 32 << 20;
+/// The same for a request that was rejected before its body was read, for example without a key.
+const MAX_DISCARD_REJECTED: usize = 1 << 20;
+/// Timeout of discarding a body.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads the body of a request as one JSON value of at most `max` bytes that arrives within `patience`.
+/// Reads the body as one JSON value of at most `max` bytes within `timeout`.
 pub(crate) async fn read_json(
     request: Request,
     max: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Value, ApiError> {
     let checked = check_content_type(request.headers())
         .and_then(|()| check_content_encoding(request.headers()));
@@ -34,27 +34,27 @@ pub(crate) async fn read_json(
         return Err(error);
     }
     let (parts, body) = request.into_parts();
-    let deadline = Instant::now() + patience;
-    let announced = announced_length(&parts.headers);
-    if announced.is_some_and(|length| length > max.saturating_add(DISCARD))
-        || (announced.is_some_and(|length| length > max)
+    let deadline = Instant::now() + timeout;
+    let length_hint = content_length(&parts.headers);
+    if length_hint.is_some_and(|length| length > max.saturating_add(MAX_DISCARD))
+        || (length_hint.is_some_and(|length| length > max)
             && parts.headers.contains_key(header::EXPECT))
     {
-        // Not worth reading, or the client waits for permission to send it.
+        // Too much to discard, or the client waits for `100 Continue` before it sends the body.
         return Err(too_large(max));
     }
     let mut stream = body.into_data_stream();
-    let mut bytes = Vec::with_capacity(announced.unwrap_or(0).min(max).min(1 << 20));
+    let mut bytes = Vec::with_capacity(length_hint.unwrap_or(0).min(max).min(1 << 20));
     loop {
         match next_chunk(&mut stream, deadline).await? {
             None => break,
             Some(chunk) if bytes.len() + chunk.len() <= max => bytes.extend_from_slice(&chunk),
             Some(chunk) => {
-                let mut seen = bytes.len() + chunk.len();
+                let mut received = bytes.len() + chunk.len();
                 drop(bytes);
                 while let Ok(Some(chunk)) = next_chunk(&mut stream, deadline).await {
-                    seen += chunk.len();
-                    if seen > max.saturating_add(DISCARD) {
+                    received += chunk.len();
+                    if received > max.saturating_add(MAX_DISCARD) {
                         break;
                     }
                 }
@@ -72,22 +72,22 @@ pub(crate) async fn read_json(
     })
 }
 
-/// Reads the body of a refused request and throws it away, as far as that is cheap. A server that answers
-/// without reading has to close the connection, often before the client has seen the answer.
+/// Reads and discards the body of a rejected request up to a limit. A server that responds without reading the body has
+/// to close the connection, often before the client has read the response.
 pub(crate) async fn discard(request: Request) {
     let (parts, body) = request.into_parts();
-    let announced = announced_length(&parts.headers);
-    if announced.is_some_and(|length| length > DISCARD_REFUSED)
+    let length_hint = content_length(&parts.headers);
+    if length_hint.is_some_and(|length| length > MAX_DISCARD_REJECTED)
         || parts.headers.contains_key(header::EXPECT)
     {
         return;
     }
-    let deadline = Instant::now() + DISCARD_PATIENCE;
+    let deadline = Instant::now() + DISCARD_TIMEOUT;
     let mut stream = body.into_data_stream();
-    let mut seen = 0;
+    let mut received = 0;
     while let Ok(Some(chunk)) = next_chunk(&mut stream, deadline).await {
-        seen += chunk.len();
-        if seen > DISCARD_REFUSED {
+        received += chunk.len();
+        if received > MAX_DISCARD_REJECTED {
             break;
         }
     }
@@ -100,23 +100,24 @@ where
     match timeout_at(deadline, stream.next()).await {
         Ok(None) => Ok(None),
         Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
-        Ok(Some(Err(error))) => Err(
-            ApiError::bad_request(format!("the body broke off: {error}")).code("incomplete_body"),
-        ),
+        Ok(Some(Err(error))) => Err(ApiError::bad_request(format!(
+            "the body ended early: {error}"
+        ))
+        .code("incomplete_body")),
         Err(_) => Err(ApiError::with_status(
             StatusCode::REQUEST_TIMEOUT,
             "request_timeout",
-            "the body did not arrive in time",
+            "timed out reading the request body",
         )),
     }
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers
+    let value = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .unwrap_or("");
-    let essence = given
+    let essence = value
         .split(';')
         .next()
         .unwrap_or("")
@@ -127,7 +128,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     {
         return Ok(());
     }
-    let shown: String = given.chars().take(80).collect();
+    let shown: String = value.chars().take(80).collect();
     Err(ApiError::with_status(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported_media_type",
@@ -135,13 +136,13 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-/// Refuses an encoding that no layer before this one has taken off.
+/// Rejects a content encoding that the decompression layer does not support.
 fn check_content_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers.get(header::CONTENT_ENCODING);
-    let Some(given) = given.filter(|value| *value != "identity") else {
+    let value = headers.get(header::CONTENT_ENCODING);
+    let Some(value) = value.filter(|value| *value != "identity") else {
         return Ok(());
     };
-    let shown: String = String::from_utf8_lossy(given.as_bytes())
+    let shown: String = String::from_utf8_lossy(value.as_bytes())
         .chars()
         .take(80)
         .collect();
@@ -152,7 +153,7 @@ fn check_content_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-fn announced_length(headers: &HeaderMap) -> Option<usize> {
+fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers
         .get(header::CONTENT_LENGTH)?
         .to_str()
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn json_is_read() {
+    async fn json_body_is_parsed() {
         let value = read("application/json; charset=utf-8", r#" {"a": [1]} "#)
             .await
             .unwrap();
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_json_is_refused_with_the_place() {
+    async fn invalid_json_is_rejected_with_its_position() {
         let error = read("application/json", "{\"a\": }").await.unwrap_err();
         assert_eq!(error.status(), StatusCode::BAD_REQUEST);
         assert!(error.to_string().contains("line 1 column 7"), "{error}");
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_content_types_are_refused() {
+    async fn other_content_types_are_rejected() {
         for content_type in [
             "text/plain",
             "application/x-www-form-urlencoded",
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_body_is_refused_whether_announced_or_not() {
+    async fn oversized_body_is_rejected_with_and_without_content_length() {
         let error = read("application/json", "1".repeat(65)).await.unwrap_err();
         assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
         let chunks = (0..70).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"1")));
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_comes_times_out() {
+    async fn missing_body_times_out() {
         let body =
             Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
         let error = read("application/json", body).await.unwrap_err();

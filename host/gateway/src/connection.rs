@@ -1,4 +1,4 @@
-//! One accepted connection: encrypted or not, closed when its client stops reading.
+//! One accepted connection, with or without TLS. It is closed when its client stops reading.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,57 +14,60 @@ use tokio_io_timeout::TimeoutStream;
 use tower_http::add_extension::AddExtension;
 
 use crate::gateway::Shared;
-use crate::serve::told_to_stop;
+use crate::serve::wait_for_stop;
 
-/// Header fields in one request.
+/// Largest number of header fields in a request.
 const MAX_FIELDS: usize = 128;
-/// Bytes that one connection reads ahead; also what hyper allows for a head, before our own limit is
-/// looked at.
+/// Read buffer of a connection in bytes; also hyper's limit for a request head, which applies before ours.
 const READ_BUFFER: usize = 128 << 10;
 
-/// What requests know of the connection that they came over.
+/// State of a connection that its requests can see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
     stalled: Arc<AtomicBool>,
 }
 
 impl Peer {
-    /// Whether the connection was closed because the client took nothing of what was sent to it.
+    /// Whether the connection was closed because the client did not read (write timeout).
     pub(crate) fn has_stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed)
     }
 }
 
-/// Serves one connection to its end, or until replies in progress are done once `finishing` is true.
+/// Serves a connection until it closes, or until replies in progress are complete once `finishing` is true.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     router: Router,
     stream: TcpStream,
     mut finishing: watch::Receiver<bool>,
 ) {
-    // A token is a small packet, and it should leave now.
+    // A token is a small packet that must not wait for Nagle's algorithm.
     let _ = stream.set_nodelay(true);
     let options = &shared.options;
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(options.write_timeout));
     let stream = Box::pin(stream);
     let Some(tls) = &options.tls else {
-        return http(&shared, router, stream, finishing).await;
+        return serve_http(&shared, router, stream, finishing).await;
     };
     let handshake = tokio::time::timeout(options.read_timeout, tls.acceptor().accept(stream));
     let accepted = tokio::select! {
         accepted = handshake => accepted,
-        () = told_to_stop(&mut finishing) => return,
+        () = wait_for_stop(&mut finishing) => return,
     };
     match accepted {
-        Ok(Ok(stream)) => http(&shared, router, stream, finishing).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
+        Ok(Ok(stream)) => serve_http(&shared, router, stream, finishing).await,
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake timed out"),
     }
 }
 
-async fn http<S>(shared: &Shared, router: Router, stream: S, mut finishing: watch::Receiver<bool>)
-where
+async fn serve_http<S>(
+    shared: &Shared,
+    router: Router,
+    stream: S,
+    mut finishing: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let peer = Peer::default();
@@ -81,21 +84,21 @@ where
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = told_to_stop(&mut finishing) => {
+        () = wait_for_stop(&mut finishing) => {
             connection.as_mut().graceful_shutdown();
             connection.as_mut().await
         }
     };
     if let Err(error) = ended {
-        // Before the connection is dropped, and with it the replies that it was to carry.
+        // Set before the connection is dropped: dropping it aborts its replies, which read the flag.
         peer.stalled
-            .store(timed_out(error.as_ref()), Ordering::Relaxed);
-        tracing::trace!(%error, "a connection broke off");
+            .store(is_write_timeout(error.as_ref()), Ordering::Relaxed);
+        tracing::trace!(%error, "connection closed with an error");
     }
 }
 
-/// Whether an error came from a write that made no progress.
-fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether an error was caused by the write timeout.
+fn is_write_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes
         .filter_map(|error| error.downcast_ref::<std::io::Error>())

@@ -1,15 +1,14 @@
-//! What a client is told when a request cannot be served: its dialect's error object with the right status.
+//! API errors: the HTTP status and the error object in OpenAI's or Anthropic's format.
 //!
-//! Every refusal of this crate is an [`ApiError`], so that there is one place that decides the shape, OpenAI's or
-//! Anthropic's, and an SDK that parses their errors parses ours. It never carries internals: the message names
-//! the fact and the fix, the log keeps the rest.
+//! Every error response of this crate is an [`ApiError`], so that the OpenAI and Anthropic SDKs can parse all of them.
+//! The message says what is wrong and what to do; internal details go to the log only.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// A refusal in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}` with an HTTP status.
+/// An error response. OpenAI's format is `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -18,8 +17,8 @@ pub struct ApiError {
     code: Option<&'static str>,
     param: Option<String>,
     message: String,
-    /// The words of Anthropic's dialect, where its clients look for others. None: `message`.
-    messages_message: Option<Box<str>>,
+    /// The message in Anthropic's format, where its clients match on another text. `None`: `message`.
+    anthropic_message: Option<Box<str>>,
     retry_after_s: Option<u64>,
 }
 
@@ -31,33 +30,34 @@ impl ApiError {
             code: None,
             param: None,
             message: message.into(),
-            messages_message: None,
+            anthropic_message: None,
             retry_after_s: None,
         }
     }
 
-    /// 400: the request itself is wrong and will be wrong again.
+    /// 400: the request is invalid; a retry fails the same way.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// 400 for one field that has the wrong type or value.
+    /// 400 for a field with an invalid value.
     pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::bad_request(message)
             .param(param)
             .code("invalid_value")
     }
 
-    /// 400 for a field that OpenAI knows and this server does not do yet. Ignoring it silently would
-    /// give the client something else than it asked for.
+    /// 400 for a field that this server does not support. Ignoring it would return something else than the client
+    /// requested.
     pub(crate) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::bad_request(message)
             .param(param)
             .code("unsupported_parameter")
     }
 
-    /// 400: the prompt leaves no room in a context of `max` tokens. Clients decide by these very words, in each dialect by its
-    /// own, whether to shorten the conversation and try again. `hint` is what an operator can do about it, if anything.
+    /// 400: a prompt of `prompt` tokens leaves no room for a reply in a context of `max` tokens. Clients match on this
+    /// exact text (OpenAI's and Anthropic's differ) to decide whether to compact the conversation and retry. `hint` says
+    /// what an operator can do, if anything.
     pub(crate) fn context_exceeded(prompt: usize, max: usize, hint: Option<&str>) -> Self {
         let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
         let requested = prompt + 1;
@@ -66,20 +66,20 @@ impl ApiError {
              in the messages, 1 in the completion). Please reduce the length of the messages.{hint}"
         ))
         .code("context_length_exceeded");
-        let words = format!(
+        let message = format!(
             "prompt is too long: {prompt} tokens > {} maximum.{hint}",
             max.saturating_sub(1)
         );
-        error.messages_message = Some(words.into());
+        error.anthropic_message = Some(message.into());
         error
     }
 
-    /// 401: no key, or one that is not configured.
+    /// 401: the API key is missing or unknown.
     pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message).code("invalid_api_key")
     }
 
-    /// 403: the key is known and may not do this, or the request comes from a foreign web page.
+    /// 403: the key lacks a scope, or the request comes from a web page of another origin.
     pub(crate) fn forbidden(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "permission_error", message).code(code)
     }
@@ -89,13 +89,13 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code(code)
     }
 
-    /// 409: the thing exists and its state forbids this.
+    /// 409: the resource exists, but its state does not allow this.
     pub(crate) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "invalid_request_error", message).code(code)
     }
 
-    /// 429: too much at once. The client may try again after `retry_after_s` seconds.
-    pub(crate) fn too_many(
+    /// 429: rate or concurrency limit reached. The client may retry after `retry_after_s` seconds.
+    pub(crate) fn too_many_requests(
         code: &'static str,
         retry_after_s: u64,
         message: impl Into<String>,
@@ -106,7 +106,7 @@ impl ApiError {
         error
     }
 
-    /// 503: not the client's fault, and worth another try.
+    /// 503: temporarily unavailable; the client may retry.
     pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);
         error.code = Some(code);
@@ -114,12 +114,12 @@ impl ApiError {
         error
     }
 
-    /// 500: a fault of the server.
+    /// 500: an internal error.
     pub(crate) fn internal(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message).code(code)
     }
 
-    /// Any other status, in the same shape.
+    /// Any other status.
     pub(crate) fn with_status(
         status: StatusCode,
         code: &'static str,
@@ -148,8 +148,8 @@ impl ApiError {
         self.status
     }
 
-    /// The error in Anthropic's shape: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
-    pub(crate) fn to_messages_json(&self, request_id: Option<&str>) -> Value {
+    /// The error in Anthropic's format: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+    pub(crate) fn to_anthropic_json(&self, request_id: Option<&str>) -> Value {
         let kind = match self.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::FORBIDDEN => "permission_error",
@@ -162,14 +162,14 @@ impl ApiError {
         };
         json!({
             "type": "error",
-            "error": {"type": kind, "message": self.messages_message.as_deref().unwrap_or(&self.message)},
+            "error": {"type": kind, "message": self.anthropic_message.as_deref().unwrap_or(&self.message)},
             "request_id": request_id,
         })
     }
 
-    /// The same answer in Anthropic's shape.
-    pub(crate) fn into_messages_response(self, request_id: &str) -> Response {
-        let body = self.to_messages_json(Some(request_id));
+    /// The error response in Anthropic's format.
+    pub(crate) fn into_anthropic_response(self, request_id: &str) -> Response {
+        let body = self.to_anthropic_json(Some(request_id));
         self.with_body(self.status, body)
     }
 
@@ -188,7 +188,7 @@ impl ApiError {
         response
     }
 
-    /// The error object, as a body and as the data of an error event in a stream.
+    /// The error in OpenAI's format, for a response body or the data of an error event in a stream.
     pub fn to_json(&self) -> Value {
         json!({
             "error": {
@@ -202,7 +202,8 @@ impl ApiError {
 }
 
 impl IntoResponse for ApiError {
-    /// In OpenAI's shape. The error travels along, so that the door can give it the shape of another dialect.
+    /// The response in OpenAI's format. The error is attached as an extension, so that the admission middleware can
+    /// convert it to Anthropic's format.
     fn into_response(self) -> Response {
         let mut response = self.with_body(self.status, self.to_json());
         response.extensions_mut().insert(self);
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_openais_four_fields_even_when_empty() {
+    fn openai_error_always_has_four_fields() {
         let body = ApiError::bad_request("no").to_json();
         let error = body.get("error").and_then(Value::as_object).unwrap();
         assert_eq!(
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_field_that_is_wrong() {
+    fn invalid_field_is_named_in_param() {
         let error = ApiError::invalid("messages[1].role", "role `x` is unknown");
         assert_eq!(error.status(), StatusCode::BAD_REQUEST);
         assert_eq!(error.to_json()["error"]["param"], "messages[1].role");
@@ -235,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn overload_says_when_to_come_back() {
-        let response = ApiError::too_many("overloaded", 0, "busy").into_response();
+    fn too_many_requests_sets_retry_after() {
+        let response = ApiError::too_many_requests("overloaded", 0, "busy").into_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()["retry-after"], "1");
     }
 
     #[test]
-    fn a_missing_key_is_told_how_to_authenticate() {
+    fn unauthorized_sets_www_authenticate() {
         let response = ApiError::unauthorized("no key").into_response();
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
     }

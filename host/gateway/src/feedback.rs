@@ -1,8 +1,8 @@
-//! `POST /v1/feedback`: what a person thought of a reply, at any time later.
+//! `POST /v1/feedback`: a user's score or comment for a reply, at any later time.
 //!
-//! A reply is named by the `id` of its response, by its turn (header `x-clawhost-turn`), or by its
-//! session and position. What is ambiguous is refused: feedback on the wrong reply teaches the wrong thing. A key scores
-//! its own replies, the operator those of all; of the others a key does not learn that they exist.
+//! A reply is identified by the `id` of its response, by its turn (header `x-clawhost-turn`), or by its session and
+//! position. Ambiguous requests are rejected: feedback on the wrong reply would train the wrong behaviour. A key can score
+//! its own replies, an operator all replies; replies of other keys are reported as not found.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::body;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::gateway::Shared;
-use crate::{recorded, sessions};
+use crate::{journal_error, sessions};
 
-/// Bytes of a feedback body; a text of a few pages.
+/// Largest request body in bytes.
 const MAX_BODY: usize = 256 << 10;
 
-/// Records a score from -1 to 1, a text, or both.
+/// Records a score from -1 to 1, a comment, or both.
 pub(crate) async fn create(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -33,7 +33,7 @@ pub(crate) async fn create(
     }
     let max = MAX_BODY.min(shared.options.max_body);
     let body = body::read_json(request, max, shared.options.read_timeout).await?;
-    let fields = Fields::of(&body, "")?;
+    let fields = Fields::new(&body, "")?;
     let score = fields.number("score", -1.0, 1.0)?;
     let text = fields
         .text("text")?
@@ -45,14 +45,14 @@ pub(crate) async fn create(
             "feedback needs a `score` from -1 to 1, a `text`, or both",
         ));
     }
-    let turn = find(&shared, &caller, fields)?;
+    let turn = find_turn(&shared, &caller, fields)?;
     match turn.state {
         TurnState::Complete => {}
         TurnState::Generating => {
             return Err(ApiError::conflict(
                 "turn_not_complete",
                 format!(
-                    "turn {} is still being generated; send feedback when it is done",
+                    "turn {} is still being generated; send feedback when it is complete",
                     turn.id
                 ),
             ));
@@ -61,7 +61,7 @@ pub(crate) async fn create(
             return Err(ApiError::conflict(
                 "turn_not_complete",
                 format!(
-                    "turn {} is {}, so it cannot be learned from",
+                    "turn {} is {}, so it cannot be trained on",
                     turn.id, turn.state
                 ),
             ));
@@ -75,7 +75,7 @@ pub(crate) async fn create(
             text,
             ms: now_ms(),
         })
-        .map_err(|error| recorded::refusal(&error))?;
+        .map_err(|error| journal_error::from_journal(&error))?;
     Ok(Json(json!({
         "id": id,
         "object": "feedback",
@@ -86,25 +86,35 @@ pub(crate) async fn create(
     })))
 }
 
-/// The one turn that the body names, among those that the caller may reach.
-fn find(shared: &Shared, caller: &Caller, fields: Fields<'_, '_>) -> Result<TurnRecord, ApiError> {
-    let refuse = |error| recorded::refusal(&error);
-    let reached = |turn: &TurnRecord| caller.may_reach(turn.key.as_deref());
+/// Finds the turn that the body identifies, among those that the caller can access.
+fn find_turn(
+    shared: &Shared,
+    caller: &Caller,
+    fields: Fields<'_, '_>,
+) -> Result<TurnRecord, ApiError> {
+    let to_api_error = |error| journal_error::from_journal(&error);
+    let accessible = |turn: &TurnRecord| caller.can_access(turn.key.as_deref());
     if let Some(response) = fields.text("response_id")? {
-        let mut turns = shared.journal.turns_of_response(response).map_err(refuse)?;
-        turns.retain(reached);
-        return choose(fields, turns);
+        let mut turns = shared
+            .journal
+            .turns_of_response(response)
+            .map_err(to_api_error)?;
+        turns.retain(accessible);
+        return select_choice(fields, turns);
     }
     if let Some(turn) = fields.integer("turn_id", 1, i64::MAX)? {
-        let found = shared.journal.turn(TurnId(turn)).map_err(refuse)?;
-        return found.filter(reached).ok_or_else(|| {
+        let found = shared.journal.turn(TurnId(turn)).map_err(to_api_error)?;
+        return found.filter(accessible).ok_or_else(|| {
             ApiError::not_found("unknown_turn", format!("there is no turn {turn}")).param("turn_id")
         });
     }
     if let Some(session) = fields.text("session_id")? {
-        let found = sessions::reachable(shared, caller, session)?
+        let found = sessions::find_accessible(shared, caller, session)?
             .ok_or_else(|| sessions::unknown_session(session).param("session_id"))?;
-        let turns = shared.journal.session_turns(&found.id).map_err(refuse)?;
+        let turns = shared
+            .journal
+            .session_turns(&found.id)
+            .map_err(to_api_error)?;
         let position = fields.integer("turn", 0, i64::from(u32::MAX))?;
         let found = match position {
             Some(position) => turns
@@ -126,28 +136,31 @@ fn find(shared: &Shared, caller: &Caller, fields: Fields<'_, '_>) -> Result<Turn
         });
     }
     Err(ApiError::bad_request(
-        "name the reply by `response_id`, by `turn_id`, or by `session_id` and `turn`",
+        "identify the reply by `response_id`, by `turn_id`, or by `session_id` and `turn`",
     )
     .param("response_id")
     .code("missing_required_parameter"))
 }
 
-/// The turn of a response; with several choices the body must say which.
-fn choose(fields: Fields<'_, '_>, mut turns: Vec<TurnRecord>) -> Result<TurnRecord, ApiError> {
+/// Selects the turn of a response by `choice`, which is required if the response has several choices.
+fn select_choice(
+    fields: Fields<'_, '_>,
+    mut turns: Vec<TurnRecord>,
+) -> Result<TurnRecord, ApiError> {
     let choice = fields.integer("choice", 0, i64::from(u32::MAX))?;
     if choice.is_none() && turns.len() > 1 {
         return Err(ApiError::invalid(
             "choice",
             format!(
-                "this response has {} choices; say with `choice` which one is meant",
+                "this response has {} choices; set `choice` to the index of the one to score",
                 turns.len()
             ),
         ));
     }
-    let wanted = choice.unwrap_or(0);
-    turns.retain(|turn| i64::from(turn.choice) == wanted);
+    let index = choice.unwrap_or(0);
+    turns.retain(|turn| i64::from(turn.choice) == index);
     turns.pop().ok_or_else(|| {
-        ApiError::not_found("unknown_response", "there is no such response or choice")
+        ApiError::not_found("unknown_response", "the response or choice does not exist")
             .param("response_id")
     })
 }

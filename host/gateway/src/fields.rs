@@ -1,13 +1,13 @@
-//! Reading fields of a JSON object so that a wrong one is named in the answer.
+//! Typed access to the fields of a JSON object; errors carry the path of the field in `param`.
 //!
-//! Derived deserialisation would say what is wrong but not in OpenAI's `param`, and would treat a
-//! `null` (which many clients send for "default") as an error. Absent and `null` are the same here.
+//! Derived deserialization would not set OpenAI's `param`, and would reject `null`, which many clients send for
+//! "default". Here, absent and `null` are the same.
 
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// A JSON object and the path that leads to it.
+/// A JSON object and its path in the body.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'a, 'p> {
     map: &'a Map<String, Value>,
@@ -16,7 +16,7 @@ pub(crate) struct Fields<'a, 'p> {
 
 impl<'a, 'p> Fields<'a, 'p> {
     /// The object at `path` (empty for the body itself).
-    pub(crate) fn of(value: &'a Value, path: &'p str) -> Result<Self, ApiError> {
+    pub(crate) fn new(value: &'a Value, path: &'p str) -> Result<Self, ApiError> {
         match value {
             Value::Object(map) => Ok(Self { map, path }),
             other => Err(wrong_type(path, "an object", other)),
@@ -79,7 +79,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         let Some(value) = self.value(name) else {
             return Ok(None);
         };
-        // 5.0 is an integer to every client that has only one kind of number.
+        // Clients with a single number type send integers as 5.0.
         let integer = value.as_i64().or_else(|| {
             value
                 .as_f64()
@@ -116,7 +116,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     }
 }
 
-/// 400 that says what was expected and what came.
+/// 400 that names the expected and the actual type.
 pub(crate) fn wrong_type(path: &str, expected: &str, got: &Value) -> ApiError {
     let got = match got {
         Value::Null => "null",
@@ -142,31 +142,31 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn null_is_the_same_as_absent() {
+    fn null_is_treated_as_absent() {
         let body = json!({"a": null});
-        let fields = Fields::of(&body, "").unwrap();
+        let fields = Fields::new(&body, "").unwrap();
         assert_eq!(fields.text("a").unwrap(), None);
         assert_eq!(fields.integer("a", 0, 1).unwrap(), None);
         assert!(fields.list("b").unwrap().is_none());
     }
 
     #[test]
-    fn a_wrong_type_names_path_and_both_types() {
+    fn type_error_names_path_and_both_types() {
         let body = json!({"n": "3"});
-        let fields = Fields::of(&body, "tools[0]").unwrap();
+        let fields = Fields::new(&body, "tools[0]").unwrap();
         let error = fields.integer("n", 0, 9).unwrap_err();
         assert_eq!(error.to_json()["error"]["param"], "tools[0].n");
         assert_eq!(
             error.to_string(),
             "`tools[0].n` must be an integer, not a string"
         );
-        assert!(Fields::of(&json!([1]), "").is_err());
+        assert!(Fields::new(&json!([1]), "").is_err());
     }
 
     #[test]
-    fn bounds_are_inclusive_and_named() {
+    fn bounds_are_inclusive_and_reported() {
         let body = json!({"n": 9, "t": 2.5, "whole": 4.0, "part": 4.5, "huge": 1e300});
-        let fields = Fields::of(&body, "").unwrap();
+        let fields = Fields::new(&body, "").unwrap();
         assert_eq!(fields.integer("n", 0, 9).unwrap(), Some(9));
         assert!(fields.integer("n", 0, 8).is_err());
         assert_eq!(fields.integer("whole", 0, 8).unwrap(), Some(4));

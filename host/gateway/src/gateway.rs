@@ -1,11 +1,11 @@
-//! The HTTP surface as one value: what it serves with, and which path goes where.
+//! The [`Gateway`]: state that all handlers share, and the router.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use clawhost_journal::{Change, Journal, JournalError, Standing, now_ms};
+use clawhost_journal::{Journal, JournalError, ReleaseChange, ReleaseState, now_ms};
 use clawhost_policy::Engine;
 use clawhost_sessions::Sessions;
 use serde_json::Value;
@@ -24,73 +24,78 @@ use crate::readiness::Readiness;
 use crate::versions::Versions;
 use crate::{routes, serve};
 
-/// Replies that are begun at a time for each processor; one of them may wait for the disk.
-const BEGINNINGS: usize = 2;
+/// Replies that start concurrently per CPU; one of them may wait for the disk.
+const STARTS_PER_CPU: usize = 2;
 
-/// Smallest body that is compressed, in bytes; below it the saving is a packet at most.
+/// Smallest response body that is compressed, in bytes; smaller bodies fit in one packet anyway.
 const MIN_COMPRESSED: u16 = 1024;
 
-/// State of the loops that the gateway does not know itself: judging, training, plugins.
-pub trait StatusSource: Send + Sync {
+/// State and controls of the parts that the gateway does not know itself: judging, training and plugins.
+pub trait ControlPlane: Send + Sync {
     /// An object that is merged into `/healthz`, for example
     /// `{"judging": {"ready": 0, "running": 1}, "training": {…}}`.
     fn status(&self) -> Value;
-    /// What of the loops does not work; empty when all does. Chat goes on whatever is in it.
-    fn faults(&self) -> Vec<Fault>;
-    /// Further lines in the Prometheus text format for `/metrics`; may be empty.
+    /// Problems of judging, training and plugins; empty when all of them work. They do not stop chat requests.
+    fn health_errors(&self) -> Vec<HealthError>;
+    /// Additional metrics in the Prometheus text format for `/metrics`; may be empty.
     fn metrics(&self) -> String;
-    /// Looks at the files of the plugins now, takes what has changed and can be used, and answers the plugins
-    /// as they are then. May block for as long as compiling takes. Default: there are none.
-    fn reload(&self) -> Option<Value> {
+    /// Reloads changed plugin files and returns the state of all plugins. Blocks while plugins compile.
+    /// `None`: the server has no plugins (the default).
+    fn reload_plugins(&self) -> Option<Value> {
         None
     }
-    /// Changes which version is served, by the word of the person with this key, and tells what stands then. May block
-    /// for as long as reading a checkpoint takes. Default: nobody can.
-    fn release(&self, _change: Change, _by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
+    /// Changes which adapter version is served and returns the new release state. `_by` is the name of the API key that
+    /// requested the change; the journal records it. Blocks while a checkpoint is read. `None`: the server cannot change
+    /// releases (the default).
+    fn change_release(
+        &self,
+        _change: ReleaseChange,
+        _by: Option<&str>,
+    ) -> Option<Result<ReleaseState, ReleaseError>> {
         None
     }
 }
 
 /// A part of the server that does not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// What does not work, in words for everybody.
-    pub what: &'static str,
-    /// Why. It may name files and hosts, so only the operator sees it.
-    pub why: String,
+pub struct HealthError {
+    /// What does not work; shown to every caller.
+    pub summary: &'static str,
+    /// The cause. It may name files and hosts, so it is shown to operators only.
+    pub detail: String,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for HealthError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.what, self.why)
+        write!(f, "{}: {}", self.summary, self.detail)
     }
 }
 
-/// Why what is served was not changed; it is what it was.
+/// Why a release change failed; the served version is unchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum NotChanged {
-    /// The journal refuses it.
+pub enum ReleaseError {
+    /// The journal rejected the change.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The version cannot be served here; says why, and what would mend it.
+    /// The version cannot be served here; the message says why and what to do.
     #[error("{0}")]
     Unservable(String),
-    /// Whatever generates does not take it now.
+    /// The inference backend does not accept the version now.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// What every handler shares.
+/// State that all handlers share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) sessions: Sessions,
     pub(crate) journal: Journal,
-    pub(crate) status: Arc<dyn StatusSource>,
+    pub(crate) control: Arc<dyn ControlPlane>,
     pub(crate) options: GatewayOptions,
     pub(crate) limits: RateLimits,
     pub(crate) slots: Arc<Semaphore>,
-    /// Turns to begin a reply.
-    beginnings: Arc<Semaphore>,
+    /// Limits how many replies start at once.
+    start_permits: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: Readiness,
     pub(crate) versions: Versions,
@@ -99,48 +104,48 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether the server has been told to stop.
+    /// Whether shutdown has begun.
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Asks the journal something that may take longer than a request should hold up others.
-    pub(crate) async fn ask<T: Send + 'static>(
+    /// Runs blocking work, such as a journal query, off the async threads.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
-        question: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let shared = self.clone();
-        let answer = tokio::task::spawn_blocking(move || question(&shared)).await;
-        answer.unwrap_or_else(|error| {
-            tracing::error!(%error, "a question to the journal broke off");
+        let result = tokio::task::spawn_blocking(move || work(&shared)).await;
+        result.unwrap_or_else(|error| {
+            tracing::error!(%error, "a blocking task of a request panicked");
             Err(ApiError::internal(
                 "read_failed",
-                "the journal could not be read; the operator finds the reason in the log",
+                "the request failed inside the server; see the server log for the cause",
             ))
         })
     }
 
-    /// Begins a reply, off the threads that serve requests, and only so many at a time as get on with it: a burst of
-    /// requests must not take the processors from the replies under way. The work ends even when nobody waits for it.
-    pub(crate) async fn begin<T: Send + 'static>(
+    /// Starts a reply off the async threads. At most [`STARTS_PER_CPU`] per CPU run at a time, so that a burst of
+    /// requests does not take the CPUs from replies in progress. The work completes even if the caller is dropped.
+    pub(crate) async fn start_reply<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let turn = self.beginnings.clone().acquire_owned().await;
-        let begun = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+        let permit = self.start_permits.clone().acquire_owned().await;
+        let result = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
             work()
         });
-        begun.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "beginning a reply broke off");
+        result.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the task that starts a reply panicked");
             Err(ApiError::internal(
                 "reply_failed",
-                "the reply could not be begun; the operator finds the reason in the log",
+                "the reply could not be started; see the server log for the cause",
             ))
         })
     }
 
-    pub(crate) fn stop(&self) {
+    pub(crate) fn begin_shutdown(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 }
@@ -151,29 +156,29 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway to this engine, which records what it serves through `sessions`.
+    /// A gateway for this engine that records requests and replies through `sessions`.
     pub fn new(
         engine: Engine,
         sessions: Sessions,
         journal: Journal,
-        status: Arc<dyn StatusSource>,
+        control: Arc<dyn ControlPlane>,
         options: GatewayOptions,
     ) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let rates = options.keys.iter().map(|key| key.rate().or(options.rate));
         let shared = Shared {
             limits: RateLimits::new(rates, Instant::now()),
             slots: Arc::new(Semaphore::new(options.max_concurrent.max(1))),
-            beginnings: Arc::new(Semaphore::new(BEGINNINGS * processors)),
+            start_permits: Arc::new(Semaphore::new(STARTS_PER_CPU * cpus)),
             metrics: Metrics::default(),
             readiness: Readiness::default(),
-            versions: Versions::new(options.held_versions),
+            versions: Versions::new(options.max_loaded_versions),
             started_ms: now_ms(),
             stopping: AtomicBool::new(false),
             engine,
             sessions,
             journal,
-            status,
+            control,
             options,
         };
         Self {
@@ -181,11 +186,11 @@ impl Gateway {
         }
     }
 
-    /// All paths, behind CORS and admission (keys, guard, limits).
+    /// All routes behind the CORS and admission layers (keys, guard, limits).
     pub fn router(&self) -> Router {
-        // Streams are not compressed: a compressor would hold events back.
-        let compressed = SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::SSE);
-        let router = routes::all()
+        // Streams are not compressed: a compressor would buffer events.
+        let compressible = SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::SSE);
+        let router = routes::routes()
             .into_iter()
             .fold(Router::new(), |router, (path, handler)| {
                 router.route(path, handler)
@@ -200,7 +205,7 @@ impl Gateway {
             .layer(
                 CompressionLayer::new()
                     .quality(CompressionLevel::Fastest)
-                    .compress_when(compressed),
+                    .compress_when(compressible),
             );
         let router = match self.shared.options.allowed_origins.layer() {
             Some(cors) => router.layer(cors),
@@ -209,11 +214,11 @@ impl Gateway {
         router.with_state(self.shared.clone())
     }
 
-    /// Serves until `stop` becomes true (or its sender is gone), then lets replies in progress finish
-    /// within [`GatewayOptions::shutdown_grace`] and cuts the rest, which records them as aborted.
+    /// Serves until `stop` becomes true (or its sender is dropped), then waits up to
+    /// [`GatewayOptions::shutdown_grace`] for replies in progress. The rest are cancelled and recorded as aborted.
     ///
     /// # Errors
-    /// When the listener breaks down.
+    /// When the accept loop fails.
     pub async fn serve(
         self,
         listener: tokio::net::TcpListener,

@@ -1,9 +1,8 @@
-//! What keeps foreign web pages out while no keys are configured.
+//! Protects a server without API keys from web pages of other origins.
 //!
-//! A server on a loopback address is reachable by every page that the user's browser opens: by a plain
-//! cross-origin request, or under a name that an attacker resolves to 127.0.0.1 (DNS rebinding). So, as
-//! long as there is no key to prove who is calling, the `Host` must be a name of this machine and an
-//! `Origin`, where a browser sent one, must be too.
+//! Every page that the user's browser opens can reach a server on a loopback address: by a cross-origin request, or under
+//! a name that an attacker resolves to 127.0.0.1 (DNS rebinding). Without API keys, `Host` must therefore be a loopback or
+//! configured name, and so must `Origin`, if present.
 
 use std::net::IpAddr;
 
@@ -12,15 +11,15 @@ use axum::http::{HeaderMap, Uri, header};
 use crate::error::ApiError;
 use crate::origins::AllowedOrigins;
 
-/// Refuses requests that a foreign web page could have caused. `allowed` are further host names that
-/// the operator trusts (for example the one of a reverse proxy), `origins` the pages that may use the server.
+/// Rejects requests that a web page of another origin could have sent. `allowed` are additional trusted host names (for
+/// example of a reverse proxy), `origins` the allowed CORS origins.
 pub(crate) fn check(
     headers: &HeaderMap,
     uri: &Uri,
     allowed: &[String],
     origins: &AllowedOrigins,
 ) -> Result<(), ApiError> {
-    // A target in absolute form replaces the Host header.
+    // A target in absolute form takes precedence over the Host header.
     let host = match uri.host() {
         Some(host) => Some(host),
         None => headers
@@ -35,27 +34,27 @@ pub(crate) fn check(
         return Err(ApiError::forbidden(
             "host_not_allowed",
             format!(
-                "no keys are configured, so only requests to a loopback name are served, not to {}; \
+                "host {} is not allowed: without API keys only loopback names are served; \
                  use 127.0.0.1 or localhost, or configure a key",
                 host.map_or_else(
                     || "an unnamed host".to_owned(),
-                    |host| format!("`{}`", short(host))
+                    |host| format!("`{}`", truncate(host))
                 )
             ),
         ));
     }
     for value in headers.get_all(header::ORIGIN) {
         let origin = value.to_str().unwrap_or("");
-        let from_here = origin
+        let is_trusted = origin
             .split_once("://")
             .is_some_and(|(_, authority)| trusted(host_of_authority(authority)));
-        if !from_here && !origins.contains(value) {
+        if !is_trusted && !origins.contains(value) {
             return Err(ApiError::forbidden(
                 "origin_not_allowed",
                 format!(
-                    "no keys are configured, so requests from other web pages (`{0}`) are refused; to allow this \
-                     page, add its origin to the configuration: server.allowed_origins = [\"{0}\"]",
-                    short(origin)
+                    "origin `{0}` is not allowed: without API keys requests from other web pages are rejected; to allow \
+                     this page, add its origin to the configuration: server.allowed_origins = [\"{0}\"]",
+                    truncate(origin)
                 ),
             ));
         }
@@ -85,7 +84,7 @@ fn is_loopback_name(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-fn short(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_this_machine_pass() {
+    fn loopback_and_configured_hosts_are_allowed() {
         for host in [
             "127.0.0.1:30000",
             "127.0.0.1",
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_name_is_refused() {
+    fn other_hosts_are_rejected() {
         for host in [
             "evil.example:30000",
             "localhost.evil.example",
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_in_absolute_form_is_what_counts() {
+    fn absolute_target_overrides_host_header() {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, HeaderValue::from_static("localhost"));
         let check = |target| {
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_origins_are_refused() {
+    fn other_origins_are_rejected() {
         let host = Some("localhost:30000");
         for origin in [
             "http://localhost:5173",

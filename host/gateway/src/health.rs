@@ -1,7 +1,7 @@
-//! `/healthz`, `/readyz`, `/health`, `/version` and `/metrics`: the real state of engine, journal and loops.
+//! `/healthz`, `/readyz`, `/health`, `/version` and `/metrics`: state of the engine, journal, judging and training.
 //!
-//! All but the last need no key and say nothing of any conversation. Files and hosts that a fault is about are shown
-//! with the operator's key only.
+//! All but `/metrics` need no key and contain no conversation data. File paths and host names in errors are shown to
+//! operators only.
 
 use std::sync::Arc;
 
@@ -11,39 +11,43 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use clawhost_journal::{Counts, JudgingState, SampleState, now_ms};
+use clawhost_policy::EngineStats;
 use serde_json::{Map, Value, json};
 
 use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
-use crate::gateway::{Fault, Shared};
-use crate::metrics::Page;
-use crate::recorded;
+use crate::gateway::{HealthError, Shared};
+use crate::journal_error;
+use crate::metrics::MetricsText;
 
-/// State of everything, with 503 when something is broken.
+/// State of all components; 503 if one has an error.
 pub(crate) async fn healthz(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
     let active = shared.versions.active(&shared.engine);
     let counts = counts(&shared).await;
-    let mut faults: Vec<Fault> = shared
+    let mut errors: Vec<HealthError> = shared
         .readiness
-        .journal_fault(&shared)
+        .journal_error(&shared)
         .await
         .into_iter()
-        .chain(counts.as_ref().err().map(|error| Fault {
-            what: "the journal cannot be read",
-            why: error.to_string(),
+        .chain(counts.as_ref().err().map(|error| HealthError {
+            summary: "the journal is not readable",
+            detail: error.to_string(),
         }))
         .collect();
-    faults.extend(shared.status.faults());
+    errors.extend(shared.control.health_errors());
     let mut body = Map::new();
     body.insert(
         "status".into(),
-        if faults.is_empty() { "ok" } else { "unhealthy" }.into(),
+        if errors.is_empty() { "ok" } else { "unhealthy" }.into(),
     );
-    if !faults.is_empty() {
-        let reasons: Vec<String> = faults.iter().map(|fault| reason(fault, &caller)).collect();
+    if !errors.is_empty() {
+        let reasons: Vec<String> = errors
+            .iter()
+            .map(|error| error_text(error, &caller))
+            .collect();
         body.insert("reason".into(), reasons.join("; ").into());
     }
     body.insert("model".into(), shared.options.model_name.as_str().into());
@@ -53,17 +57,17 @@ pub(crate) async fn healthz(
     );
     body.insert("uptime_ms".into(), (now_ms() - shared.started_ms).into());
     body.insert("stopping".into(), shared.stopping().into());
-    body.insert("engine".into(), engine(&shared));
+    body.insert("engine".into(), engine_status(&shared));
     if let Ok(counts) = counts {
-        loops(&mut body, &counts);
+        insert_loop_counts(&mut body, &counts);
         body.insert("journal".into(), json!(counts));
     }
-    let mut status = shared.status.status();
-    if !caller.sees_details() {
-        hide_places(&mut status);
+    let mut status = shared.control.status();
+    if !caller.can_see_details() {
+        redact_locations(&mut status);
     }
     merge(&mut body, status);
-    let status = if faults.is_empty() {
+    let status = if errors.is_empty() {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
@@ -71,113 +75,113 @@ pub(crate) async fn healthz(
     (status, Json(Value::Object(body))).into_response()
 }
 
-/// Whether new requests should be sent here: whether chat works.
+/// Readiness: whether chat requests work.
 pub(crate) async fn readyz(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match shared.readiness.chat_fault(&shared).await {
+    match shared.readiness.chat_error(&shared).await {
         None => Json(json!({"status": "ready"})).into_response(),
-        Some(fault) => not_ready(&fault, &caller),
+        Some(error) => not_ready(&error, &caller),
     }
 }
 
-/// The same as vLLM answers it: 200 without a body.
+/// Readiness in vLLM's format: 200 without a body.
 pub(crate) async fn health(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match shared.readiness.chat_fault(&shared).await {
+    match shared.readiness.chat_error(&shared).await {
         None => StatusCode::OK.into_response(),
-        Some(fault) => not_ready(&fault, &caller),
+        Some(error) => not_ready(&error, &caller),
     }
 }
 
-fn not_ready(fault: &Fault, caller: &Caller) -> Response {
+fn not_ready(error: &HealthError, caller: &Caller) -> Response {
     (
         StatusCode::SERVICE_UNAVAILABLE,
-        Json(json!({"status": "not ready", "reason": reason(fault, caller)})),
+        Json(json!({"status": "not ready", "reason": error_text(error, caller)})),
     )
         .into_response()
 }
 
-/// The version of this program, as vLLM answers it.
+/// The version of this program in vLLM's format.
 pub(crate) async fn version() -> Json<Value> {
     Json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// Everything that can be counted, for Prometheus.
+/// Metrics in the Prometheus text format.
 pub(crate) async fn metrics(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::Operator)?;
-    let mut page = Page::default();
-    shared.metrics.write(&mut page);
-    let busy = shared
+    let mut out = MetricsText::default();
+    shared.metrics.write(&mut out);
+    let in_progress = shared
         .options
         .max_concurrent
         .saturating_sub(shared.slots.available_permits());
-    page.gauge(
-        "clawhost_requests_in_progress",
-        "Requests being answered, streams included.",
-        busy as f64,
+    out.gauge(
+        "clawhost_http_requests_in_progress",
+        "HTTP requests in progress, streams included.",
+        in_progress as f64,
     );
     let active = shared.versions.active(&shared.engine);
-    page.gauge(
+    out.gauge(
         "clawhost_adapter_version",
-        "Version of the adapter that is served.",
+        "Active adapter version; 0 is the base model.",
         active.version as f64,
     );
-    numbers(&mut page, "clawhost_engine", &engine(&shared));
+    write_engine_metrics(&mut out, &shared.engine.stats());
     if let Ok(counts) = counts(&shared).await {
-        tallies(&mut page, &json!(counts));
+        write_journal_counts(&mut out, &json!(counts));
     }
-    page.append(&shared.status.metrics());
+    out.append(&shared.control.metrics());
     let kind = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    Ok((kind, page.into_text()).into_response())
+    Ok((kind, out.into_text()).into_response())
 }
 
-/// A fault as this caller may see it.
-fn reason(fault: &Fault, caller: &Caller) -> String {
-    if caller.sees_details() {
-        fault.to_string()
+/// The error text that this caller may see.
+fn error_text(error: &HealthError, caller: &Caller) -> String {
+    if caller.can_see_details() {
+        error.to_string()
     } else {
-        fault.what.to_owned()
+        error.summary.to_owned()
     }
 }
 
-/// Stands for a text that names a place.
-const HIDDEN: &str = "(shown with an operator's key)";
+/// Replaces a text that contains a path or URL.
+const REDACTED: &str = "(shown with an operator's key)";
 
-/// Replaces each text that names an absolute path or a URL. The whole text goes, since a path may hold spaces and so
-/// has no end that could be found.
-fn hide_places(value: &mut Value) {
+/// Replaces each string that contains an absolute path or a URL. The whole string is replaced, because a path may contain
+/// spaces, so its end cannot be found.
+fn redact_locations(value: &mut Value) {
     match value {
-        Value::String(text) if names_a_place(text) => HIDDEN.clone_into(text),
-        Value::Array(list) => list.iter_mut().for_each(hide_places),
-        Value::Object(map) => map.values_mut().for_each(hide_places),
+        Value::String(text) if contains_location(text) => REDACTED.clone_into(text),
+        Value::Array(list) => list.iter_mut().for_each(redact_locations),
+        Value::Object(map) => map.values_mut().for_each(redact_locations),
         _ => {}
     }
 }
 
-/// Whether a slash or a drive begins something in the text, rather than standing between two words.
-fn names_a_place(text: &str) -> bool {
+/// Whether the text contains an absolute path, a drive or a URL. A slash between two words does not count.
+fn contains_location(text: &str) -> bool {
     let mut before = ' ';
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         let after = characters.peek().copied().unwrap_or(' ');
-        let begins = !before.is_alphanumeric() && !matches!(before, '.' | '_' | '-' | '~');
-        let is_place = match character {
-            '/' => begins && !after.is_whitespace(),
+        let starts_word = !before.is_alphanumeric() && !matches!(before, '.' | '_' | '-' | '~');
+        let is_location = match character {
+            '/' => starts_word && !after.is_whitespace(),
             ':' => matches!(after, '\\') && before.is_ascii_alphabetic(),
             '\\' => after == '\\',
             _ => false,
         };
-        if is_place {
+        if is_location {
             return true;
         }
         before = character;
@@ -187,16 +191,16 @@ fn names_a_place(text: &str) -> bool {
 
 async fn counts(shared: &Arc<Shared>) -> Result<Counts, ApiError> {
     shared
-        .ask(|shared| {
+        .run_blocking(|shared| {
             shared
                 .journal
                 .counts()
-                .map_err(|error| recorded::refusal(&error))
+                .map_err(|error| journal_error::from_journal(&error))
         })
         .await
 }
 
-fn engine(shared: &Shared) -> Value {
+fn engine_status(shared: &Shared) -> Value {
     let stats = shared.engine.stats();
     json!({
         "running": stats.running,
@@ -209,21 +213,21 @@ fn engine(shared: &Shared) -> Value {
         "tokens_generated": stats.tokens_generated,
         "prefill_tokens": stats.prefill_tokens,
         "cached_tokens": stats.cached_tokens,
-        "paused": stats.paused,
-        "pauses": stats.pauses,
+        "paused": stats.preempted,
+        "pauses": stats.preemptions,
         "prefix_hits": stats.prefix_hits,
         "evictions": stats.evictions,
         "blocks": stats.blocks,
         "blocks_free": stats.blocks_free,
-        "blocks_kept": stats.blocks_kept,
+        "blocks_kept": stats.blocks_cached,
         "blocks_shared": stats.blocks_shared,
-        "active_cache_bytes": stats.active_cache_bytes,
-        "cache_bytes": stats.cache_bytes,
+        "active_cache_bytes": stats.kv_cache_bytes,
+        "cache_bytes": stats.prefix_cache_bytes,
     })
 }
 
-/// What the journal knows of the loops; whoever runs them may say more.
-fn loops(body: &mut Map<String, Value>, counts: &Counts) {
+/// Inserts the judging and training counts of the journal; [`merge`] adds the state of the running loops.
+fn insert_loop_counts(body: &mut Map<String, Value>, counts: &Counts) {
     let ready = counts
         .judging
         .get(&JudgingState::Ready)
@@ -242,7 +246,7 @@ fn loops(body: &mut Map<String, Value>, counts: &Counts) {
     );
 }
 
-/// Lays `extra` over `body`, field by field where both are objects.
+/// Merges `extra` into `body`, field by field where both are objects; `extra` wins.
 fn merge(body: &mut Map<String, Value>, extra: Value) {
     let Value::Object(extra) = extra else { return };
     for (name, value) in extra {
@@ -255,27 +259,167 @@ fn merge(body: &mut Map<String, Value>, extra: Value) {
     }
 }
 
-/// Each number in an object as a gauge.
-fn numbers(page: &mut Page, prefix: &str, object: &Value) {
-    for (name, value) in object.as_object().into_iter().flatten() {
-        if let Some(number) = value.as_f64() {
-            page.gauge(&format!("{prefix}_{name}"), "State of the engine.", number);
-        }
+/// Writes the statistics of the engine, under vLLM's names where the meaning is the same. They include the requests of
+/// judges and training, which the HTTP metrics do not.
+fn write_engine_metrics(out: &mut MetricsText, stats: &EngineStats) {
+    let free_blocks = stats.blocks_free + stats.blocks_cached;
+    let usage = match stats.blocks {
+        0 => 0.0,
+        blocks => blocks.saturating_sub(free_blocks) as f64 / blocks as f64,
+    };
+    let gauges: [(&str, &str, f64); 11] = [
+        (
+            "clawhost_num_requests_running",
+            "Requests in model execution batches.",
+            stats.running.saturating_sub(stats.preempted) as f64,
+        ),
+        (
+            "clawhost_num_requests_waiting",
+            "Requests waiting to be scheduled, preempted ones included.",
+            (stats.waiting + stats.preempted) as f64,
+        ),
+        (
+            "clawhost_num_requests_waiting_for_kv_cache",
+            "Of the waiting requests, those that were admitted and wait for KV cache blocks: new or preempted ones.",
+            stats.preempted as f64,
+        ),
+        (
+            "clawhost_kv_cache_usage_perc",
+            "KV cache usage; 1 means 100 percent. Blocks that only the prefix cache holds count as free.",
+            usage,
+        ),
+        (
+            "clawhost_kv_cache_blocks",
+            "KV cache blocks.",
+            stats.blocks as f64,
+        ),
+        (
+            "clawhost_kv_cache_blocks_free",
+            "Unused KV cache blocks.",
+            stats.blocks_free as f64,
+        ),
+        (
+            "clawhost_kv_cache_blocks_cached",
+            "KV cache blocks that only the prefix cache holds.",
+            stats.blocks_cached as f64,
+        ),
+        (
+            "clawhost_kv_cache_blocks_shared",
+            "KV cache blocks that several running requests share.",
+            stats.blocks_shared as f64,
+        ),
+        (
+            "clawhost_kv_cache_active_bytes",
+            "Bytes of KV cache of unfinished requests.",
+            stats.kv_cache_bytes as f64,
+        ),
+        (
+            "clawhost_prefix_cache_bytes",
+            "Bytes of KV cache that only the prefix cache holds.",
+            stats.prefix_cache_bytes as f64,
+        ),
+        (
+            "clawhost_engine_mean_batch_size",
+            "Mean number of rows in an engine step.",
+            stats.mean_batch(),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.gauge(name, help, value);
+    }
+    let counters: [(&str, &str, u64); 11] = [
+        (
+            "clawhost_num_preemptions_total",
+            "Preemptions of running requests.",
+            stats.preemptions,
+        ),
+        (
+            "clawhost_prefix_cache_queries_total",
+            "Prompt tokens looked up in the prefix cache.",
+            stats.prefill_tokens + stats.cached_tokens,
+        ),
+        (
+            "clawhost_prefix_cache_hits_total",
+            "Prompt tokens found in the prefix cache.",
+            stats.cached_tokens,
+        ),
+        (
+            "clawhost_prefix_cache_hit_requests_total",
+            "Requests that found a prefix of their prompt in the prefix cache.",
+            stats.prefix_hits,
+        ),
+        (
+            "clawhost_prefix_cache_evicted_blocks_total",
+            "Blocks evicted from the prefix cache.",
+            stats.evictions,
+        ),
+        (
+            "clawhost_engine_requests_finished_total",
+            "Requests that finished.",
+            stats.finished,
+        ),
+        (
+            "clawhost_engine_requests_cancelled_total",
+            "Requests cancelled by their client.",
+            stats.cancelled,
+        ),
+        (
+            "clawhost_engine_requests_failed_total",
+            "Requests that failed.",
+            stats.failed,
+        ),
+        (
+            "clawhost_engine_steps_total",
+            "Engine steps (forward passes).",
+            stats.steps,
+        ),
+        (
+            "clawhost_engine_generation_tokens_total",
+            "Tokens sampled.",
+            stats.tokens_generated,
+        ),
+        (
+            "clawhost_engine_prefill_tokens_total",
+            "Prompt tokens computed.",
+            stats.prefill_tokens,
+        ),
+    ];
+    for (name, help, value) in counters {
+        out.family(name, "counter", help);
+        out.sample(name, &[], value as f64);
     }
 }
 
-/// Each count of the journal: a number as it is, a tally by its words.
-fn tallies(page: &mut Page, counts: &Value) {
-    for (name, value) in counts.as_object().into_iter().flatten() {
-        let family = format!("clawhost_journal_{name}");
+/// Writes the counts of the journal: a number as one sample, a map with one label for its keys.
+fn write_journal_counts(out: &mut MetricsText, counts: &Value) {
+    for (field, value) in counts.as_object().into_iter().flatten() {
+        let (name, label) = match field.as_str() {
+            "judging" => ("turns_by_judging", "state"),
+            "skipped" => ("turns_skipped", "reason"),
+            "no_verdict" => ("missing_verdicts", "reason"),
+            "dropped" => ("samples_dropped", "reason"),
+            "steps" => ("steps", "outcome"),
+            "forgotten" => ("sessions_forgotten", "state"),
+            "retractions" => ("next_states_retracted", "state"),
+            other => (other, "state"),
+        };
+        let name = format!("clawhost_journal_{name}");
         match value {
-            Value::Object(tally) => {
-                page.family(&family, "gauge", "Recorded, by state or reason.");
-                for (word, count) in tally {
-                    page.sample(&family, &[("by", word)], count.as_f64().unwrap_or(0.0));
+            Value::Object(counts) => {
+                out.family(
+                    &name,
+                    "gauge",
+                    &format!("Records in the journal, by {label}."),
+                );
+                for (key, count) in counts {
+                    out.sample(&name, &[(label, key)], count.as_f64().unwrap_or(0.0));
                 }
             }
-            value => page.gauge(&family, "Recorded.", value.as_f64().unwrap_or(0.0)),
+            value => out.gauge(
+                &name,
+                "Records in the journal.",
+                value.as_f64().unwrap_or(0.0),
+            ),
         }
     }
 }
@@ -285,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_loops_say_is_laid_over_what_the_journal_knows() {
+    fn loop_status_is_merged_into_journal_counts() {
         let mut body = Map::new();
         body.insert("judging".into(), json!({"ready": 2, "running": 0}));
         merge(
@@ -299,30 +443,30 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_name_places_are_hidden_whole() {
+    fn strings_with_locations_are_redacted_completely() {
         let mut value = json!({
             "training": {"last_error": "cannot use /srv/my data/adapters: Permission denied", "steps": 3},
             "plugins": [{"name": "judge", "reason": "`/opt/judge.wasm` has gone"}, "C:\\Users\\me", "http://10.0.0.7/v1"],
             "waits": "3/4 of a batch and/or 20 s, in ./adapters (7 / 8)",
         });
-        hide_places(&mut value);
+        redact_locations(&mut value);
         assert_eq!(
             value,
             json!({
-                "training": {"last_error": HIDDEN, "steps": 3},
-                "plugins": [{"name": "judge", "reason": HIDDEN}, HIDDEN, HIDDEN],
+                "training": {"last_error": REDACTED, "steps": 3},
+                "plugins": [{"name": "judge", "reason": REDACTED}, REDACTED, REDACTED],
                 "waits": "3/4 of a batch and/or 20 s, in ./adapters (7 / 8)",
             })
         );
     }
 
     #[test]
-    fn a_tally_becomes_labelled_samples() {
-        let mut page = Page::default();
-        tallies(&mut page, &json!({"turns": {"complete": 3}, "sessions": 2}));
-        let text = page.into_text();
+    fn maps_of_counts_become_labelled_samples() {
+        let mut out = MetricsText::default();
+        write_journal_counts(&mut out, &json!({"turns": {"complete": 3}, "sessions": 2}));
+        let text = out.into_text();
         assert!(
-            text.contains("clawhost_journal_turns{by=\"complete\"} 3\n"),
+            text.contains("clawhost_journal_turns{state=\"complete\"} 3\n"),
             "{text}"
         );
         assert!(text.contains("clawhost_journal_sessions 2\n"), "{text}");

@@ -1,25 +1,27 @@
-//! Names for replies and requests that nobody can guess.
+//! Unguessable ids of replies and requests.
 
 use axum::http::HeaderMap;
 
-/// The id of a reply: what a client gives back with its feedback. `prefix` is the dialect's.
+/// A new reply id, which clients send back with feedback. `prefix` is the dialect's, such as `chatcmpl-`.
 pub(crate) fn response_id(prefix: &str) -> String {
     format!("{prefix}{:032x}", rand::random::<u128>())
 }
 
-/// The id of a request: the client's own `x-request-id` when it is short and printable, so that both
-/// sides' logs agree, else a fresh one.
+/// The id of a request: the client's `x-request-id` if it is short and printable, so that the logs of both sides match,
+/// else a new one.
 pub(crate) fn request_id(headers: &HeaderMap) -> String {
-    short(headers, "x-request-id").unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()))
+    printable_header(headers, "x-request-id")
+        .unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()))
 }
 
-/// The client's own id of a request, which its retries repeat: `idempotency-key`, else `x-request-id`.
-pub(crate) fn clients_request_id(headers: &HeaderMap) -> Option<String> {
-    short(headers, "idempotency-key").or_else(|| short(headers, "x-request-id"))
+/// The client's own request id, which its retries repeat: `idempotency-key`, else `x-request-id`.
+pub(crate) fn client_request_id(headers: &HeaderMap) -> Option<String> {
+    printable_header(headers, "idempotency-key")
+        .or_else(|| printable_header(headers, "x-request-id"))
 }
 
-/// The value of a header when it is short and printable.
-fn short(headers: &HeaderMap, name: &str) -> Option<String> {
+/// The value of a header if it is at most 128 printable ASCII characters.
+fn printable_header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers
         .get(name)
         .and_then(|value| value.to_str().ok())
@@ -27,7 +29,7 @@ fn short(headers: &HeaderMap, name: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The trace id of a W3C `traceparent` header, which stays the same through one run of an agent.
+/// The trace id of a W3C `traceparent` header, which is the same for all requests of one agent run.
 pub(crate) fn trace_id(headers: &HeaderMap) -> Option<String> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let id = text.split('-').nth(1)?;
@@ -48,25 +50,25 @@ mod tests {
     }
 
     #[test]
-    fn ids_differ() {
+    fn ids_are_unique() {
         assert_ne!(response_id("x-"), response_id("x-"));
         assert_ne!(request_id(&HeaderMap::new()), request_id(&HeaderMap::new()));
     }
 
     #[test]
-    fn a_clients_request_id_is_kept_when_it_is_harmless() {
+    fn short_printable_client_request_id_is_kept() {
         assert_eq!(request_id(&headers("x-request-id", "abc-1")), "abc-1");
         assert_ne!(request_id(&headers("x-request-id", "a b")), "a b");
         let long = "a".repeat(129);
         assert_ne!(request_id(&headers("x-request-id", &long)), long);
-        let both = |name: &'static str| clients_request_id(&headers(name, "abc-1"));
+        let both = |name: &'static str| client_request_id(&headers(name, "abc-1"));
         assert_eq!(both("x-request-id").as_deref(), Some("abc-1"));
         assert_eq!(both("idempotency-key").as_deref(), Some("abc-1"));
         assert_eq!(both("x-other"), None);
     }
 
     #[test]
-    fn the_trace_id_is_read_from_traceparent() {
+    fn trace_id_is_parsed_from_traceparent() {
         let id = "4bf92f3577b34da6a3ce929d0e0e4736";
         let parent = format!("00-{id}-00f067aa0ba902b7-01");
         assert_eq!(

@@ -1,30 +1,29 @@
-//! HTTP: three dialects, feedback and operator pages.
+//! HTTP server: OpenAI- and Anthropic-compatible APIs, feedback, sessions and operator endpoints.
 //!
-//! The gateway turns requests into turns: it checks them, has the engine answer, and sees to it that the
-//! sessions room records what arrived before anything is sampled and what was replied before the client
-//! learns that the reply is complete. It knows nothing of judging and training; their state is handed in
-//! as a [`StatusSource`].
+//! The gateway validates a request, submits it to the engine, records the request in the journal (through the sessions
+//! crate) before it returns the first token, and records the reply before it reports the reply as complete to the
+//! client. It does not know judging and training; their state and controls are injected as a [`ControlPlane`].
 //!
-//! It refuses to serve what it cannot record, to listen beyond this machine without a key
-//! ([`check_bind`]), and to ignore silently a field that would have changed the reply.
+//! The gateway rejects requests that it cannot record, does not listen on public addresses without a key
+//! ([`check_bind`]), and rejects unsupported fields that would change the reply.
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
-//! | `gateway`, `routes`, `serve`, `connection`, `tls` | which path goes where; accepting, and ending well; encryption |
-//! | `openapi` | the document that describes the surface |
-//! | `admission`, `auth`, `guard`, `origins`, `limits` | the door: keys, foreign pages, CORS, rates, sizes |
-//! | `body`, `fields`, `error` | reading JSON so that what is wrong is named; the shapes of errors |
-//! | `reply` | from a request in any dialect to a recorded reply, whole or streamed |
-//! | `chat` | OpenAI's chat completions |
-//! | `completions` | OpenAI's text completions, which are served and not recorded |
-//! | `messages` | Anthropic's messages |
-//! | `responses` | OpenAI's Responses |
-//! | `tokenize` | text as tokens, and back |
-//! | `models`, `versions` | what is served, under which names |
-//! | `feedback`, `sessions`, `adapters` | what people thought of it, what was collected, what was learned |
-//! | `steps` | which samples a step was made of |
-//! | `plugins` | looking at the plugins' files at once |
-//! | `health`, `readiness`, `metrics`, `page` | for load balancers, Prometheus, and people |
+//! | `gateway`, `routes`, `serve`, `connection`, `tls` | shared state, routing table, accept loop and graceful shutdown, TLS |
+//! | `openapi` | the OpenAPI document |
+//! | `admission`, `auth`, `guard`, `origins`, `limits` | middleware: API keys, DNS rebinding protection, CORS, rate limits, size limits |
+//! | `body`, `fields`, `error` | JSON body parsing with field paths in errors; error objects |
+//! | `reply` | the pipeline from a parsed request to a recorded reply, streamed or not, shared by all dialects |
+//! | `chat` | OpenAI chat completions |
+//! | `completions` | OpenAI text completions (not recorded) |
+//! | `messages` | Anthropic messages |
+//! | `responses` | OpenAI Responses |
+//! | `tokenize` | `/tokenize` and `/detokenize` |
+//! | `models`, `versions` | served model names and adapter versions |
+//! | `feedback`, `sessions`, `adapters` | feedback on replies, recorded sessions, adapter releases |
+//! | `steps` | the samples of a training step |
+//! | `plugins` | list and reload plugins |
+//! | `health`, `readiness`, `metrics`, `page` | health checks, Prometheus metrics, operator page |
 
 mod adapters;
 mod admission;
@@ -40,6 +39,7 @@ mod gateway;
 mod guard;
 mod health;
 mod ids;
+mod journal_error;
 mod limits;
 mod messages;
 mod metrics;
@@ -50,7 +50,6 @@ mod origins;
 mod page;
 mod plugins;
 mod readiness;
-mod recorded;
 mod reply;
 mod responses;
 mod routes;
@@ -61,9 +60,9 @@ mod tls;
 mod tokenize;
 mod versions;
 
-pub use auth::{ApiKey, KeyError, Scope, check_bind, check_names, check_origins};
+pub use auth::{ApiKey, KeyError, Scope, check_bind, check_key_names, check_origins};
 pub use error::ApiError;
-pub use gateway::{Fault, Gateway, NotChanged, StatusSource};
+pub use gateway::{ControlPlane, Gateway, HealthError, ReleaseError};
 pub use limits::RateLimit;
 pub use options::GatewayOptions;
 pub use origins::{AllowedOrigins, OriginError};

@@ -1,7 +1,6 @@
-//! How much one caller may ask for: requests per minute by key, and the size of a request's head.
+//! Limits per caller: requests per minute by API key (a token bucket each), and the size of a request head.
 //!
-//! A token bucket per key, refilled with time. It refuses at once and says when to come back; nothing
-//! waits in a queue here.
+//! A request over the limit is rejected at once with `Retry-After`; nothing is queued here.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,17 +9,17 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 
 use crate::error::ApiError;
 
-/// A rate of requests and how many may come at once.
+/// A request rate and burst size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Requests per minute in the long run; at least 1.
+    /// Sustained requests per minute; at least 1.
     pub per_minute: u32,
-    /// Requests that may come at once after a pause; at least 1.
+    /// Bucket size: requests allowed at once after an idle period; at least 1.
     pub burst: u32,
 }
 
 impl RateLimit {
-    /// This many requests per minute, and the same number at once.
+    /// `requests` per minute with a burst of the same size.
     pub fn per_minute(requests: u32) -> Self {
         Self {
             per_minute: requests,
@@ -29,7 +28,7 @@ impl RateLimit {
     }
 }
 
-/// The buckets of all keys, in the order of the configuration. A key without a limit has none.
+/// The token buckets of all keys, in the order of the configuration. A key without a limit has no bucket.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
     buckets: Vec<Option<Mutex<Bucket>>>,
@@ -44,20 +43,24 @@ impl RateLimits {
         Self { buckets }
     }
 
-    /// Takes one request from the bucket of the key at `position`.
-    pub(crate) fn take(&self, position: Option<usize>, now: Instant) -> Result<(), ApiError> {
+    /// Takes one token from the bucket of the key at `position`, or returns 429.
+    pub(crate) fn try_acquire(
+        &self,
+        position: Option<usize>,
+        now: Instant,
+    ) -> Result<(), ApiError> {
         let bucket = position.and_then(|position| self.buckets.get(position));
         let Some(Some(bucket)) = bucket else {
             return Ok(());
         };
-        // A bucket is two numbers: whatever a panicking holder left in it is still a bucket.
+        // A panic while the lock was held cannot leave the two numbers of a bucket inconsistent.
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.take(now).map_err(|wait_s| {
-            ApiError::too_many(
+        bucket.try_take(now).map_err(|wait_s| {
+            ApiError::too_many_requests(
                 "rate_limit_exceeded",
                 wait_s,
                 format!(
-                    "this key may send {} requests a minute ({} at once); try again in {wait_s} s",
+                    "rate limit of this key reached: {} requests per minute, burst {}; try again in {wait_s} s",
                     bucket.limit.per_minute, bucket.limit.burst
                 ),
             )
@@ -69,7 +72,7 @@ impl RateLimits {
 struct Bucket {
     limit: RateLimit,
     tokens: f64,
-    filled: Instant,
+    refilled_at: Instant,
 }
 
 impl Bucket {
@@ -81,17 +84,19 @@ impl Bucket {
         Self {
             limit,
             tokens: f64::from(limit.burst),
-            filled: now,
+            refilled_at: now,
         }
     }
 
-    /// Takes one token, or says in how many whole seconds there will be one.
-    fn take(&mut self, now: Instant) -> Result<(), u64> {
+    /// Takes one token, or returns the whole seconds until one is available.
+    fn try_take(&mut self, now: Instant) -> Result<(), u64> {
         let per_second = f64::from(self.limit.per_minute) / 60.0;
-        let passed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + passed * per_second).min(f64::from(self.limit.burst));
-        self.filled = self.filled.max(now);
-        // A hair below one is rounding, not a missing token.
+        let elapsed = now
+            .saturating_duration_since(self.refilled_at)
+            .as_secs_f64();
+        self.tokens = (self.tokens + elapsed * per_second).min(f64::from(self.limit.burst));
+        self.refilled_at = self.refilled_at.max(now);
+        // Slightly below one is a rounding error, not a missing token.
         if self.tokens >= 1.0 - 1e-9 {
             self.tokens = (self.tokens - 1.0).max(0.0);
             return Ok(());
@@ -100,7 +105,7 @@ impl Bucket {
     }
 }
 
-/// Refuses a request whose target and header fields together are larger than `max` bytes.
+/// Rejects a request whose target and header fields together exceed `max` bytes.
 pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap, max: usize) -> Result<(), ApiError> {
     let fields: usize = headers
         .iter()
@@ -112,7 +117,7 @@ pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap, max: usize) -> Result<(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "headers_too_large",
             format!(
-                "the head of the request has {} bytes; the limit is {max}",
+                "the request head has {} bytes; the limit is {max}",
                 fields + target
             ),
         ));
@@ -126,7 +131,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_burst_passes_then_the_rate_counts() {
+    fn requests_beyond_the_burst_are_rate_limited() {
         let start = Instant::now();
         let limits = RateLimits::new(
             [Some(RateLimit {
@@ -136,49 +141,49 @@ mod tests {
             start,
         );
         for _ in 0..3 {
-            assert!(limits.take(Some(0), start).is_ok());
+            assert!(limits.try_acquire(Some(0), start).is_ok());
         }
-        let error = limits.take(Some(0), start).unwrap_err();
+        let error = limits.try_acquire(Some(0), start).unwrap_err();
         assert_eq!(error.status(), StatusCode::TOO_MANY_REQUESTS);
         assert!(error.to_string().contains("in 2 s"), "{error}");
         let later = start + Duration::from_secs(2);
-        assert!(limits.take(Some(0), later).is_ok());
-        assert!(limits.take(Some(0), later).is_err());
+        assert!(limits.try_acquire(Some(0), later).is_ok());
+        assert!(limits.try_acquire(Some(0), later).is_err());
     }
 
     #[test]
-    fn a_long_pause_never_gives_more_than_the_burst() {
+    fn bucket_never_exceeds_the_burst() {
         let start = Instant::now();
         let limits = RateLimits::new([Some(RateLimit::per_minute(2))], start);
         let later = start + Duration::from_secs(3600);
-        assert!(limits.take(Some(0), later).is_ok());
-        assert!(limits.take(Some(0), later).is_ok());
-        assert!(limits.take(Some(0), later).is_err());
+        assert!(limits.try_acquire(Some(0), later).is_ok());
+        assert!(limits.try_acquire(Some(0), later).is_ok());
+        assert!(limits.try_acquire(Some(0), later).is_err());
     }
 
     #[test]
-    fn keys_do_not_share_a_bucket() {
+    fn keys_have_separate_buckets() {
         let start = Instant::now();
         let limits = RateLimits::new([Some(RateLimit::per_minute(1)), None], start);
-        assert!(limits.take(Some(0), start).is_ok());
-        assert!(limits.take(Some(0), start).is_err());
+        assert!(limits.try_acquire(Some(0), start).is_ok());
+        assert!(limits.try_acquire(Some(0), start).is_err());
         for _ in 0..100 {
-            assert!(limits.take(Some(1), start).is_ok());
-            assert!(limits.take(None, start).is_ok());
+            assert!(limits.try_acquire(Some(1), start).is_ok());
+            assert!(limits.try_acquire(None, start).is_ok());
         }
     }
 
     #[test]
-    fn a_clock_that_stands_still_gives_nothing() {
+    fn bucket_does_not_refill_without_elapsed_time() {
         let start = Instant::now();
         let mut bucket = Bucket::full(RateLimit::per_minute(60), start);
         bucket.tokens = 0.0;
-        assert_eq!(bucket.take(start), Err(1));
-        assert_eq!(bucket.take(start - Duration::from_millis(1)), Err(1));
+        assert_eq!(bucket.try_take(start), Err(1));
+        assert_eq!(bucket.try_take(start - Duration::from_millis(1)), Err(1));
     }
 
     #[test]
-    fn a_huge_head_is_refused() {
+    fn oversized_head_is_rejected() {
         let mut headers = HeaderMap::new();
         headers.insert("x-big", "a".repeat(1000).parse().unwrap());
         let uri = Uri::from_static("/v1/models");

@@ -1,6 +1,7 @@
-//! Counters of the gateway in the Prometheus text format.
+//! HTTP-level metrics of the gateway in the Prometheus text format, under vLLM's names (`clawhost_` instead of `vllm:`)
+//! where the meaning is the same.
 //!
-//! Labels come from small fixed sets (matched paths, methods, statuses), never from what a client sent.
+//! Label values come from small fixed sets (matched routes, methods, statuses), never from client input.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,22 +16,28 @@ const BOUNDS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// All counters.
+/// Counters and histograms of HTTP requests and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
-    replies: Mutex<BTreeMap<&'static str, u64>>,
-    head: Histogram,
-    first_token: Histogram,
+    finished_requests: Mutex<BTreeMap<&'static str, u64>>,
+    response_head: Histogram,
+    time_to_first_token: Histogram,
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
-    completion_tokens: AtomicU64,
-    malformed_calls: AtomicU64,
+    generation_tokens: AtomicU64,
+    malformed_tool_calls: AtomicU64,
 }
 
 impl Metrics {
-    /// A request was answered; for a stream, its head was.
-    pub(crate) fn request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
+    /// Records a response. For a stream, `elapsed` is the time until the response head.
+    pub(crate) fn observe_http_request(
+        &self,
+        method: &Method,
+        route: &str,
+        status: StatusCode,
+        elapsed: Duration,
+    ) {
         let method = match *method {
             Method::GET | Method::POST | Method::DELETE | Method::HEAD | Method::OPTIONS => {
                 method.as_str()
@@ -39,44 +46,40 @@ impl Metrics {
         };
         let key = (route.to_owned(), method.to_owned(), status.as_u16());
         *lock(&self.requests).entry(key).or_default() += 1;
-        self.head.observe(took);
+        self.response_head.observe(elapsed);
     }
 
-    /// A choice drew its first token.
-    pub(crate) fn first_token(&self, after: Duration) {
-        self.first_token.observe(after);
+    /// Records the time from the request to the first token of a choice.
+    pub(crate) fn observe_time_to_first_token(&self, elapsed: Duration) {
+        self.time_to_first_token.observe(elapsed);
     }
 
-    /// A choice ended: with its finish reason, or `aborted`, `failed`, `unrecorded`.
-    pub(crate) fn reply(&self, end: &'static str) {
-        *lock(&self.replies).entry(end).or_default() += 1;
+    /// Counts a finished choice by its finish reason, or by `abort`, `error` or `unrecorded`.
+    pub(crate) fn count_finished_request(&self, reason: &'static str) {
+        *lock(&self.finished_requests).entry(reason).or_default() += 1;
     }
 
-    pub(crate) fn prompt_tokens(&self, tokens: usize, cached: usize) {
+    pub(crate) fn add_prompt_tokens(&self, tokens: usize, cached: usize) {
         self.prompt_tokens
             .fetch_add(tokens as u64, Ordering::Relaxed);
         self.cached_tokens
             .fetch_add(cached as u64, Ordering::Relaxed);
     }
 
-    /// What looked like a tool call was none and stayed text.
-    pub(crate) fn malformed_call(&self) {
-        self.malformed_calls.fetch_add(1, Ordering::Relaxed);
+    /// Counts text that looked like a tool call but could not be parsed as one.
+    pub(crate) fn count_malformed_tool_call(&self) {
+        self.malformed_tool_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn completion_tokens(&self, tokens: usize) {
-        self.completion_tokens
+    pub(crate) fn add_generation_tokens(&self, tokens: usize) {
+        self.generation_tokens
             .fetch_add(tokens as u64, Ordering::Relaxed);
     }
 
-    /// The counters as text.
-    pub(crate) fn write(&self, out: &mut Page) {
+    /// Writes the metrics as text.
+    pub(crate) fn write(&self, out: &mut MetricsText) {
         let requests = lock(&self.requests).clone();
-        out.family(
-            "clawhost_http_requests_total",
-            "counter",
-            "Requests answered.",
-        );
+        out.family("clawhost_http_requests_total", "counter", "HTTP responses.");
         for ((route, method, status), count) in requests {
             out.sample(
                 "clawhost_http_requests_total",
@@ -89,43 +92,47 @@ impl Metrics {
             );
         }
         out.family(
-            "clawhost_replies_total",
+            "clawhost_request_success_total",
             "counter",
-            "Choices that ended, by how they did.",
+            "Finished choices of generation requests, by finish reason.",
         );
-        for (end, count) in lock(&self.replies).clone() {
-            out.sample("clawhost_replies_total", &[("end", end)], count as f64);
+        for (reason, count) in lock(&self.finished_requests).clone() {
+            out.sample(
+                "clawhost_request_success_total",
+                &[("finished_reason", reason)],
+                count as f64,
+            );
         }
-        self.head.write(
+        self.response_head.write(
             out,
-            "clawhost_http_head_seconds",
-            "Time from a request's head to the head of its response.",
+            "clawhost_http_time_to_response_head_seconds",
+            "Time from a request head to its response head.",
         );
-        self.first_token.write(
+        self.time_to_first_token.write(
             out,
-            "clawhost_first_token_seconds",
-            "Time from a chat request to its first token.",
+            "clawhost_time_to_first_token_seconds",
+            "Time from a generation request to its first token.",
         );
         for (name, help, value) in [
             (
                 "clawhost_prompt_tokens_total",
-                "Prompt tokens of replies that ended.",
+                "Prompt tokens of finished requests.",
                 &self.prompt_tokens,
             ),
             (
-                "clawhost_cached_prompt_tokens_total",
-                "Of these, tokens that were taken from the prefix cache.",
+                "clawhost_prompt_tokens_cached_total",
+                "Prompt tokens of finished requests that were in the prefix cache.",
                 &self.cached_tokens,
             ),
             (
-                "clawhost_completion_tokens_total",
-                "Tokens sampled.",
-                &self.completion_tokens,
+                "clawhost_generation_tokens_total",
+                "Generation tokens of finished requests.",
+                &self.generation_tokens,
             ),
             (
                 "clawhost_malformed_tool_calls_total",
-                "Texts that began like a tool call and were none; they stayed text.",
-                &self.malformed_calls,
+                "Tool calls in replies that could not be parsed; they remain text.",
+                &self.malformed_tool_calls,
             ),
         ] {
             out.family(name, "counter", help);
@@ -146,8 +153,8 @@ struct Histogram {
 }
 
 impl Histogram {
-    fn observe(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
+    fn observe(&self, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64();
         for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
             if seconds <= bound {
                 bucket.fetch_add(1, Ordering::Relaxed);
@@ -155,18 +162,18 @@ impl Histogram {
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         self.micros
-            .fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+            .fetch_add(elapsed.as_micros() as u64, Ordering::Relaxed);
     }
 
-    fn write(&self, out: &mut Page, name: &str, help: &str) {
+    fn write(&self, out: &mut MetricsText, name: &str, help: &str) {
         out.family(name, "histogram", help);
         let count = self.count.load(Ordering::Relaxed) as f64;
         let bucket = format!("{name}_bucket");
-        for (held, bound) in self.buckets.iter().zip(BOUNDS) {
+        for (count_le, bound) in self.buckets.iter().zip(BOUNDS) {
             out.sample(
                 &bucket,
                 &[("le", &bound.to_string())],
-                held.load(Ordering::Relaxed) as f64,
+                count_le.load(Ordering::Relaxed) as f64,
             );
         }
         out.sample(&bucket, &[("le", "+Inf")], count);
@@ -176,17 +183,17 @@ impl Histogram {
     }
 }
 
-/// A page of metrics being written.
+/// Metrics in the Prometheus text format.
 #[derive(Debug, Default)]
-pub(crate) struct Page(String);
+pub(crate) struct MetricsText(String);
 
-impl Page {
-    /// Begins a family of samples.
+impl MetricsText {
+    /// Writes the HELP and TYPE lines of a metric.
     pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// One sample.
+    /// Writes one sample.
     pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.0.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
@@ -203,13 +210,13 @@ impl Page {
         let _ = writeln!(self.0, " {value}");
     }
 
-    /// A family of one sample.
+    /// Writes a gauge without labels.
     pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
     }
 
-    /// Lines that somebody else wrote.
+    /// Appends lines in the same format.
     pub(crate) fn append(&mut self, text: &str) {
         self.0.push_str(text);
         if !text.is_empty() && !text.ends_with('\n') {
@@ -227,47 +234,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_what_prometheus_reads() {
+    fn metrics_are_written_in_prometheus_text_format() {
         let metrics = Metrics::default();
-        metrics.request(
+        metrics.observe_http_request(
             &Method::POST,
             "/v1/feedback",
             StatusCode::OK,
             Duration::from_millis(7),
         );
-        metrics.first_token(Duration::from_secs(60));
-        metrics.reply("stop");
-        metrics.prompt_tokens(10, 4);
-        metrics.completion_tokens(3);
-        let mut page = Page::default();
-        metrics.write(&mut page);
-        let text = page.into_text();
+        metrics.observe_time_to_first_token(Duration::from_secs(60));
+        metrics.count_finished_request("stop");
+        metrics.add_prompt_tokens(10, 4);
+        metrics.add_generation_tokens(3);
+        let mut out = MetricsText::default();
+        metrics.write(&mut out);
+        let text = out.into_text();
         for line in [
             "clawhost_http_requests_total{path=\"/v1/feedback\",method=\"POST\",status=\"200\"} 1",
-            "clawhost_http_head_seconds_bucket{le=\"0.005\"} 0",
-            "clawhost_http_head_seconds_bucket{le=\"0.01\"} 1",
-            "clawhost_http_head_seconds_sum 0.007",
-            "clawhost_first_token_seconds_bucket{le=\"30\"} 0",
-            "clawhost_first_token_seconds_bucket{le=\"+Inf\"} 1",
-            "clawhost_replies_total{end=\"stop\"} 1",
+            "clawhost_http_time_to_response_head_seconds_bucket{le=\"0.005\"} 0",
+            "clawhost_http_time_to_response_head_seconds_bucket{le=\"0.01\"} 1",
+            "clawhost_http_time_to_response_head_seconds_sum 0.007",
+            "clawhost_time_to_first_token_seconds_bucket{le=\"30\"} 0",
+            "clawhost_time_to_first_token_seconds_bucket{le=\"+Inf\"} 1",
+            "clawhost_request_success_total{finished_reason=\"stop\"} 1",
             "clawhost_prompt_tokens_total 10",
-            "clawhost_cached_prompt_tokens_total 4",
-            "clawhost_completion_tokens_total 3",
+            "clawhost_prompt_tokens_cached_total 4",
+            "clawhost_generation_tokens_total 3",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
         }
     }
 
     #[test]
-    fn labels_are_escaped_and_methods_bounded() {
-        let mut page = Page::default();
-        page.sample("m", &[("a", "x\"\\\n")], 1.5);
-        assert_eq!(page.into_text(), "m{a=\"x\\\"\\\\\\n\"} 1.5\n");
+    fn label_values_are_escaped_and_methods_bounded() {
+        let mut out = MetricsText::default();
+        out.sample("m", &[("a", "x\"\\\n")], 1.5);
+        assert_eq!(out.into_text(), "m{a=\"x\\\"\\\\\\n\"} 1.5\n");
         let metrics = Metrics::default();
         let strange = Method::from_bytes(b"BREW").unwrap();
-        metrics.request(&strange, "other", StatusCode::NOT_FOUND, Duration::ZERO);
-        let mut page = Page::default();
-        metrics.write(&mut page);
-        assert!(page.into_text().contains("method=\"other\""));
+        metrics.observe_http_request(&strange, "other", StatusCode::NOT_FOUND, Duration::ZERO);
+        let mut out = MetricsText::default();
+        metrics.write(&mut out);
+        assert!(out.into_text().contains("method=\"other\""));
     }
 }

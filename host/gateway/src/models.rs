@@ -1,6 +1,6 @@
-//! `/v1/models`: the served model, and each adapter version that a request can still name.
+//! `/v1/models`: the served model, and each loaded adapter version as `model:version`.
 //!
-//! One answer for the clients of all dialects: a model has OpenAI's fields and Anthropic's.
+//! A model object has the fields of both OpenAI and Anthropic.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-/// All models.
+/// Lists the models.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Chat)?;
-    let models = all(&shared);
+    let models = model_objects(&shared);
     let id = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
     Ok(Json(json!({
         "object": "list",
@@ -30,30 +30,30 @@ pub(crate) async fn list(
     })))
 }
 
-/// One model.
-pub(crate) async fn one(
+/// Retrieves one model.
+pub(crate) async fn retrieve(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Chat)?;
-    let Path(id) = path.map_err(|_| unknown(""))?;
-    all(&shared)
+    let Path(id) = path.map_err(|_| model_not_found(""))?;
+    model_objects(&shared)
         .into_iter()
         .find(|model| model.get("id").and_then(Value::as_str) == Some(id.as_str()))
         .map(Json)
-        .ok_or_else(|| unknown(&id))
+        .ok_or_else(|| model_not_found(&id))
 }
 
-fn unknown(id: &str) -> ApiError {
+fn model_not_found(id: &str) -> ApiError {
     let shown: String = id.chars().take(120).collect();
     ApiError::not_found(
         "model_not_found",
-        format!("the model `{shown}` is not served here; `/v1/models` lists what is"),
+        format!("the model `{shown}` does not exist; `/v1/models` lists the served models"),
     )
 }
 
-fn all(shared: &Shared) -> Vec<Value> {
+fn model_objects(shared: &Shared) -> Vec<Value> {
     let name = &shared.options.model_name;
     let active = shared.versions.active(&shared.engine);
     let model = |id: String, version: u64, digest: &str| {
@@ -62,7 +62,7 @@ fn all(shared: &Shared) -> Vec<Value> {
             "type": "model",
             "display_name": id,
             "lifecycle": "active",
-            // Which day the weights are of is not known; this is how Anthropic says so.
+            // The release date of the weights is unknown; Anthropic's API uses the epoch for that.
             "created_at": "1970-01-01T00:00:00Z",
             "object": "model",
             "created": shared.started_ms / 1000,

@@ -1,4 +1,4 @@
-//! What an operator can set about the HTTP surface.
+//! Settings of the HTTP server.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use crate::tls::Tls;
 /// Settings of a [`Gateway`](crate::Gateway). Start from [`GatewayOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// Keys that are let in. Without any, everybody who can reach the (loopback) address is let in.
+    /// API keys. Without any, every client that reaches the (loopback) address has full access.
     /// Default: none.
     pub keys: Vec<ApiKey>,
-    /// The name under which the model is served and listed.
+    /// Served model name.
     pub model_name: String,
-    /// Further names that mean the same model, for clients whose model name is fixed; `*` means any.
+    /// Aliases of the model name, for clients with a fixed model name; `*` matches any.
     /// Default: none.
     pub aliases: Vec<String>,
-    /// Host names beside the loopback ones that are trusted while no keys are configured. Default: none.
+    /// Trusted host names besides the loopback ones while no keys are configured. Default: none.
     pub allowed_hosts: Vec<String>,
-    /// Web pages of other origins that may use this server. Default: none.
+    /// Origins allowed by CORS. Default: none.
     pub allowed_origins: AllowedOrigins,
-    /// What connections are encrypted with. Default: they are not.
+    /// TLS certificate and key. Default: plain HTTP.
     pub tls: Option<Tls>,
     /// Largest request body in bytes. Default: 8 MiB.
     pub max_body: usize,
     /// Largest request head (target and header fields) in bytes. Default: 32 KiB.
     pub max_head: usize,
-    /// Requests in progress at once, streams included; more are refused with 429. Default: 256.
+    /// Concurrent requests, streams included; more are rejected with 429. Default: 256.
     pub max_concurrent: usize,
-    /// Open connections at once; further ones wait to be accepted. Default: 1,024.
+    /// Concurrent connections; more wait in the listen queue. Default: 1,024.
     pub max_connections: usize,
-    /// Replies in one request (`n`). Default: 16.
+    /// Largest `n` (choices per request). Default: 16.
     pub max_choices: u32,
-    /// Rate limit for keys that have none of their own. Default: none.
+    /// Rate limit of keys without their own. Default: none.
     pub rate: Option<RateLimit>,
-    /// Versions beside the active one that requests can still name; of those that are whole copies of the weights
-    /// one is held at most. Default: 4.
-    pub held_versions: usize,
-    /// Time for a request's head, and again for its body, to arrive. Default: 30 s.
+    /// Adapter versions besides the active one that stay loaded and can be requested by name; at most one of them is a
+    /// full copy of the weights. Default: 4.
+    pub max_loaded_versions: usize,
+    /// Timeout for reading a request head, and again for its body. Default: 30 s.
     pub read_timeout: Duration,
-    /// Time after which a connection is closed whose client takes nothing of what is sent to it. Default: 30 s.
+    /// Timeout after which a connection is closed whose client does not read. Default: 30 s.
     pub write_timeout: Duration,
-    /// Time that replies in progress get to finish after the signal to stop. Default: 20 s.
+    /// Time for replies in progress to finish after the stop signal. Default: 20 s.
     pub shutdown_grace: Duration,
-    /// Time between comments that keep a silent stream open through proxies. Default: 15 s.
+    /// Interval of keep-alive comments in idle streams. Default: 15 s.
     pub keep_alive: Duration,
 }
 
@@ -65,7 +65,7 @@ impl GatewayOptions {
             max_connections: 1024,
             max_choices: 16,
             rate: None,
-            held_versions: 4,
+            max_loaded_versions: 4,
             read_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(20),

@@ -1,14 +1,14 @@
-//! Which web pages may use this server: cross-origin resource sharing (CORS).
+//! Allowed origins for cross-origin resource sharing (CORS).
 //!
-//! A browser lets a page of another origin send JSON, or read an answer, only where the server names that origin. It
-//! asks first, without the page's key; so these answers are given before admission.
+//! A browser lets a page of another origin send JSON or read a response only if the server allows the origin. Preflight
+//! requests carry no API key, so the CORS layer runs before admission.
 
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// How long a browser may keep the answer to a preflight request.
+/// How long a browser may cache a preflight response.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// Origins of web pages that may use this server. Default: none.
@@ -17,22 +17,22 @@ pub enum AllowedOrigins {
     /// No page of another origin.
     #[default]
     None,
-    /// The pages of these origins, as browsers send them.
+    /// Pages of these origins, in the form that browsers send.
     List(Vec<HeaderValue>),
     /// Every page.
     Any,
 }
 
-/// An origin that no browser sends.
+/// An invalid origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not the origin of a web page; write scheme://host or scheme://host:port with nothing after it, such as \
+    "`{0}` is not an origin; write scheme://host or scheme://host:port with nothing after it, such as \
      https://app.example or http://localhost:5173, or only \"*\" for every page"
 )]
 pub struct OriginError(String);
 
 impl AllowedOrigins {
-    /// Reads a list of origins, in which a single `*` means every page.
+    /// Parses a list of origins; a single `*` allows every page.
     ///
     /// # Errors
     /// An entry is not the origin of a web page, or `*` is not the only entry.
@@ -43,7 +43,7 @@ impl AllowedOrigins {
             ["*"] => Ok(Self::Any),
             _ => listed
                 .into_iter()
-                .map(|text| origin(text).ok_or_else(|| OriginError(text.to_owned())))
+                .map(|text| parse_origin(text).ok_or_else(|| OriginError(text.to_owned())))
                 .collect::<Result<_, _>>()
                 .map(Self::List),
         }
@@ -58,7 +58,7 @@ impl AllowedOrigins {
         }
     }
 
-    /// What answers preflight requests and marks answers; none where no other origin is allowed.
+    /// The CORS layer; `None` if no other origin is allowed.
     pub(crate) fn layer(&self) -> Option<CorsLayer> {
         let origin = match self {
             Self::None => return None,
@@ -77,7 +77,7 @@ impl AllowedOrigins {
         let layer = CorsLayer::new()
             .allow_origin(origin)
             .allow_methods([Method::GET, Method::POST, Method::DELETE])
-            // SDKs send headers of their own, and change them from version to version.
+            // SDKs send their own headers, which differ between versions.
             .allow_headers(AllowHeaders::mirror_request())
             .allow_private_network(true)
             .expose_headers(exposed)
@@ -86,8 +86,8 @@ impl AllowedOrigins {
     }
 }
 
-/// The origin as browsers send it: in lower case and without the scheme's own port.
-fn origin(text: &str) -> Option<HeaderValue> {
+/// Parses an origin into the form that browsers send: lower case, without the default port of the scheme.
+fn parse_origin(text: &str) -> Option<HeaderValue> {
     let text = text.to_ascii_lowercase();
     let (scheme, authority) = text.split_once("://")?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -101,12 +101,12 @@ fn origin(text: &str) -> Option<HeaderValue> {
     if !is_scheme || !is_authority {
         return None;
     }
-    let own_port = match scheme {
+    let default_port = match scheme {
         "http" => ":80",
         "https" => ":443",
         _ => "",
     };
-    let authority = authority.strip_suffix(own_port).unwrap_or(authority);
+    let authority = authority.strip_suffix(default_port).unwrap_or(authority);
     HeaderValue::from_str(&format!("{scheme}://{authority}")).ok()
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_are_compared_as_browsers_send_them() {
+    fn origins_are_normalized_like_browsers_do() {
         let origins =
             AllowedOrigins::parse(&["HTTPS://App.example:443", "http://localhost:5173"]).unwrap();
         for (origin, allowed) in [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_rejected_with_the_form_that_is_wanted() {
+    fn invalid_origins_are_rejected_with_the_expected_format() {
         for wrong in [
             "app.example",
             "https://app.example/",

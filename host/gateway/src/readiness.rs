@@ -1,6 +1,6 @@
-//! Whether chat works now: the engine takes requests and the journal takes turns.
+//! Readiness: whether the engine accepts requests and the journal is writable.
 //!
-//! Judging and training may stand still: that is a fault, and no reason to send requests elsewhere.
+//! Stopped judging or training makes the server unhealthy, but not unready: chat requests still work.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,79 +8,81 @@ use std::time::{Duration, Instant};
 use clawhost_journal::JournalError;
 use tokio::sync::Mutex;
 
-use crate::gateway::{Fault, Shared};
+use crate::gateway::{HealthError, Shared};
 
-/// How long the outcome of a write is believed. Whoever asks needs no key, so asking must not cause writes at will.
-const BELIEVED: Duration = Duration::from_secs(1);
+/// How long the result of a write check is cached. The endpoint needs no key, so callers must not cause writes at will.
+const CHECK_TTL: Duration = Duration::from_secs(1);
 
-/// The last write that tried whether the journal takes turns.
+/// The result of the last journal write check.
 #[derive(Default)]
 pub(crate) struct Readiness {
-    checked: Mutex<Option<Checked>>,
+    last_check: Mutex<Option<WriteCheck>>,
 }
 
-struct Checked {
+struct WriteCheck {
     at: Instant,
-    fault: Option<Fault>,
+    error: Option<HealthError>,
 }
 
 impl Readiness {
-    /// Why the journal takes no turns, if it takes none.
-    pub(crate) async fn journal_fault(&self, shared: &Arc<Shared>) -> Option<Fault> {
-        // Held while writing, so that many who ask at once cause one write.
-        let mut checked = self.checked.lock().await;
-        if let Some(checked) = checked.as_ref()
-            && checked.at.elapsed() < BELIEVED
+    /// The reason why the journal is not writable; `None` if it is.
+    pub(crate) async fn journal_error(&self, shared: &Arc<Shared>) -> Option<HealthError> {
+        // The lock is held during the write, so that concurrent callers cause one write.
+        let mut last_check = self.last_check.lock().await;
+        if let Some(check) = last_check.as_ref()
+            && check.at.elapsed() < CHECK_TTL
         {
-            return checked.fault.clone();
+            return check.error.clone();
         }
         let journal = shared.journal.clone();
-        let written = tokio::task::spawn_blocking(move || journal.check_writable()).await;
-        let fault = match written {
-            Ok(written) => written.err().map(|error| unwritable(&error)),
-            Err(error) => Some(Fault {
-                what: "the journal cannot be written",
-                why: error.to_string(),
+        let result = tokio::task::spawn_blocking(move || journal.check_writable()).await;
+        let error = match result {
+            Ok(result) => result.err().map(|error| unwritable(&error)),
+            Err(error) => Some(HealthError {
+                summary: "the journal is not writable",
+                detail: error.to_string(),
             }),
         };
-        let before = checked.take().and_then(|checked| checked.fault);
-        match (&before, &fault) {
-            (None, Some(fault)) => tracing::error!(%fault, "chat requests are refused"),
-            (Some(_), None) => tracing::info!("the journal can be written again"),
+        let previous = last_check.take().and_then(|check| check.error);
+        match (&previous, &error) {
+            (None, Some(error)) => tracing::error!(%error, "rejecting chat requests"),
+            (Some(_), None) => {
+                tracing::info!("the journal is writable again; accepting chat requests")
+            }
             _ => {}
         }
-        *checked = Some(Checked {
+        *last_check = Some(WriteCheck {
             at: Instant::now(),
-            fault: fault.clone(),
+            error: error.clone(),
         });
-        fault
+        error
     }
 
-    /// Why chat does not work, if it does not.
-    pub(crate) async fn chat_fault(&self, shared: &Arc<Shared>) -> Option<Fault> {
+    /// The reason why chat requests do not work; `None` if they do.
+    pub(crate) async fn chat_error(&self, shared: &Arc<Shared>) -> Option<HealthError> {
         if shared.stopping() {
-            return Some(Fault {
-                what: "the server is stopping",
-                why: "it takes no new requests".to_owned(),
+            return Some(HealthError {
+                summary: "the server is stopping",
+                detail: "new requests are rejected".to_owned(),
             });
         }
-        if let Err(why) = shared.engine.ready() {
-            return Some(Fault {
-                what: "the engine takes no requests",
-                why,
+        if let Err(detail) = shared.engine.ready() {
+            return Some(HealthError {
+                summary: "the engine accepts no requests",
+                detail,
             });
         }
-        self.journal_fault(shared).await
+        self.journal_error(shared).await
     }
 }
 
-fn unwritable(error: &JournalError) -> Fault {
-    let what = match error {
-        JournalError::Full { .. } => "the disk of the journal is full",
-        _ => "the journal cannot be written",
+fn unwritable(error: &JournalError) -> HealthError {
+    let summary = match error {
+        JournalError::DiskFull { .. } => "the disk of the journal is full",
+        _ => "the journal is not writable",
     };
-    Fault {
-        what,
-        why: error.to_string(),
+    HealthError {
+        summary,
+        detail: error.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Which path goes where. Each row has its description in `openapi`.
+//! The routing table. Each route is described in `openapi`.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use axum::routing::{MethodRouter, get, post};
 use crate::chat::Chat;
 use crate::gateway::Shared;
 use crate::messages::{self, Messages};
-use crate::reply::answer;
+use crate::reply::create_reply;
 use crate::responses::{self, Responses};
 use crate::{
     adapters, completions, feedback, health, models, openapi, page, plugins, sessions, steps,
     tokenize,
 };
 
-/// All paths with what answers them.
-pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
+/// All routes and their handlers.
+pub(crate) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     vec![
         ("/", get(page::show)),
         ("/openapi.json", get(openapi::show)),
@@ -24,25 +24,25 @@ pub(crate) fn all() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/readyz", get(health::readyz)),
         ("/metrics", get(health::metrics)),
         ("/version", get(health::version)),
-        ("/v1/chat/completions", post(answer::<Chat>)),
-        ("/v1/messages", post(answer::<Messages>)),
+        ("/v1/chat/completions", post(create_reply::<Chat>)),
+        ("/v1/messages", post(create_reply::<Messages>)),
         ("/v1/messages/count_tokens", post(messages::count_tokens)),
-        ("/v1/responses", post(answer::<Responses>)),
+        ("/v1/responses", post(create_reply::<Responses>)),
         ("/v1/responses/input_tokens", post(responses::input_tokens)),
         (
             "/v1/responses/{id}",
-            get(responses::one).delete(responses::delete),
+            get(responses::retrieve).delete(responses::delete),
         ),
         ("/v1/completions", post(completions::create)),
         ("/tokenize", post(tokenize::tokenize)),
         ("/detokenize", post(tokenize::detokenize)),
         ("/v1/models", get(models::list)),
-        ("/v1/models/{*id}", get(models::one)),
+        ("/v1/models/{*id}", get(models::retrieve)),
         ("/v1/feedback", post(feedback::create)),
         ("/v1/sessions", get(sessions::list)),
         (
             "/v1/sessions/{id}",
-            get(sessions::one).delete(sessions::forget),
+            get(sessions::retrieve).delete(sessions::delete),
         ),
         ("/v1/sessions/{id}/explain", get(sessions::explain)),
         ("/v1/sessions/{id}/done", post(sessions::done)),

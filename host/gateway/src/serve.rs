@@ -1,7 +1,7 @@
-//! Accepting connections, and ending well.
+//! The accept loop and graceful shutdown.
 //!
-//! At the signal the listener closes at once, so that a successor can take the address; replies in
-//! progress get their time; what is left is cut by dropping its connection, which records it as aborted.
+//! At the stop signal the listener closes at once, so that another process can bind the address. Replies in progress
+//! have `shutdown_grace` to finish; then their connections are dropped, which records the replies as aborted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::connection;
 use crate::gateway::Shared;
 
-/// A pause after the system refused a connection for want of resources.
+/// Pause after `accept` failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `router` until `stop`.
@@ -24,17 +24,17 @@ pub(crate) async fn run(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    let places = Arc::new(Semaphore::new(shared.options.max_connections.max(1)));
+    let permits = Arc::new(Semaphore::new(shared.options.max_connections.max(1)));
     let (finish, finishing) = watch::channel(false);
     let mut connections = JoinSet::new();
     loop {
-        // A place is taken before a connection is accepted: further ones wait in the listen queue.
-        let place = tokio::select! {
-            () = told_to_stop(&mut stop) => break,
-            place = places.clone().acquire_owned() => place.map_err(std::io::Error::other)?,
+        // The permit is acquired before `accept`, so that connections over the limit wait in the listen queue.
+        let permit = tokio::select! {
+            () = wait_for_stop(&mut stop) => break,
+            permit = permits.clone().acquire_owned() => permit.map_err(std::io::Error::other)?,
         };
         let accepted = tokio::select! {
-            () = told_to_stop(&mut stop) => break,
+            () = wait_for_stop(&mut stop) => break,
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
@@ -44,40 +44,40 @@ pub(crate) async fn run(
                     connection::serve(shared.clone(), router.clone(), stream, finishing.clone());
                 connections.spawn(async move {
                     connection.await;
-                    drop(place);
+                    drop(permit);
                 });
             }
-            Err(error) if of_one_connection(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     drop(listener);
-    shared.stop();
+    shared.begin_shutdown();
     let _ = finish.send(true);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(shared.options.shutdown_grace, all)
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(shared.options.shutdown_grace, drained)
         .await
         .is_err()
     {
         tracing::warn!(
             connections = connections.len(),
-            "replies in progress are cut, their time is up"
+            "shutdown grace period expired; aborting the replies in progress"
         );
         connections.shutdown().await;
     }
     Ok(())
 }
 
-/// Waits until the value is true, or until there is nobody left who could make it so.
-pub(crate) async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+/// Waits until the value is true or its sender is dropped.
+pub(crate) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Errors that concern a connection that is gone already, not the listener.
-fn of_one_connection(error: &std::io::Error) -> bool {
+/// Whether an accept error concerns a single connection, not the listener.
+fn is_connection_error(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
         std::io::ErrorKind::ConnectionRefused

@@ -1,8 +1,7 @@
-//! `/v1/sessions` and `/v1/turns`: what was collected, why it did or did not train, and how to end or
-//! forget it.
+//! `/v1/sessions` and `/v1/turns`: recorded sessions, explanations of what was trained, ending and deleting sessions.
 //!
-//! The operator sees everything; a chat key sees the sessions that it opened, and of the others not
-//! even that they exist. A session is named by its id, or by the name that the caller's own key gave it.
+//! An operator can access all sessions; a chat key only those that it opened, all others are reported as not found. A
+//! session is identified by its id, or by the name that the caller's key gave it.
 
 use std::sync::Arc;
 
@@ -16,64 +15,64 @@ use serde_json::{Value, json};
 use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::recorded::{refusal, session_refusal};
+use crate::journal_error::{from_journal, from_sessions};
 
-/// Sessions in one answer.
+/// Largest number of sessions in a listing.
 const MAX_SESSIONS: u32 = 1000;
 
 /// `?limit=` and `?include=`.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct SessionQuery {
     limit: Option<u32>,
     include: Option<String>,
 }
 
-type AskedFor = Result<Query<Asked>, QueryRejection>;
-type Named = Result<Path<String>, PathRejection>;
+type QueryResult = Result<Query<SessionQuery>, QueryRejection>;
+type PathResult = Result<Path<String>, PathRejection>;
 
-/// All sessions, the last active first.
+/// Lists the sessions, the last active first.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    asked: AskedFor,
+    query: QueryResult,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Operator)?;
-    let asked = query(asked)?;
-    let limit = asked.limit.unwrap_or(100).clamp(1, MAX_SESSIONS);
+    let query = parse_query(query)?;
+    let limit = query.limit.unwrap_or(100).clamp(1, MAX_SESSIONS);
     let sessions = shared
-        .ask(move |shared| {
+        .run_blocking(move |shared| {
             shared
                 .journal
                 .sessions(limit)
-                .map_err(|error| refusal(&error))
+                .map_err(|error| from_journal(&error))
         })
         .await?;
     Ok(Json(json!({"object": "list", "data": sessions})))
 }
 
-/// One session with its turns. Prompts and tokens are left out unless `?include=messages,tokens` asks
-/// for them, since every turn repeats the whole history.
-pub(crate) async fn one(
+/// Retrieves one session with its turns. Messages and tokens are omitted unless requested with
+/// `?include=messages,tokens`, because every turn repeats the whole history.
+pub(crate) async fn retrieve(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    named: Named,
-    asked: AskedFor,
+    path: PathResult,
+    query: QueryResult,
 ) -> Result<Json<Value>, ApiError> {
-    let include = query(asked)?.include.unwrap_or_default();
-    let asked_for = move |part: &str| include.split(',').any(|given| given.trim() == part);
-    let (messages, tokens) = (asked_for("messages"), asked_for("tokens"));
-    let session = visible(&shared, &caller, named)?;
+    let include = parse_query(query)?.include.unwrap_or_default();
+    let is_included = move |part: &str| include.split(',').any(|name| name.trim() == part);
+    let (messages, tokens) = (is_included("messages"), is_included("tokens"));
+    let session = find_visible(&shared, &caller, path)?;
     let id = session.id.clone();
     let turns = shared
-        .ask(move |shared| {
+        .run_blocking(move |shared| {
             shared
                 .journal
                 .session_turns(&id)
-                .map_err(|error| refusal(&error))
+                .map_err(|error| from_journal(&error))
         })
         .await?
         .iter()
-        .map(|turn| shown(turn, messages, tokens))
+        .map(|turn| turn_json(turn, messages, tokens))
         .collect::<Result<Vec<_>, _>>()?;
     let mut body = to_json(&session)?;
     if let Some(body) = body.as_object_mut() {
@@ -83,134 +82,139 @@ pub(crate) async fn one(
     Ok(Json(body))
 }
 
-/// Every turn of a session: how it was matched, what followed, its verdicts, sample and step, or why not.
+/// Explains every turn of a session: how it was matched, its next state, verdicts, sample and training step, or why it
+/// has none.
 pub(crate) async fn explain(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    named: Named,
+    path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
-    let session = visible(&shared, &caller, named)?;
+    let session = find_visible(&shared, &caller, path)?;
     let id = session.id.clone();
-    let explained = shared
-        .ask(move |shared| {
+    let explanation = shared
+        .run_blocking(move |shared| {
             shared
                 .sessions
                 .explain(&id)
-                .map_err(|error| session_refusal(&error))
+                .map_err(|error| from_sessions(&error))
         })
         .await?;
-    explained
+    explanation
         .map(Json)
         .ok_or_else(|| unknown_session(&session.id.0))
 }
 
-/// The same for one turn.
+/// Explains one turn.
 pub(crate) async fn explain_turn(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    named: Named,
+    path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
-    let name = name(named)?;
+    let name = path_id(path)?;
     let id: TurnId = name.parse().map_err(|_| {
         ApiError::invalid(
             "id",
-            format!("`{}` is not the number of a turn", short(&name)),
+            format!("`{}` is not a turn id, which is a number", truncate(&name)),
         )
     })?;
     let unknown = || ApiError::not_found("unknown_turn", format!("there is no turn {id}"));
-    if !caller.may(Scope::Operator) {
+    if !caller.has_scope(Scope::Operator) {
         caller.require(Scope::Chat)?;
     }
     let turn = shared
         .journal
         .turn(id)
-        .map_err(|error| refusal(&error))?
-        .filter(|turn| caller.may_reach(turn.key.as_deref()))
+        .map_err(|error| from_journal(&error))?
+        .filter(|turn| caller.can_access(turn.key.as_deref()))
         .ok_or_else(unknown)?;
-    let explained = shared
+    let explanation = shared
         .sessions
         .explain_turn(turn.id)
-        .map_err(|error| session_refusal(&error))?;
-    explained.map(Json).ok_or_else(unknown)
+        .map_err(|error| from_sessions(&error))?;
+    explanation.map(Json).ok_or_else(unknown)
 }
 
-/// Ends a session: its last replies will get no next state.
+/// Ends a session: its last replies get no next state.
 pub(crate) async fn done(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    named: Named,
+    path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
-    let session = visible(&shared, &caller, named)?;
+    let session = find_visible(&shared, &caller, path)?;
     shared
         .sessions
-        .done(&session.id)
-        .map_err(|error| session_refusal(&error))?;
+        .end_session(&session.id)
+        .map_err(|error| from_sessions(&error))?;
     Ok(Json(
         json!({"id": session.id, "object": "session", "done": true}),
     ))
 }
 
-/// Forgets a session: its turns, verdicts and samples are gone; the answer lists the adapters that had
-/// learned from it.
-pub(crate) async fn forget(
+/// Deletes the records of a session: its turns, verdicts and samples. The response lists the adapters that were trained
+/// on it.
+pub(crate) async fn delete(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    named: Named,
+    path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
-    let session = visible(&shared, &caller, named)?;
+    let session = find_visible(&shared, &caller, path)?;
     let id = session.id.clone();
-    let forgotten = shared
-        .ask(move |shared| {
+    let deleted = shared
+        .run_blocking(move |shared| {
             shared
                 .journal
                 .forget_session(&id)
-                .map_err(|error| refusal(&error))
+                .map_err(|error| from_journal(&error))
         })
         .await?;
-    tracing::info!(session = %session.id, key = caller.name(), "a session was forgotten");
+    tracing::info!(session = %session.id, key = caller.name(), "session deleted");
     Ok(Json(json!({
         "id": session.id,
         "object": "session.deleted",
         "deleted": true,
-        "forgotten": forgotten,
+        "forgotten": deleted,
     })))
 }
 
-/// The session that the path names, when the caller may see it.
-fn visible(shared: &Shared, caller: &Caller, named: Named) -> Result<SessionRecord, ApiError> {
-    if !caller.may(Scope::Operator) {
+/// Finds the session of the path if the caller can access it.
+fn find_visible(
+    shared: &Shared,
+    caller: &Caller,
+    path: PathResult,
+) -> Result<SessionRecord, ApiError> {
+    if !caller.has_scope(Scope::Operator) {
         caller.require(Scope::Chat)?;
     }
-    let name = name(named)?;
-    reachable(shared, caller, &name)?.ok_or_else(|| unknown_session(&name))
+    let name = path_id(path)?;
+    find_accessible(shared, caller, &name)?.ok_or_else(|| unknown_session(&name))
 }
 
-/// The session with this id if the caller may reach it, else the one that the caller's own key calls by this name.
-pub(crate) fn reachable(
+/// Finds the session with this id if the caller can access it, else the session that the caller's key gave this name.
+pub(crate) fn find_accessible(
     shared: &Shared,
     caller: &Caller,
     name: &str,
 ) -> Result<Option<SessionRecord>, ApiError> {
-    let refuse = |error| refusal(&error);
+    let to_api_error = |error| from_journal(&error);
     let by_id = shared.journal.session(&SessionId::from(name));
-    match by_id.map_err(refuse)? {
-        Some(session) if caller.may_reach(session.key.as_deref()) => Ok(Some(session)),
+    match by_id.map_err(to_api_error)? {
+        Some(session) if caller.can_access(session.key.as_deref()) => Ok(Some(session)),
         _ => shared
             .journal
-            .session_of(caller.name(), name)
-            .map_err(refuse),
+            .find_session(caller.name(), name)
+            .map_err(to_api_error),
     }
 }
 
 pub(crate) fn unknown_session(id: &str) -> ApiError {
     ApiError::not_found(
         "unknown_session",
-        format!("there is no session `{}`", short(id)),
+        format!("session `{}` does not exist", truncate(id)),
     )
 }
 
-/// A turn without the parts that nobody asked for.
-fn shown(turn: &TurnRecord, messages: bool, tokens: bool) -> Result<Value, ApiError> {
+/// A turn as JSON, without the parts that were not requested.
+fn turn_json(turn: &TurnRecord, messages: bool, tokens: bool) -> Result<Value, ApiError> {
     let mut turn = to_json(turn)?;
     let mut drop_from = |path: &str, names: &[&str]| {
         if let Some(object) = turn.pointer_mut(path).and_then(Value::as_object_mut) {
@@ -234,26 +238,25 @@ fn shown(turn: &TurnRecord, messages: bool, tokens: bool) -> Result<Value, ApiEr
 
 fn to_json(value: &impl serde::Serialize) -> Result<Value, ApiError> {
     serde_json::to_value(value).map_err(|error| {
-        tracing::error!(%error, "a record could not be written as JSON");
+        tracing::error!(%error, "cannot serialize a record");
         ApiError::internal(
             "record_unreadable",
-            "the record could not be written as JSON",
+            "the record could not be serialized; see the server log for the cause",
         )
     })
 }
 
-fn name(named: Named) -> Result<String, ApiError> {
-    named
-        .map(|Path(name)| name)
+fn path_id(path: PathResult) -> Result<String, ApiError> {
+    path.map(|Path(name)| name)
         .map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))
 }
 
-fn query(asked: AskedFor) -> Result<Asked, ApiError> {
-    asked
-        .map(|Query(asked)| asked)
+fn parse_query(query: QueryResult) -> Result<SessionQuery, ApiError> {
+    query
+        .map(|Query(query)| query)
         .map_err(|error| ApiError::bad_request(error.body_text()).code("invalid_query"))
 }
 
-fn short(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(120).collect()
 }

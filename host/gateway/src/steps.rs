@@ -1,5 +1,5 @@
-//! `/v1/steps/{id}`: which samples a training step was made of, what each moved, and what was dropped. For the operator:
-//! a step has samples of everybody.
+//! `/v1/steps/{id}`: the samples of a training step, what each contributed, and which were dropped. Operator only: a step
+//! has samples of all keys.
 
 use std::sync::Arc;
 
@@ -12,27 +12,27 @@ use serde_json::Value;
 use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::recorded::session_refusal;
+use crate::journal_error::from_sessions;
 
-/// One step.
+/// Explains one step.
 pub(crate) async fn explain(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    named: Result<Path<String>, PathRejection>,
+    path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Operator)?;
-    let id: Option<StepId> = named.ok().and_then(|Path(name)| name.parse().ok());
+    let id: Option<StepId> = path.ok().and_then(|Path(id)| id.parse().ok());
     let id =
-        id.ok_or_else(|| ApiError::invalid("id", "a step is named by its number, such as 12"))?;
-    let explained = shared
-        .ask(move |shared| {
+        id.ok_or_else(|| ApiError::invalid("id", "the step id must be a number, such as 12"))?;
+    let explanation = shared
+        .run_blocking(move |shared| {
             shared
                 .sessions
                 .explain_step(id)
-                .map_err(|error| session_refusal(&error))
+                .map_err(|error| from_sessions(&error))
         })
         .await?;
-    explained
+    explanation
         .map(Json)
         .ok_or_else(|| ApiError::not_found("unknown_step", format!("there is no step {id}")))
 }

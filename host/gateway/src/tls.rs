@@ -1,4 +1,4 @@
-//! TLS: a certificate and its key, from PEM files.
+//! TLS configuration from PEM files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// What a server proves its name with. Clones share it.
+/// A TLS certificate and its private key. Clones share the configuration.
 #[derive(Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
-/// Why TLS cannot be served.
+/// An invalid TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -24,33 +24,33 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// A file is not PEM, or holds something else.
-    #[error("{} holds no certificate in PEM form; --tls-cert takes the server's certificate, followed by those of its issuers{}", path.display(), because(detail))]
+    /// The certificate file is not PEM, or contains no certificate.
+    #[error("{} contains no certificate in PEM format; --tls-cert expects the server's certificate, followed by those of its issuers{}", path.display(), because(detail))]
     NoCertificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it; empty where nothing was found in it.
+        /// The parse error; empty if the file contains no PEM section.
         detail: String,
     },
-    /// The same for the key.
-    #[error("{} holds no private key in PEM form; --tls-key takes an unencrypted key (`openssl pkey -in KEY -out PLAIN` decrypts one){}", path.display(), because(detail))]
+    /// The key file is not PEM, or contains no private key.
+    #[error("{} contains no private key in PEM format; --tls-key expects an unencrypted key (`openssl pkey -in KEY -out PLAIN` decrypts one){}", path.display(), because(detail))]
     NoKey {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it; empty where nothing was found in it.
+        /// The parse error; empty if the file contains no PEM section.
         detail: String,
     },
-    /// The certificate is for another key, or either cannot be used.
-    #[error("the TLS certificate {} and the key {} cannot be used together: {source}; give the key that the certificate was issued for", cert.display(), key.display())]
+    /// The certificate and the key do not match, or one is unsupported.
+    #[error("the TLS certificate {} and the key {} cannot be used together: {source}; use the key that the certificate was issued for", cert.display(), key.display())]
     Unusable {
         /// The certificate's file.
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: rustls::Error,
     },
 }
@@ -64,10 +64,10 @@ fn because(detail: &str) -> String {
 }
 
 impl Tls {
-    /// Reads a certificate chain, the server's own certificate first, and its private key (PKCS#8, PKCS#1 or SEC1).
+    /// Loads a certificate chain, the server's certificate first, and its private key (PKCS#8, PKCS#1 or SEC1).
     ///
     /// # Errors
-    /// A file cannot be read or holds something else, or the key is not that of the certificate.
+    /// A file cannot be read or has other contents, or the key does not match the certificate.
     pub fn load(cert: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = CertificateDer::pem_file_iter(cert)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -124,7 +124,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// What is wrong with the content of a file, or what the system said when it was read.
+/// The parse error of a file, or the I/O error of reading it.
 fn detail(error: pem::Error) -> Result<String, std::io::Error> {
     match error {
         pem::Error::Io(error) => Err(error),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_used_are_named_with_the_reason() {
+    fn unusable_files_are_named_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = dir.path().join(name);

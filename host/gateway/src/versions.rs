@@ -1,79 +1,96 @@
-//! Which adapter version serves a request: the active one, or one that the client names.
+//! Resolves the adapter version of a request: the active one, or one that the client names.
 //!
-//! Holding a [`Served`] keeps its adapter (or its whole copy of the weights) in memory, so only the last few versions that were seen are
-//! held; the base model is always there.
+//! A [`LoadedVersion`] keeps its adapter (or its full copy of the weights) in memory, so only the last few versions are
+//! kept; the base model is always available.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use clawhost_policy::{Engine, Learned, Served};
+use clawhost_policy::{Engine, LoadedVersion, TrainedWeights};
 
 use crate::error::ApiError;
 use crate::options::GatewayOptions;
 
-/// Digits of a digest that a person needs to tell two apart.
-const SHOWN_DIGEST: usize = 12;
+/// Hex digits of a digest in `x-clawhost-adapter`.
+const DIGEST_PREFIX_LENGTH: usize = 12;
 
-/// Whole copies of the weights that are held, the active one among them: each is as large as the base.
-const COPIES: usize = 2;
+/// Most full copies of the weights in memory, including the active one: each is as large as the base model.
+const MAX_FULL_COPIES: usize = 2;
 
-/// The last versions, newest last.
+/// The loaded adapter versions, newest last.
 pub(crate) struct Versions {
-    held: Mutex<VecDeque<Served>>,
-    keep: usize,
+    loaded_versions: Mutex<VecDeque<LoadedVersion>>,
+    capacity: usize,
 }
 
 impl Versions {
-    /// Holds `keep` versions beside the active one.
-    pub(crate) fn new(keep: usize) -> Self {
+    /// Keeps up to `capacity` versions besides the active one.
+    pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            held: Mutex::new(VecDeque::new()),
-            keep,
+            loaded_versions: Mutex::new(VecDeque::new()),
+            capacity,
         }
     }
 
-    /// The active version, which is remembered.
-    pub(crate) fn active(&self, engine: &Engine) -> Served {
+    /// The active version; adds it to the loaded versions.
+    pub(crate) fn active(&self, engine: &Engine) -> LoadedVersion {
         let active = engine.active();
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.iter().all(|one| one.version != active.version) {
-            held.push_back(active.clone());
-            while held.len() > self.keep.saturating_add(1) {
-                held.pop_front();
+        let mut loaded_versions = self
+            .loaded_versions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if loaded_versions
+            .iter()
+            .all(|loaded| loaded.version != active.version)
+        {
+            loaded_versions.push_back(active.clone());
+            while loaded_versions.len() > self.capacity.saturating_add(1) {
+                loaded_versions.pop_front();
             }
-            while held.iter().filter(|one| is_copy(one)).count() > COPIES {
-                let oldest = held.iter().position(is_copy).unwrap_or(0);
-                held.remove(oldest);
+            while loaded_versions
+                .iter()
+                .filter(|loaded| has_full_weights(loaded))
+                .count()
+                > MAX_FULL_COPIES
+            {
+                let oldest = loaded_versions
+                    .iter()
+                    .position(has_full_weights)
+                    .unwrap_or(0);
+                loaded_versions.remove(oldest);
             }
         }
         active
     }
 
-    /// All versions that a request can name, ascending, the base model first.
-    pub(crate) fn all(&self, engine: &Engine) -> Vec<Served> {
+    /// All versions that a request can name, in ascending order, the base model first.
+    pub(crate) fn all(&self, engine: &Engine) -> Vec<LoadedVersion> {
         self.active(engine);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<Served> = held.iter().cloned().collect();
-        if all.iter().all(|one| one.version != 0) {
-            all.push(Served::base(engine.model()));
+        let loaded_versions = self
+            .loaded_versions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<LoadedVersion> = loaded_versions.iter().cloned().collect();
+        if all.iter().all(|loaded| loaded.version != 0) {
+            all.push(LoadedVersion::base(engine.model()));
         }
-        all.sort_by_key(|one| one.version);
+        all.sort_by_key(|loaded| loaded.version);
         all
     }
 
-    /// The version that a request asks for by its `model`, and the name under which it is answered. A request that
-    /// names no version gets that of its key (`of_key`), or the active one.
+    /// Resolves the `model` field of a request to a version and the model name of the response. Without a version in
+    /// `model`, the version of the API key (`key_version`) or else the active version is used.
     pub(crate) fn resolve(
         &self,
         engine: &Engine,
         options: &GatewayOptions,
         model: Option<&str>,
-        of_key: Option<u64>,
-    ) -> Result<(Served, String), ApiError> {
+        key_version: Option<u64>,
+    ) -> Result<(LoadedVersion, String), ApiError> {
         let name = &options.model_name;
-        let asked = model.unwrap_or("").trim();
-        let unversioned = || -> Result<(Served, String), ApiError> {
-            let Some(version) = of_key else {
+        let requested = model.unwrap_or("").trim();
+        let default_version = || -> Result<(LoadedVersion, String), ApiError> {
+            let Some(version) = key_version else {
                 return Ok((self.active(engine), name.clone()));
             };
             let found = self
@@ -85,16 +102,19 @@ impl Versions {
                 ApiError::unavailable(
                     "adapter_not_held",
                     format!(
-                        "this key is for adapter {version}, which is not in memory; name a version that \
+                        "this key uses adapter {version}, which is not loaded; request a version that \
                          `/v1/models` lists, as `{name}:VERSION`"
                     ),
                 )
             })
         };
-        if asked.is_empty() || asked == name || options.aliases.iter().any(|alias| alias == asked) {
-            return unversioned();
+        if requested.is_empty()
+            || requested == name
+            || options.aliases.iter().any(|alias| alias == requested)
+        {
+            return default_version();
         }
-        let version = asked
+        let version = requested
             .strip_prefix(name.as_str())
             .and_then(|rest| rest.strip_prefix(':'));
         if let Some(version) = version {
@@ -108,16 +128,16 @@ impl Versions {
                     .find(|served| served.version == wanted)
             });
             if let Some(served) = found {
-                return Ok((served, asked.to_owned()));
+                return Ok((served, requested.to_owned()));
             }
         } else if options.aliases.iter().any(|alias| alias == "*") {
-            return unversioned();
+            return default_version();
         }
-        let shown: String = asked.chars().take(120).collect();
+        let shown: String = requested.chars().take(120).collect();
         Err(ApiError::not_found(
             "model_not_found",
             format!(
-                "the model `{shown}` is not served here; use `{name}`, or `{name}:VERSION` for a version \
+                "the model `{shown}` does not exist; use `{name}`, or `{name}:VERSION` for a version \
                  that `/v1/models` lists"
             ),
         )
@@ -125,12 +145,12 @@ impl Versions {
     }
 }
 
-fn is_copy(served: &Served) -> bool {
-    matches!(served.learned, Some(Learned::Full(_)))
+fn has_full_weights(served: &LoadedVersion) -> bool {
+    matches!(served.weights, Some(TrainedWeights::Full(_)))
 }
 
 /// `version:digest-prefix`, as in the header `x-clawhost-adapter`.
-pub(crate) fn label(served: &Served) -> String {
-    let digest: String = served.digest.chars().take(SHOWN_DIGEST).collect();
+pub(crate) fn label(served: &LoadedVersion) -> String {
+    let digest: String = served.digest.chars().take(DIGEST_PREFIX_LENGTH).collect();
     format!("{}:{digest}", served.version)
 }

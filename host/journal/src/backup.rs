@@ -1,21 +1,21 @@
-//! A copy of the journal at one instant, while it is written.
+//! Online backup of the journal.
 
 use std::path::Path;
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use crate::error::{Fault, JournalError};
+use crate::error::{DbError, JournalError};
 use crate::journal::{Journal, open_reader};
 use crate::private;
 
 impl Journal {
-    /// Copies one instant of the journal to a new file, flushed to the disk. Commits go on meanwhile and are not in it.
+    /// Copies a snapshot of the journal to a new file and flushes it. Concurrent commits continue and are not in it.
     ///
     /// # Errors
-    /// [`JournalError::Folder`] when there is such a file already or it cannot be made, and the faults of the database.
+    /// [`JournalError::Io`] if the file exists or cannot be created, and database errors.
     pub fn backup(&self, to: &Path) -> Result<(), JournalError> {
-        let unusable = |source| JournalError::Folder {
+        let io_error = |source| JournalError::Io {
             path: to.to_path_buf(),
             source,
         };
@@ -24,21 +24,21 @@ impl Journal {
             .write(true)
             .create_new(true)
             .open(to)
-            .map_err(unusable)?;
+            .map_err(io_error)?;
         let copy = || {
             let from = open_reader(self.path())?;
             let mut conn = Connection::open(to)?;
-            // In one step: a backup in several begins anew whenever another process commits in between.
+            // In one step: a backup in several steps restarts whenever another process commits in between.
             if Backup::new(&from, &mut conn)?.step(-1)? != StepResult::Done {
                 let path = self.path().to_path_buf();
                 return Err(JournalError::Busy { path }.into());
             }
-            // One file that can be read where nothing can be written.
+            // A single file without a write-ahead log, readable on read-only media.
             conn.pragma_update(None, "journal_mode", "DELETE")?;
             let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
             if found != "ok" {
                 let path = self.path().to_path_buf();
-                return Err(JournalError::Damaged {
+                return Err(JournalError::Corrupt {
                     path,
                     detail: found,
                 }
@@ -46,9 +46,9 @@ impl Journal {
             }
             Ok(())
         };
-        copy().map_err(|fault: Fault| fault.at(self.path()))?;
+        copy().map_err(|error: DbError| error.with_path(self.path()))?;
         std::fs::File::open(to)
             .and_then(|file| file.sync_all())
-            .map_err(unusable)
+            .map_err(io_error)
     }
 }

@@ -1,71 +1,71 @@
-//! Whether a journal is what was written: read before anything is changed.
+//! Integrity check of a journal, before anything is modified.
 //!
-//! Three things are compared: the pages with the format of SQLite, the rows of each table with the tally in the
-//! database, and the commits with the mark beside it. Everything goes through a read-only connection, because a writing
-//! one that is closed last moves the log into the database and removes it, and with it what is left to recover from.
+//! It runs SQLite's own integrity check, compares the rows of each table with the `tally` table, and compares the
+//! commits with the commit watermark. It uses a read-only connection, because closing the last writing connection
+//! checkpoints and removes the write-ahead log, which recovery may need.
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use crate::checkpoint::log_of;
-use crate::codec::Natural;
-use crate::error::{Fault, JournalError};
+use crate::checkpoint::wal_path;
+use crate::codec::Unsigned;
+use crate::error::{DbError, JournalError};
 use crate::journal::{FILE, open_reader};
-use crate::mark::{self, Mark};
 use crate::schema::{self, Shape};
-use crate::tally::{self, SINCE, TABLES, Tally};
+use crate::tally::{self, FIRST_SCHEMA, TABLES, Tally};
 use crate::wal;
+use crate::watermark::{self, Watermark};
 
-/// Problems that are listed; a damaged page can have thousands.
-const LISTED: usize = 20;
+/// Maximum number of reported problems; a damaged page can have thousands.
+const MAX_PROBLEMS: usize = 20;
 
-/// What a check of a data directory found.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckReport {
     /// The database file.
     pub path: PathBuf,
-    /// Its schema.
+    /// Its schema version.
     pub schema: u32,
-    /// What is wrong, one sentence each; none when the journal is whole.
+    /// The problems, one sentence each; empty if the journal is intact.
     pub problems: Vec<String>,
-    /// Rows of each counted table, and how many the tally has; none in journals from before there was one.
+    /// Actual and expected rows of each counted table; empty for schemas without a tally.
     pub tables: Vec<TableCount>,
-    /// Commits in the journal, and how many were acknowledged, where that is known.
+    /// Commits in the journal, and the acknowledged commits if known.
     pub commits: Option<(u64, Option<u64>)>,
-    /// Bytes of the write-ahead log that are not in the database file yet.
+    /// Size of the write-ahead log in bytes.
     pub log_bytes: u64,
 }
 
-/// The rows of one table.
+/// Row counts of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableCount {
     /// The table.
     pub table: &'static str,
-    /// Rows that can be read; none when the table cannot be read to its end.
+    /// Readable rows; `None` if the table cannot be read to its end.
     pub rows: Option<u64>,
-    /// Rows that the tally counted.
+    /// Rows according to the tally.
     pub counted: u64,
 }
 
-impl Checked {
-    /// Whether everything is there that was acknowledged.
-    pub fn whole(&self) -> bool {
+impl CheckReport {
+    /// Whether no problem was found.
+    pub fn is_intact(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// Reads all of a journal, indexes included, and compares it with what was acknowledged. Changes nothing and takes no
-/// lock, so it may run beside a server.
+/// Reads a journal completely, including indexes, and compares it with the acknowledged counts. Changes nothing and
+/// takes no lock, so it may run while a server runs.
 ///
 /// # Errors
-/// [`JournalError::Missing`]; `Foreign`, `TooNew`. Damage is no error here: it is what is reported.
-pub fn check(dir: &Path) -> Result<Checked, JournalError> {
+/// [`JournalError::NotFound`], `NotAJournal`, `TooNew`. Damage is not an error; it is reported.
+pub fn check(dir: &Path) -> Result<CheckReport, JournalError> {
     let path = dir.join(FILE);
-    // Before the journal, which may go on meanwhile.
-    let mark = mark::read(dir);
-    let log_bytes = size(&log_of(&path)).unwrap_or(0);
-    let mut checked = Checked {
+    // Read the watermark first: a running server may commit in the meantime.
+    let mark = watermark::read(dir);
+    let log_bytes = size(&wal_path(&path)).unwrap_or(0);
+    let mut checked = CheckReport {
         path: path.clone(),
         schema: 0,
         problems: Vec::new(),
@@ -73,32 +73,32 @@ pub fn check(dir: &Path) -> Result<Checked, JournalError> {
         commits: None,
         log_bytes,
     };
-    if let Some(absent) = absent(&path, mark.as_ref()) {
+    if let Some(absent) = missing_file_problem(&path, mark.as_ref()) {
         checked.problems.push(absent);
         return Ok(checked);
     }
     if !path.is_file() {
-        return Err(JournalError::Missing { path });
+        return Err(JournalError::NotFound { path });
     }
-    match examine(&mut checked, "integrity_check", mark.as_ref()) {
+    match run_checks(&mut checked, "integrity_check", mark.as_ref()) {
         Ok(()) => {}
-        Err(Fault::Refused(error)) => return Err(error),
-        Err(Fault::Sql(error)) => checked.problems.push(error.to_string()),
+        Err(DbError::Journal(error)) => return Err(error),
+        Err(DbError::Sql(error)) => checked.problems.push(error.to_string()),
     }
-    if !checked.whole() {
-        checked.problems.extend(log_problem(&path));
+    if !checked.is_intact() {
+        checked.problems.extend(wal_problem(&path));
     }
     Ok(checked)
 }
 
-/// Refuses a journal that is not whole. Gives how many of its commits are known to be on the disk.
-pub(crate) fn at_start(dir: &Path, path: &Path) -> Result<u64, JournalError> {
-    let mark = mark::read(dir);
-    let damaged = |detail: String| JournalError::Damaged {
+/// Rejects a journal that is not intact. Returns how many of its commits are known to be flushed.
+pub(crate) fn check_before_open(dir: &Path, path: &Path) -> Result<u64, JournalError> {
+    let mark = watermark::read(dir);
+    let damaged = |detail: String| JournalError::Corrupt {
         path: path.to_path_buf(),
         detail,
     };
-    if let Some(absent) = absent(path, mark.as_ref()) {
+    if let Some(absent) = missing_file_problem(path, mark.as_ref()) {
         return Err(damaged(absent));
     }
     if size(path).unwrap_or(0) == 0 {
@@ -107,16 +107,16 @@ pub(crate) fn at_start(dir: &Path, path: &Path) -> Result<u64, JournalError> {
                 turns = mark.turns,
                 steps = mark.steps,
                 journal = %path.display(),
-                "the journal that was here is gone; an empty one begins"
+                "the previous journal is missing; creating an empty one"
             );
-            mark::set_aside(dir).map_err(|source| JournalError::Folder {
-                path: mark::path(dir),
+            watermark::archive(dir).map_err(|source| JournalError::Io {
+                path: watermark::path(dir),
                 source,
             })?;
         }
         return Ok(0);
     }
-    let mut checked = Checked {
+    let mut checked = CheckReport {
         path: path.to_path_buf(),
         schema: 0,
         problems: Vec::new(),
@@ -124,10 +124,10 @@ pub(crate) fn at_start(dir: &Path, path: &Path) -> Result<u64, JournalError> {
         commits: None,
         log_bytes: 0,
     };
-    // A journal of another program, or of a newer one, is refused by who opens it for writing.
-    match examine(&mut checked, "quick_check", mark.as_ref()) {
-        Ok(()) | Err(Fault::Refused(_)) => {}
-        Err(fault @ Fault::Sql(_)) => return Err(fault.at(path)),
+    // Opening it for writing reports `NotAJournal` and `TooNew`.
+    match run_checks(&mut checked, "quick_check", mark.as_ref()) {
+        Ok(()) | Err(DbError::Journal(_)) => {}
+        Err(error @ DbError::Sql(_)) => return Err(error.with_path(path)),
     }
     let synced = match (checked.commits, &mark) {
         (Some((found, Some(_))), Some(mark)) => mark.synced.min(found),
@@ -141,9 +141,9 @@ pub(crate) fn at_start(dir: &Path, path: &Path) -> Result<u64, JournalError> {
         && commits < mark.required()
     {
         let turns = checked.tables.iter().find(|count| count.table == "turns");
-        return Err(JournalError::Behind {
+        return Err(JournalError::Truncated {
             path: path.to_path_buf(),
-            mark: mark::path(dir),
+            mark: watermark::path(dir),
             turns: turns.and_then(|count| count.rows).unwrap_or(0),
             commits,
             expected_turns: mark.turns,
@@ -157,19 +157,19 @@ pub(crate) fn at_start(dir: &Path, path: &Path) -> Result<u64, JournalError> {
     Err(damaged(format!("{first}{more}")))
 }
 
-/// What is wrong where the database file itself has gone or is empty.
-fn absent(path: &Path, mark: Option<&Mark>) -> Option<String> {
-    let (file, log) = (size(path), size(&log_of(path)).unwrap_or(0));
+/// The problem if the database file is missing or empty although it should not be.
+fn missing_file_problem(path: &Path, mark: Option<&Watermark>) -> Option<String> {
+    let (file, log) = (size(path), size(&wal_path(path)).unwrap_or(0));
     let found = match file {
         Some(0) => "is empty",
         None => "is missing",
         Some(_) => return None,
     };
-    // SQLite would remove the log of a database that is not there.
+    // SQLite would delete the WAL of a missing database.
     if log > 0 {
         return Some(format!(
-            "it {found}, but its write-ahead log {} has {log} bytes; put the file back beside it, or move both away together",
-            log_of(path).display()
+            "it {found}, but its write-ahead log {} has {log} bytes; restore the file, or move the log away too",
+            wal_path(path).display()
         ));
     }
     let mark = mark.filter(|mark| file.is_some() && mark.commits > 0)?;
@@ -179,11 +179,15 @@ fn absent(path: &Path, mark: Option<&Mark>) -> Option<String> {
     ))
 }
 
-/// Compares pages, rows and commits; adds what is wrong.
-fn examine(checked: &mut Checked, pragma: &str, mark: Option<&Mark>) -> Result<(), Fault> {
+/// Checks pages, row counts and commits, and appends the problems to the report.
+fn run_checks(
+    checked: &mut CheckReport,
+    pragma: &str,
+    mark: Option<&Watermark>,
+) -> Result<(), DbError> {
     let path = checked.path.clone();
     let conn = open_reader(&path)?;
-    // One instant: another process may be writing.
+    // One snapshot: another process may be writing.
     let conn = conn.unchecked_transaction()?;
     match schema::shape(&conn)? {
         Shape::Journal(found) if found > schema::known() => {
@@ -195,22 +199,22 @@ fn examine(checked: &mut Checked, pragma: &str, mark: Option<&Mark>) -> Result<(
             .into());
         }
         Shape::Journal(found) => checked.schema = found,
-        Shape::Foreign => return Err(JournalError::Foreign { path }.into()),
-        // A process was killed before it had made the first table.
+        Shape::Foreign => return Err(JournalError::NotAJournal { path }.into()),
+        // A process was killed before it created the first table.
         Shape::Empty if mark.is_none_or(|mark| mark.commits == 0) => {}
         Shape::Empty => checked.problems.push("it has no tables".to_owned()),
     }
-    let mut statement = conn.prepare(&format!("PRAGMA {pragma}({LISTED})"))?;
+    let mut statement = conn.prepare(&format!("PRAGMA {pragma}({MAX_PROBLEMS})"))?;
     let found = statement.query_map([], |row| row.get::<_, String>(0))?;
     for problem in found {
         let problem = problem?;
         if problem != "ok" {
-            // One row may list several.
+            // One row may contain several problems.
             checked.problems.extend(problem.lines().map(str::to_owned));
         }
     }
     drop(statement);
-    if checked.schema < SINCE {
+    if checked.schema < FIRST_SCHEMA {
         return Ok(());
     }
     let tally = tally::read(&conn)?;
@@ -219,7 +223,7 @@ fn examine(checked: &mut Checked, pragma: &str, mark: Option<&Mark>) -> Result<(
         match count.rows {
             Some(rows) if rows == count.counted => {}
             Some(rows) => checked.problems.push(format!(
-                "{table} has {rows} rows, {} were counted",
+                "{table} has {rows} rows, but {} were counted",
                 count.counted
             )),
             None => checked
@@ -228,27 +232,27 @@ fn examine(checked: &mut Checked, pragma: &str, mark: Option<&Mark>) -> Result<(
         }
         checked.tables.push(count);
     }
-    compare(checked, &tally, mark);
+    compare_commits(checked, &tally, mark);
     Ok(())
 }
 
-fn count(conn: &Connection, table: &'static str) -> Result<TableCount, Fault> {
+fn count(conn: &Connection, table: &'static str) -> Result<TableCount, DbError> {
     let sql = format!("SELECT {table} FROM tally");
-    let Natural(counted) = conn.query_row(&sql, [], |row| row.get(0))?;
-    // The table itself and not an index of it.
+    let Unsigned(counted) = conn.query_row(&sql, [], |row| row.get(0))?;
+    // Count the table itself and not an index of it.
     let sql = format!("SELECT COUNT(*) FROM {table} NOT INDEXED");
-    let rows: rusqlite::Result<Natural> = conn.query_row(&sql, [], |row| row.get(0));
+    let rows: rusqlite::Result<Unsigned> = conn.query_row(&sql, [], |row| row.get(0));
     Ok(TableCount {
         table,
-        rows: rows.ok().map(|Natural(rows)| rows),
+        rows: rows.ok().map(|Unsigned(rows)| rows),
         counted,
     })
 }
 
-fn compare(checked: &mut Checked, tally: &Tally, mark: Option<&Mark>) {
+fn compare_commits(checked: &mut CheckReport, tally: &Tally, mark: Option<&Watermark>) {
     let Some(mark) = mark.filter(|mark| mark.journal == tally.journal) else {
         if mark.is_some() {
-            tracing::warn!(journal = %checked.path.display(), "this is another journal than the one that was here before");
+            tracing::warn!(journal = %checked.path.display(), "the commit watermark belongs to another journal; it is replaced");
         }
         checked.commits = Some((tally.commits, None));
         return;
@@ -257,26 +261,26 @@ fn compare(checked: &mut Checked, tally: &Tally, mark: Option<&Mark>) {
     checked.commits = Some((tally.commits, Some(mark.commits)));
     if tally.commits < required {
         checked.problems.push(format!(
-            "it holds {} turns in {} commits, {} turns in {} commits were acknowledged",
+            "it holds {} turns in {} commits, but {} turns in {} commits were acknowledged",
             tally.turns, tally.commits, mark.turns, mark.commits
         ));
     } else if tally.commits < mark.commits {
         tracing::warn!(
             journal = %checked.path.display(),
             lost = mark.commits - tally.commits,
-            "the machine stopped before the last commits reached the disk; the journal is whole without them"
+            "the last commits were lost because the machine stopped before they were flushed; the journal is intact without them"
         );
     }
 }
 
-/// What is wrong with the log, where one can say.
-fn log_problem(path: &Path) -> Option<String> {
-    let log = std::fs::read(log_of(path)).ok()?;
-    let frames = wal::Frames::read(&log)?;
+/// The problem in the write-ahead log, if one is found.
+fn wal_problem(path: &Path) -> Option<String> {
+    let log = std::fs::read(wal_path(path)).ok()?;
+    let frames = wal::WalFrames::parse(&log)?;
     let bad = frames.damaged();
     let first = bad.first()?;
     Some(format!(
-        "frame {first} of the {} in the write-ahead log does not verify, and SQLite ignores all from there on ({} damaged in all)",
+        "frame {first} of {} in the write-ahead log does not verify, and SQLite ignores all frames from there on ({} damaged in total)",
         frames.count(),
         bad.len()
     ))

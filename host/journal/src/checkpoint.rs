@@ -1,13 +1,12 @@
-//! Moving the write-ahead log into the database, beside the acts and not within one.
+//! Checkpoints of the write-ahead log (WAL) on a background thread.
 //!
-//! Left to itself, SQLite does it inside the commit that finds the log long, and that commit then
-//! waits for the disk. A thread of its own does it when the log has grown to [`LOG_BYTES`], and [`SOON`] after a commit
-//! at the latest, so that the database file alone is never far behind. It is a matter of pace only: when the thread
-//! falls behind, SQLite does it after all.
+//! By default, SQLite checkpoints inside the commit that finds the WAL long, and that commit then waits for the disk. A
+//! separate thread does it when the WAL has grown to [`WAL_BYTES`], and at most [`MAX_WAL_AGE`] after a commit, so that
+//! the database file alone is never far behind. This only affects latency: if the thread falls behind, SQLite
+//! checkpoints as usual.
 //!
-//! The log starts again from its beginning only when all of it has been moved, and while one writes
-//! without a pause there is always a rest. So after moving the bulk beside the writer, the thread
-//! holds the writer for the moment that the rest takes.
+//! The WAL restarts only after a complete checkpoint, and under continuous writes some frames always remain. So after a
+//! passive checkpoint, the thread locks the writer for the short time that the remaining frames take.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,45 +17,46 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::error::{Fault, JournalError};
+use crate::error::{DbError, JournalError};
 use crate::journal::Writer;
 
-/// Bytes of log at which the thread moves it.
-const LOG_BYTES: u64 = 16 << 20;
-/// How long a commit stays in the log alone.
-const SOON: Duration = Duration::from_secs(10);
-/// Pages of 4 KiB at which a commit does it itself: 64 MiB.
-pub(crate) const AT_THE_LATEST: u32 = 16_384;
+/// WAL size at which the thread runs a checkpoint.
+const WAL_BYTES: u64 = 16 << 20;
+/// Maximum time that a commit stays only in the WAL.
+const MAX_WAL_AGE: Duration = Duration::from_secs(10);
+/// WAL pages of 4 KiB at which a commit runs the checkpoint itself: 64 MiB.
+pub(crate) const AUTOCHECKPOINT_PAGES: u32 = 16_384;
 
-/// What commits and the thread share.
+/// State shared by commits and the checkpoint thread.
 #[derive(Debug)]
-struct Log {
+struct WalState {
     path: PathBuf,
-    /// Size at which the thread is woken: readers may keep a log from starting again, and it is not tried at each commit.
+    /// Size at which the thread is woken. Readers can keep the WAL from restarting; the limit then rises, so that not
+    /// every commit tries again.
     limit: AtomicU64,
-    /// Whether anything was committed since it was moved last.
+    /// Whether anything was committed since the last complete checkpoint.
     dirty: AtomicBool,
 }
 
-/// The thread that keeps the log short. Ends when dropped.
+/// Handle of the checkpoint thread. Dropping it stops the thread.
 #[derive(Debug)]
-pub(crate) struct Checkpoints {
-    log: Arc<Log>,
+pub(crate) struct Checkpointer {
+    log: Arc<WalState>,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Checkpoints {
-    /// Starts the thread, with a connection of its own.
-    pub(crate) fn start(path: &Path, writer: Arc<Mutex<Writer>>) -> Result<Checkpoints, Fault> {
+impl Checkpointer {
+    /// Starts the thread with its own connection.
+    pub(crate) fn start(path: &Path, writer: Arc<Mutex<Writer>>) -> Result<Checkpointer, DbError> {
         let conn = Connection::open(path)?;
         conn.pragma_update(None, "synchronous", "NORMAL")?;
-        // It never waits for readers; the next time will do.
+        // Never wait for readers; the next checkpoint covers the rest.
         conn.busy_timeout(Duration::ZERO)?;
-        let log = Arc::new(Log {
-            path: log_of(path),
-            limit: AtomicU64::new(LOG_BYTES),
-            // What the last process left.
+        let log = Arc::new(WalState {
+            path: wal_path(path),
+            limit: AtomicU64::new(WAL_BYTES),
+            // The last process may have left frames.
             dirty: AtomicBool::new(true),
         });
         let (wake, woken) = sync_channel(1);
@@ -65,63 +65,63 @@ impl Checkpoints {
             .name("journal-checkpoint".to_owned())
             .spawn(move || {
                 loop {
-                    match woken.recv_timeout(SOON) {
+                    match woken.recv_timeout(MAX_WAL_AGE) {
                         Ok(()) => {}
                         Err(RecvTimeoutError::Timeout) if shared.dirty.load(Ordering::Relaxed) => {}
                         Err(RecvTimeoutError::Timeout) => continue,
                         Err(RecvTimeoutError::Disconnected) => return,
                     }
-                    shared.empty(&conn, &writer);
+                    shared.checkpoint_fully(&conn, &writer);
                 }
             })
-            .map_err(|source| JournalError::Folder {
+            .map_err(|source| JournalError::Io {
                 path: path.to_path_buf(),
                 source,
             })?;
-        Ok(Checkpoints {
+        Ok(Checkpointer {
             log,
             wake: Some(wake),
             thread: Some(thread),
         })
     }
 
-    /// Notes a commit, and wakes the thread when it is time.
-    pub(crate) fn committed(&self) {
+    /// Wakes the thread if the WAL has reached its limit.
+    pub(crate) fn after_commit(&self) {
         self.log.dirty.store(true, Ordering::Relaxed);
         if self.log.bytes() >= self.log.limit.load(Ordering::Relaxed)
             && let Some(wake) = &self.wake
         {
-            // A full channel means that it is awake already.
+            // A full channel means that the thread is already awake.
             let _already_awake = wake.try_send(());
         }
     }
 }
 
-impl Drop for Checkpoints {
+impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::warn!("the checkpoint thread of the journal had died");
+            tracing::warn!("the checkpoint thread of the journal panicked");
         }
     }
 }
 
-impl Log {
+impl WalState {
     fn bytes(&self) -> u64 {
-        // Before the first commit there is none.
+        // Before the first commit there is no file.
         std::fs::metadata(&self.path).map_or(0, |found| found.len())
     }
 
-    /// Moves all of it, and makes the file empty unless a reader still needs it.
-    fn empty(&self, conn: &Connection, writer: &Mutex<Writer>) {
-        let moved = move_log(conn, "PASSIVE").and_then(|_whole| {
+    /// Checkpoints all frames, and truncates the file unless a reader still needs it.
+    fn checkpoint_fully(&self, conn: &Connection, writer: &Mutex<Writer>) {
+        let moved = run_checkpoint(conn, "PASSIVE").and_then(|_whole| {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
             self.dirty.store(false, Ordering::Relaxed);
-            let whole = move_log(conn, "TRUNCATE")?;
+            let whole = run_checkpoint(conn, "TRUNCATE")?;
             if whole {
-                writer.flushed();
+                writer.record_flush();
             }
             Ok(whole)
         });
@@ -129,26 +129,26 @@ impl Log {
             Ok(true) => 0,
             Ok(false) => self.bytes(),
             Err(error) => {
-                tracing::warn!(%error, "write-ahead log of the journal not moved yet");
+                tracing::warn!(%error, "checkpoint of the journal failed; the next one retries");
                 self.bytes()
             }
         };
         if left > 0 {
             self.dirty.store(true, Ordering::Relaxed);
         }
-        self.limit.store(left + LOG_BYTES, Ordering::Relaxed);
+        self.limit.store(left + WAL_BYTES, Ordering::Relaxed);
     }
 }
 
-/// The write-ahead log of a database.
-pub(crate) fn log_of(path: &Path) -> PathBuf {
+/// Path of the write-ahead log of a database.
+pub(crate) fn wal_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)
 }
 
-/// Moves as much as readers allow; whether that was all of it, which then is on the disk.
-pub(crate) fn move_log(conn: &Connection, mode: &str) -> rusqlite::Result<bool> {
+/// Checkpoints as many frames as readers allow; returns whether that was all, in which case all commits are flushed.
+pub(crate) fn run_checkpoint(conn: &Connection, mode: &str) -> rusqlite::Result<bool> {
     conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
         let (busy, frames, moved): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
         Ok(busy == 0 && frames == moved)

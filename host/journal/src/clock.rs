@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, in unix milliseconds. A clock set before 1970 reads 0.
+/// Current time in unix milliseconds; 0 if the clock is set before 1970.
 pub fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_instants() {
+    fn timestamps_match_known_dates() {
         assert_eq!(timestamp(0), "1970-01-01 00:00:00");
         assert_eq!(timestamp(951_782_399_999), "2000-02-28 23:59:59");
         assert_eq!(timestamp(951_782_400_000), "2000-02-29 00:00:00");

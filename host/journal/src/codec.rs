@@ -1,22 +1,24 @@
-//! How values lie in the database: token data as little-endian words, JSON as text.
+//! Column encodings: token data as little-endian 4-byte words, JSON as text.
 //!
-//! Every decoder refuses what no encoder wrote; the error becomes "damaged" at the boundary.
+//! Decoders reject anything that no encoder writes; the public methods report this as [`JournalError::Corrupt`].
+//!
+//! [`JournalError::Corrupt`]: crate::JournalError::Corrupt
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use serde_json::Value;
 
-use crate::error::Fault;
+use crate::error::DbError;
 
-/// Bytes of one stored word.
+/// Bytes of a stored word.
 const WORD: usize = 4;
 
-/// How deep stored JSON may nest. A reader stops at 128, and forks wrap a value in three levels.
-const DEEPEST: usize = 120;
+/// Maximum nesting of stored JSON. serde_json stops at 128 levels, and forks wrap a value in three.
+const MAX_DEPTH: usize = 120;
 
 /// A blob whose length is not a whole number of words.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a blob of {bytes} bytes is no list of 4-byte words")]
-pub(crate) struct Ragged {
+#[error("the length of a blob is {bytes} bytes, not a multiple of 4")]
+pub(crate) struct MisalignedBlob {
     bytes: usize,
 }
 
@@ -28,69 +30,69 @@ pub(crate) fn encode_f32s(words: &[f32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-fn decode<T>(blob: &[u8], word: impl Fn([u8; WORD]) -> T) -> Result<Vec<T>, Ragged> {
+fn decode<T>(blob: &[u8], word: impl Fn([u8; WORD]) -> T) -> Result<Vec<T>, MisalignedBlob> {
     let (words, rest) = blob.as_chunks::<WORD>();
     if !rest.is_empty() {
-        return Err(Ragged { bytes: blob.len() });
+        return Err(MisalignedBlob { bytes: blob.len() });
     }
     Ok(words.iter().map(|bytes| word(*bytes)).collect())
 }
 
-pub(crate) fn decode_u32s(blob: &[u8]) -> Result<Vec<u32>, Ragged> {
+pub(crate) fn decode_u32s(blob: &[u8]) -> Result<Vec<u32>, MisalignedBlob> {
     decode(blob, u32::from_le_bytes)
 }
 
-pub(crate) fn decode_f32s(blob: &[u8]) -> Result<Vec<f32>, Ragged> {
+pub(crate) fn decode_f32s(blob: &[u8]) -> Result<Vec<f32>, MisalignedBlob> {
     decode(blob, f32::from_le_bytes)
 }
 
-/// JSON as text, if a reader will be able to take it in again.
-pub(crate) fn encode_json(value: &Value) -> Result<String, Fault> {
-    if !shallower_than(value, DEEPEST) {
-        return Err(Fault::invalid(format!(
-            "a JSON value nests deeper than {DEEPEST} levels: send it flatter"
+/// JSON as text; an error if it nests too deeply to be parsed again.
+pub(crate) fn encode_json(value: &Value) -> Result<String, DbError> {
+    if !is_within_depth(value, MAX_DEPTH) {
+        return Err(DbError::invalid(format!(
+            "a JSON value is nested deeper than {MAX_DEPTH} levels"
         )));
     }
-    serde_json::to_string(value).map_err(|error| Fault::invalid(error.to_string()))
+    serde_json::to_string(value).map_err(|error| DbError::invalid(error.to_string()))
 }
 
-fn shallower_than(value: &Value, levels: usize) -> bool {
+fn is_within_depth(value: &Value, levels: usize) -> bool {
     let Some(below) = levels.checked_sub(1) else {
         return false;
     };
     match value {
-        Value::Array(items) => items.iter().all(|item| shallower_than(item, below)),
-        Value::Object(fields) => fields.values().all(|field| shallower_than(field, below)),
+        Value::Array(items) => items.iter().all(|item| is_within_depth(item, below)),
+        Value::Object(fields) => fields.values().all(|field| is_within_depth(field, below)),
         _ => true,
     }
 }
 
-/// A count or version as SQLite holds it.
-pub(crate) fn encode_u64(number: u64, what: &str) -> Result<i64, Fault> {
-    i64::try_from(number).map_err(|_| Fault::invalid(format!("{what} {number} is too large")))
+/// A count or version as a SQLite integer.
+pub(crate) fn encode_u64(number: u64, what: &str) -> Result<i64, DbError> {
+    i64::try_from(number).map_err(|_| DbError::invalid(format!("{what} {number} is too large")))
 }
 
-/// A number that may enter a mean or a tensor.
-pub(crate) fn finite(number: f32, what: &str) -> Result<f64, Fault> {
+/// Rejects NaN and infinities, which must not enter a mean or a tensor.
+pub(crate) fn finite(number: f32, what: &str) -> Result<f64, DbError> {
     if number.is_finite() {
         Ok(f64::from(number))
     } else {
-        Err(Fault::invalid(format!(
+        Err(DbError::invalid(format!(
             "{what} is {number}, not a finite number"
         )))
     }
 }
 
-/// Column holding token ids.
+/// Column with token ids.
 pub(crate) struct Ids(pub(crate) Vec<u32>);
-/// Column holding log-probs.
+/// Column with logprobs.
 pub(crate) struct Floats(pub(crate) Vec<f32>);
-/// Column holding JSON.
+/// Column with JSON.
 pub(crate) struct Json(pub(crate) Value);
-/// Column holding a count or a version.
-pub(crate) struct Natural(pub(crate) u64);
-/// Column holding an f32 in SQLite's f64.
-pub(crate) struct Single(pub(crate) f32);
+/// Column with a count or a version.
+pub(crate) struct Unsigned(pub(crate) u64);
+/// Column with an f32, stored as SQLite's f64.
+pub(crate) struct Float(pub(crate) f32);
 
 impl FromSql for Ids {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Ids> {
@@ -116,22 +118,22 @@ impl FromSql for Json {
     }
 }
 
-impl FromSql for Natural {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Natural> {
+impl FromSql for Unsigned {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Unsigned> {
         let number = value.as_i64()?;
         u64::try_from(number)
-            .map(Natural)
+            .map(Unsigned)
             .map_err(|_| FromSqlError::OutOfRange(number))
     }
 }
 
-impl FromSql for Single {
+impl FromSql for Float {
     #[allow(
         clippy::cast_possible_truncation,
         reason = "the column was written from an f32, so the way back is exact"
     )]
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Single> {
-        value.as_f64().map(|number| Single(number as f32))
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Float> {
+        value.as_f64().map(|number| Float(number as f32))
     }
 }
 
@@ -143,12 +145,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_come_back(words in prop::collection::vec(any::<u32>(), 0..200)) {
+        fn token_ids_round_trip(words in prop::collection::vec(any::<u32>(), 0..200)) {
             prop_assert_eq!(decode_u32s(&encode_u32s(&words)).unwrap(), words);
         }
 
         #[test]
-        fn floats_come_back_bit_for_bit(bits in prop::collection::vec(any::<u32>(), 0..200)) {
+        fn float_arrays_round_trip_bit_for_bit(bits in prop::collection::vec(any::<u32>(), 0..200)) {
             let words: Vec<f32> = bits.iter().map(|word| f32::from_bits(*word)).collect();
             let back = decode_f32s(&encode_f32s(&words)).unwrap();
             let back: Vec<u32> = back.iter().map(|word| word.to_bits()).collect();
@@ -156,16 +158,16 @@ mod tests {
         }
 
         #[test]
-        fn singles_survive_the_database(bits in any::<u32>()) {
+        fn f32_columns_round_trip_bit_for_bit(bits in any::<u32>()) {
             let number = f32::from_bits(bits);
             prop_assume!(number.is_finite());
             let wide = finite(number, "x").unwrap();
-            let back = Single::column_result(ValueRef::Real(wide)).unwrap();
+            let back = Float::column_result(ValueRef::Real(wide)).unwrap();
             prop_assert_eq!(back.0.to_bits(), bits);
         }
 
         #[test]
-        fn ragged_blobs_are_refused(blob in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn misaligned_blobs_are_rejected(blob in prop::collection::vec(any::<u8>(), 0..64)) {
             prop_assert_eq!(decode_u32s(&blob).is_ok(), blob.len() % 4 == 0);
         }
     }
@@ -177,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn json_that_could_not_be_read_back_is_refused() {
+    fn json_that_is_nested_too_deeply_is_rejected() {
         let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
-        assert!(encode_json(&nested(DEEPEST)).is_ok());
-        let error = encode_json(&nested(DEEPEST + 1)).unwrap_err();
+        assert!(encode_json(&nested(MAX_DEPTH)).is_ok());
+        let error = encode_json(&nested(MAX_DEPTH + 1)).unwrap_err();
         assert!(format!("{error:?}").contains("deeper"), "{error:?}");
         assert!(finite(f32::NAN, "reward").is_err());
         assert!(encode_u64(u64::MAX, "version").is_err());

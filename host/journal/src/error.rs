@@ -1,7 +1,7 @@
-//! What can go wrong with the journal, each time with what to do about it.
+//! Errors of the journal. Each message says what to do.
 //!
-//! Inside, database errors travel as [`Fault`]; at the boundary they become a [`JournalError`]
-//! that knows the file. No error leaves a transaction half done.
+//! Inside the crate, database errors are [`DbError`]s; the public methods convert them to a [`JournalError`], which
+//! names the file. Every error rolls its transaction back.
 
 use std::path::{Path, PathBuf};
 
@@ -10,46 +10,46 @@ use rusqlite::ErrorCode;
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::records::{JudgingState, SampleState, TurnState};
 
-/// A refusal or fault of the journal. Nothing of the act that met it was recorded.
+/// An error of the journal. The operation that returned it recorded nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Two servers would write the same record.
+    /// Another server has the data directory open.
     #[error(
-        "the data folder {} is in use by another clawhost{}: stop that one, or give this one its own folder with --data",
+        "the data directory {} is in use by another clawhost{}: stop it, or use another directory with --data",
         dir.display(), holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
     Locked {
-        /// The data folder.
+        /// The data directory.
         dir: PathBuf,
-        /// Process id of the holder, when it could be read.
+        /// Process id of the lock holder, if it could be read.
         holder: Option<u32>,
     },
-    /// The folder or a file in it cannot be used.
-    #[error("cannot use {}: {source}; check that the folder exists, belongs to you and can be written", path.display())]
-    Folder {
-        /// What could not be used.
+    /// A file or directory cannot be used.
+    #[error("cannot use {}: {source}; check that the directory exists, belongs to you and is writable", path.display())]
+    Io {
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// There is no journal to read.
-    #[error("there is no journal at {}: name the data folder of a server with --data", path.display())]
-    Missing {
-        /// Where it was looked for.
+    /// There is no journal.
+    #[error("no journal at {}: pass the data directory of a server with --data", path.display())]
+    NotFound {
+        /// The expected database file.
         path: PathBuf,
     },
-    /// Written by a newer program.
-    #[error("the journal {} has schema {found}, this program knows up to {known}: use the clawhost that wrote it, or a newer one", path.display())]
+    /// The schema is newer than this program.
+    #[error("the journal {} has schema version {found}, but this clawhost supports up to {known}: use the clawhost that wrote it, or a newer one", path.display())]
     TooNew {
         /// The database file.
         path: PathBuf,
         /// Its schema.
         found: u32,
-        /// The newest schema this program knows.
+        /// The newest schema this program supports.
         known: u32,
     },
-    /// Opened for reading only, but written by an older program.
-    #[error("the journal {} has schema {found}, this program reads {known}: start `clawhost run` on it once, which brings it up to date", path.display())]
+    /// The schema is older than this program, and the journal was opened read-only.
+    #[error("the journal {} has schema version {found}, but this clawhost reads {known}: start `clawhost run` on it once to migrate it", path.display())]
     TooOld {
         /// The database file.
         path: PathBuf,
@@ -58,197 +58,200 @@ pub enum JournalError {
         /// The schema this program reads.
         known: u32,
     },
-    /// A database, but somebody else's.
-    #[error("{} is a database but not a clawhost journal: give another folder with --data", path.display())]
-    Foreign {
+    /// A database of another application.
+    #[error("{} is a database but not a clawhost journal: use another directory with --data", path.display())]
+    NotAJournal {
         /// The database file.
         path: PathBuf,
     },
-    /// The file does not hold what was written.
+    /// The database is corrupt.
     #[error(
-        "the journal {} is damaged ({detail}): `clawhost journal check` lists what is wrong, `clawhost journal recover` copies what can be read into a new journal and keeps this one, `clawhost restore` puts a backup in its place",
+        "the journal {} is damaged ({detail}): `clawhost journal check` lists the problems, `clawhost journal recover` copies the readable rows into a new journal and keeps this one, `clawhost restore` replaces it with a backup",
         path.display()
     )]
-    Damaged {
+    Corrupt {
         /// The database file.
         path: PathBuf,
-        /// What was found.
+        /// The first problem.
         detail: String,
     },
-    /// The file is whole, but holds less than was acknowledged.
+    /// The database is intact, but acknowledged commits are missing.
     #[error(
-        "the journal {} ends too early: it holds {turns} turns in {commits} commits, {expected_turns} turns in {expected_commits} commits were acknowledged. Its write-ahead log is damaged, or an older copy was put in its place: `clawhost journal recover` saves what can still be read, `clawhost restore` puts a backup in its place; to go on with what is there, remove {}",
+        "the journal {} ends too early: it holds {turns} turns in {commits} commits, but {expected_turns} turns in {expected_commits} commits were acknowledged. Its write-ahead log is damaged, or the file was replaced by an older copy: `clawhost journal recover` saves the readable rows, `clawhost restore` replaces it with a backup; to continue without the missing commits, remove {}",
         path.display(), mark.display()
     )]
-    Behind {
+    Truncated {
         /// The database file.
         path: PathBuf,
-        /// The file that says what was acknowledged.
+        /// The commit watermark file.
         mark: PathBuf,
-        /// Turns that are there.
+        /// Turns in the database.
         turns: u64,
-        /// Commits that are there.
+        /// Commits in the database.
         commits: u64,
-        /// Turns that were acknowledged.
+        /// Acknowledged turns.
         expected_turns: u64,
-        /// Commits that were acknowledged.
+        /// Acknowledged commits.
         expected_commits: u64,
     },
-    /// There is nothing to recover.
-    #[error("the journal {} is whole: there is nothing to recover", path.display())]
-    Whole {
+    /// The journal is intact, so there is nothing to recover.
+    #[error("the journal {} is intact: there is nothing to recover", path.display())]
+    Intact {
         /// The database file.
         path: PathBuf,
     },
-    /// No room left.
-    #[error("no room left to write the journal {}: free some space on that disk; what was recorded before is safe", path.display())]
-    Full {
+    /// No space left on the device.
+    #[error("no space left to write the journal {}: free space on that disk; everything recorded before is safe", path.display())]
+    DiskFull {
         /// The database file.
         path: PathBuf,
     },
-    /// The file may not be written.
-    #[error("the journal {} cannot be written: it was opened for reading only, or the file or its disk is read-only; check its permissions and mount", path.display())]
+    /// The file is read-only.
+    #[error("the journal {} cannot be written: it was opened read-only, or the file or its disk is read-only; check its permissions and mount", path.display())]
     ReadOnly {
         /// The database file.
         path: PathBuf,
     },
-    /// Another program holds the database.
-    #[error("the journal {} is held by another program: close tools that have it open for writing, then try again", path.display())]
+    /// Another program has locked the database.
+    #[error("the journal {} is locked by another program: close tools that have it open for writing, then try again", path.display())]
     Busy {
         /// The database file.
         path: PathBuf,
     },
-    /// Any other refusal of the database.
-    #[error("the journal {} refused: {source}; check the disk, then try again", path.display())]
+    /// Any other SQLite error.
+    #[error("database error in the journal {}: {source}; check the disk, then try again", path.display())]
     Database {
         /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The SQLite error.
         source: rusqlite::Error,
     },
     /// No such turn.
-    #[error("turn {turn} is not in the journal: its session was forgotten, or it never was")]
+    #[error("turn {turn} is not in the journal: it does not exist, or its session was deleted")]
     UnknownTurn {
-        /// The turn asked for.
+        /// The requested turn.
         turn: TurnId,
     },
     /// No such session.
-    #[error("session {session} is not in the journal: it was forgotten, or it never was")]
+    #[error("session {session} is not in the journal: it does not exist, or it was deleted")]
     UnknownSession {
-        /// The session asked for.
+        /// The requested session.
         session: SessionId,
     },
     /// No such response.
-    #[error("response {response} is not in the journal: it was forgotten, or it never was")]
+    #[error("response {response} is not in the journal: it does not exist, or it was deleted")]
     UnknownResponse {
-        /// The response asked for.
+        /// The requested response.
         response: String,
     },
-    /// The reply is recorded already.
-    #[error("turn {turn} is {state} already: a reply is recorded once")]
+    /// The turn has already ended.
+    #[error("turn {turn} is already {state}: its reply is recorded only once")]
     TurnEnded {
-        /// Which turn.
+        /// The turn.
         turn: TurnId,
-        /// What it is.
+        /// Its state.
         state: TurnState,
     },
-    /// All that is known of the turn was judged.
+    /// All evidence of the turn was judged.
     #[error(
-        "turn {turn} is judged already ({judging}): only a next state or feedback that comes later opens it again"
+        "turn {turn} is already judged ({judging}): only a later next state or feedback makes it ready again"
     )]
     AlreadyJudged {
-        /// Which turn.
+        /// The turn.
         turn: TurnId,
         /// Done or skipped.
         judging: JudgingState,
     },
-    /// Nothing to judge by.
+    /// The turn has no new evidence to judge.
     #[error(
-        "turn {turn} cannot be judged: its reply is {state} and it has neither a next state nor feedback that is new"
+        "turn {turn} cannot be judged: its reply is {state} and it has no new next state or feedback"
     )]
     NotReady {
-        /// Which turn.
+        /// The turn.
         turn: TurnId,
-        /// How far its reply has come.
+        /// The state of its reply.
         state: TurnState,
     },
-    /// A sample trains once.
-    #[error("sample {sample} is not queued ({}): take the queued samples anew and repeat the step", state.map_or("forgotten or unknown", SampleState::as_str))]
+    /// The sample has left the queue.
+    #[error("sample {sample} is not queued ({}): reload the queued samples and repeat the step", state.map_or("deleted or unknown", SampleState::as_str))]
     SampleNotQueued {
-        /// Which sample.
+        /// The sample.
         sample: SampleId,
-        /// What became of it; none when it is not in the journal.
+        /// Its state; `None` if it is not in the journal.
         state: Option<SampleState>,
     },
-    /// A version names one adapter for ever.
-    #[error("adapter version {version} is recorded already: use the next free version")]
+    /// The adapter version is taken.
+    #[error("adapter version {version} already exists: use the next free version")]
     AdapterExists {
-        /// Which version.
+        /// The version.
         version: u64,
     },
-    /// No such version.
+    /// No such adapter version.
     #[error(
-        "there is no adapter version {version}: take one that `GET /v1/adapters` lists, or 0 for the base model"
+        "there is no adapter version {version}: use one that `GET /v1/adapters` lists, or 0 for the base model"
     )]
     UnknownAdapter {
-        /// The version asked for.
+        /// The requested version.
         version: u64,
     },
-    /// What is served is held.
+    /// A pinned version blocks the change.
     #[error(
-        "version {version} is pinned: let go of it with `DELETE /v1/adapters/pin`, or pin the version that is wanted instead"
+        "version {version} is pinned: unpin it with `DELETE /v1/adapters/pin`, or pin another version"
     )]
     VersionPinned {
-        /// The version that is held.
+        /// The pinned version.
         version: u64,
     },
-    /// Nothing was ever served but the base model.
-    #[error("nothing was served before the base model: there is nothing to roll back to")]
-    NothingBefore,
-    /// The caller handed in something that cannot be true.
+    /// There is no earlier release.
+    #[error("no version was served before the base model: there is nothing to roll back to")]
+    NoPreviousVersion,
+    /// The caller passed inconsistent data.
     #[error("not recorded: {0}")]
     Invalid(String),
-    /// The reader of an export went away.
-    #[error("the export could not be written: {0}")]
+    /// The output of an export failed.
+    #[error("cannot write the export: {0}")]
     Output(#[source] std::io::Error),
 }
 
 impl JournalError {
-    /// Whether the act may succeed later without any change by the caller (full disk, busy).
-    pub fn may_pass(&self) -> bool {
-        matches!(self, JournalError::Full { .. } | JournalError::Busy { .. })
+    /// Whether the same operation may succeed later (disk full, database busy).
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            JournalError::DiskFull { .. } | JournalError::Busy { .. }
+        )
     }
 }
 
-/// An error inside a transaction, before the file it happened in is known.
+/// An error inside a transaction, before the file path is attached.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum DbError {
     Sql(rusqlite::Error),
-    Refused(JournalError),
+    Journal(JournalError),
 }
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Fault {
-        Fault::Sql(error)
+impl From<rusqlite::Error> for DbError {
+    fn from(error: rusqlite::Error) -> DbError {
+        DbError::Sql(error)
     }
 }
 
-impl From<JournalError> for Fault {
-    fn from(error: JournalError) -> Fault {
-        Fault::Refused(error)
+impl From<JournalError> for DbError {
+    fn from(error: JournalError) -> DbError {
+        DbError::Journal(error)
     }
 }
 
-impl Fault {
-    pub(crate) fn invalid(text: impl Into<String>) -> Fault {
-        Fault::Refused(JournalError::Invalid(text.into()))
+impl DbError {
+    pub(crate) fn invalid(text: impl Into<String>) -> DbError {
+        DbError::Journal(JournalError::Invalid(text.into()))
     }
 
-    /// Names the file and says what to do.
-    pub(crate) fn at(self, path: &Path) -> JournalError {
+    /// Converts to a public error that names the file.
+    pub(crate) fn with_path(self, path: &Path) -> JournalError {
         match self {
-            Fault::Refused(error) => error,
-            Fault::Sql(error) => classify(error, path),
+            DbError::Journal(error) => error,
+            DbError::Sql(error) => classify(error, path),
         }
     }
 }
@@ -257,14 +260,14 @@ fn classify(source: rusqlite::Error, path: &Path) -> JournalError {
     let path = path.to_path_buf();
     match &source {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
-            ErrorCode::DiskFull => JournalError::Full { path },
+            ErrorCode::DiskFull => JournalError::DiskFull { path },
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied => JournalError::ReadOnly { path },
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => JournalError::Busy { path },
-            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => JournalError::Damaged {
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => JournalError::Corrupt {
                 path,
                 detail: source.to_string(),
             },
-            ErrorCode::CannotOpen => JournalError::Folder {
+            ErrorCode::CannotOpen => JournalError::Io {
                 path,
                 source: std::io::Error::other(source.to_string()),
             },
@@ -273,7 +276,7 @@ fn classify(source: rusqlite::Error, path: &Path) -> JournalError {
         rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::InvalidColumnType(..)
-        | rusqlite::Error::Utf8Error(..) => JournalError::Damaged {
+        | rusqlite::Error::Utf8Error(..) => JournalError::Corrupt {
             path,
             detail: source.to_string(),
         },

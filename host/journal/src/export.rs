@@ -1,7 +1,7 @@
-//! The journal as JSON lines, one row at a time.
+//! Export of the journal as JSON lines.
 //!
-//! Conversations and verdicts carry the fields of OpenClaw-RL's record and judge files under the
-//! same names, so that notebooks written for those read them, and our own fields beside them.
+//! Conversations and verdicts have the fields of OpenClaw-RL's record and judge files under the same names, so that
+//! notebooks written for those can read them, plus additional fields.
 
 use std::io::Write;
 
@@ -10,45 +10,45 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::clock::timestamp;
-use crate::error::{Fault, JournalError};
-use crate::hinting;
+use crate::error::{DbError, JournalError};
+use crate::hints;
 use crate::journal::Journal;
 use crate::records::{HintOutcome, HintRecord, TurnRecord, VerdictOutcome, VerdictRecord};
 use crate::rows;
 
-crate::words::words! {
-    /// What to export.
+crate::string_enum::string_enum! {
+    /// The rows to export.
     Export {
         /// One line per finished turn of a conversation, side turns left out.
         Conversations = "conversations",
         /// One line per verdict.
         Verdicts = "verdicts",
-        /// One line per time that an extractor was asked for a hint.
+        /// One line per hint extractor call.
         Hints = "hints",
         /// One line per sample, with its token data.
         Samples = "samples",
         /// One line per step.
         Steps = "steps",
-        /// One line per turn of any kind and state, with all that is known of it.
+        /// One line per turn of any kind and state, with all its fields.
         Turns = "turns",
     }
 }
 
-/// From token ids to text.
+/// Decodes token ids to text.
 pub type Decode<'a> = &'a dyn Fn(&[u32]) -> String;
 
 impl Journal {
-    /// Writes one JSON object per line, oldest first, as of one instant; gives the number of lines.
-    /// Rows are read one after the other, so the size of the journal does not matter. `prompt_text` of
-    /// a conversation is null, since the journal knows tokens only: see [`Journal::export_with`].
+    /// Writes one JSON object per line, oldest first, from one snapshot. Returns the number of lines. Rows are
+    /// streamed, so memory use does not depend on the size of the journal. `prompt_text` of a conversation is null,
+    /// since the journal stores only token ids; see [`Journal::export_with`].
     ///
     /// # Errors
-    /// [`JournalError::Output`] when `out` fails, and the faults of the database.
+    /// [`JournalError::Output`] if writing to `out` fails, and database errors.
     pub fn export(&self, out: &mut dyn Write, what: Export) -> Result<u64, JournalError> {
         self.export_with(out, what, None)
     }
 
-    /// As [`Journal::export`], with `prompt_text` made from the prompt's token ids by `decode`.
+    /// As [`Journal::export`], with `prompt_text` decoded from the prompt's token ids by `decode`.
     ///
     /// # Errors
     /// As [`Journal::export`].
@@ -60,26 +60,30 @@ impl Journal {
     ) -> Result<u64, JournalError> {
         let mut lines = Lines { out, written: 0 };
         self.read(|conn| match what {
-            Export::Conversations => rows::each_turn(
+            Export::Conversations => rows::for_each_turn(
                 conn,
                 "WHERE t.state = 'complete' AND t.kind <> 'side' ORDER BY t.id",
                 [],
                 |turn| {
                     let name = rows::session_name(conn, &turn.session)?;
-                    lines.write(&conversation(&turn, name, decode))
+                    lines.write(&conversation_line(&turn, name, decode))
                 },
             ),
-            Export::Turns => rows::each_turn(conn, "ORDER BY t.id", [], |turn| lines.write(&turn)),
-            Export::Verdicts => each_of_turn(conn, "verdicts", |row, session, seq| {
-                lines.write(&judged(&rows::verdict(row)?, session, seq))
+            Export::Turns => {
+                rows::for_each_turn(conn, "ORDER BY t.id", [], |turn| lines.write(&turn))
+            }
+            Export::Verdicts => for_each_turn_row(conn, "verdicts", |row, session, seq| {
+                lines.write(&verdict_line(&rows::verdict(row)?, session, seq))
             }),
-            Export::Hints => each_of_turn(conn, "hints", |row, session, seq| {
-                lines.write(&hinted(&hinting::hint(row)?, session, seq))
+            Export::Hints => for_each_turn_row(conn, "hints", |row, session, seq| {
+                lines.write(&hint_line(&hints::hint_row(row)?, session, seq))
             }),
             Export::Samples => {
-                rows::each_sample(conn, "ORDER BY s.id", [], |sample| lines.write(&sample))
+                rows::for_each_sample(conn, "ORDER BY s.id", [], |sample| lines.write(&sample))
             }
-            Export::Steps => rows::each_step(conn, "ORDER BY id", [], |step| lines.write(&step)),
+            Export::Steps => {
+                rows::for_each_step(conn, "ORDER BY id", [], |step| lines.write(&step))
+            }
         })?;
         lines.out.flush().map_err(JournalError::Output)?;
         Ok(lines.written)
@@ -92,9 +96,9 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn write(&mut self, line: &impl Serialize) -> Result<(), Fault> {
+    fn write(&mut self, line: &impl Serialize) -> Result<(), DbError> {
         let mut text =
-            serde_json::to_vec(line).map_err(|error| Fault::invalid(error.to_string()))?;
+            serde_json::to_vec(line).map_err(|error| DbError::invalid(error.to_string()))?;
         text.push(b'\n');
         self.out.write_all(&text).map_err(JournalError::Output)?;
         self.written += 1;
@@ -102,12 +106,12 @@ impl Lines<'_> {
     }
 }
 
-/// Shows every row of a table of things about turns, oldest first, with session and place of its turn.
-fn each_of_turn(
+/// Visits every row of a table that refers to turns, oldest first, with the session and `seq` of its turn.
+fn for_each_turn_row(
     conn: &Connection,
     table: &str,
-    mut show: impl FnMut(&Row<'_>, String, u32) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut show: impl FnMut(&Row<'_>, String, u32) -> Result<(), DbError>,
+) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(&format!(
         "SELECT x.*, t.session, t.seq FROM {table} x JOIN turns t ON t.id = x.turn ORDER BY x.id"
     ))?;
@@ -118,8 +122,8 @@ fn each_of_turn(
     Ok(())
 }
 
-/// A line of the record file. Turns count from 1 there; `next_state` is one message there, the last.
-fn conversation(
+/// A line of OpenClaw-RL's record file. Its turns are numbered from 1, and its `next_state` is the last message only.
+fn conversation_line(
     turn: &TurnRecord,
     session_name: Option<String>,
     decode: Option<Decode<'_>>,
@@ -135,8 +139,8 @@ fn conversation(
         "timestamp": timestamp(ended_ms),
         "messages": turn.messages,
         "prompt_text": decode.map(|decode| decode(&turn.prompt_ids)),
-        "response_text": reply.map(text_of).unwrap_or_default(),
-        "tool_calls": reply.and_then(|reply| reply.get("tool_calls")).filter(|calls| has_any(calls)),
+        "response_text": reply.map(message_text).unwrap_or_default(),
+        "tool_calls": reply.and_then(|reply| reply.get("tool_calls")).filter(|calls| is_non_empty(calls)),
         "malformed_tool_calls": reply.and_then(|reply| reply.get("malformed_tool_calls")),
         "next_state": turn.next_state.as_ref().and_then(last_message),
         "next_messages": turn.next_state,
@@ -158,8 +162,8 @@ fn conversation(
     })
 }
 
-/// A line of the judge file. No verdict has no score: `score` is null there, never 0.
-fn judged(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
+/// A line of OpenClaw-RL's judge file. Without a verdict, `score` is null, never 0.
+fn verdict_line(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
     let (score, accepted, reason) = match &verdict.outcome {
         VerdictOutcome::Verdict { reward, accept } => (Some(*reward), *accept, None),
         VerdictOutcome::None { reason } => (None, false, Some(reason)),
@@ -168,7 +172,7 @@ fn judged(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
         "session_id": session,
         "turn": seq + 1,
         "score": score,
-        "votes": plain_votes(&verdict.votes),
+        "votes": simple_votes(&verdict.votes),
         "accepted": accepted,
         "reason": reason,
         "verdict_id": verdict.id,
@@ -189,8 +193,8 @@ fn judged(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
     line
 }
 
-/// A line about a hint, or about why there was none.
-fn hinted(hint: &HintRecord, session: String, seq: u32) -> Value {
+/// A line with a hint, or the reason why there is none.
+fn hint_line(hint: &HintRecord, session: String, seq: u32) -> Value {
     let (text, placement, confidence, reason) = match &hint.outcome {
         HintOutcome::Hint {
             text,
@@ -217,8 +221,8 @@ fn hinted(hint: &HintRecord, session: String, seq: u32) -> Value {
     })
 }
 
-/// Votes as the judge file has them: numbers, and "fail" for a vote that is none.
-fn plain_votes(votes: &Value) -> Vec<Value> {
+/// Votes in the format of the judge file: numbers, and "fail" for a missing vote.
+fn simple_votes(votes: &Value) -> Vec<Value> {
     let plain = |vote: &Value| {
         let number = match vote {
             Value::Object(fields) => ["score", "vote", "value"]
@@ -237,8 +241,8 @@ fn plain_votes(votes: &Value) -> Vec<Value> {
         .unwrap_or_default()
 }
 
-/// The text of a message whose content is a string or a list of parts.
-fn text_of(message: &Value) -> String {
+/// The text of a message whose content is a string or a list of content parts.
+fn message_text(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => parts
@@ -249,7 +253,7 @@ fn text_of(message: &Value) -> String {
     }
 }
 
-fn has_any(calls: &Value) -> bool {
+fn is_non_empty(calls: &Value) -> bool {
     calls.as_array().is_some_and(|calls| !calls.is_empty())
 }
 

@@ -1,26 +1,26 @@
-//! The names by which the rooms speak of one session, turn, sample or step.
+//! Ids of sessions, turns, samples and steps.
 //!
-//! Numbers are given by the journal, grow, and are never used twice, also not after a session was
-//! forgotten. A session id is the client's or the sessions room's own text.
+//! Numeric ids are assigned by the journal in increasing order and never reused, even after a deletion. A session id is
+//! a string from the client or from the `sessions` crate.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is not an id of the kind asked for.
+/// A string that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a {kind} id: give {wanted}")]
+#[error("invalid {kind} id {text:?}: expected {wanted}")]
 pub struct IdError {
-    /// What was given.
+    /// The input.
     pub text: String,
-    /// Which kind of id was wanted.
+    /// The kind of id.
     pub kind: &'static str,
-    /// What would have been accepted.
+    /// The expected format.
     pub wanted: &'static str,
 }
 
-/// One conversation with one client. Any text that is not empty.
+/// Id of one conversation with one client: any non-empty string.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub String);
@@ -52,7 +52,7 @@ impl FromStr for SessionId {
             return Err(IdError {
                 text: text.to_owned(),
                 kind: "session",
-                wanted: "a text that is not empty",
+                wanted: "a non-empty string",
             });
         }
         Ok(SessionId(text.to_owned()))
@@ -83,7 +83,7 @@ macro_rules! number_id {
                     _ => Err(IdError {
                         text: text.to_owned(),
                         kind: $kind,
-                        wanted: "a whole number from 1 up",
+                        wanted: "a positive integer",
                     }),
                 }
             }
@@ -92,17 +92,17 @@ macro_rules! number_id {
 }
 
 number_id!(
-    /// One reply of the model, finished or not. From 1 up, in order of arrival.
+    /// Id of one turn: a request and the model's reply, finished or not. Starts at 1, in order of arrival.
     TurnId,
     "turn"
 );
 number_id!(
-    /// One turn with a reward, waiting to be trained or done with. From 1 up.
+    /// Id of one training sample, made from a turn. Starts at 1.
     SampleId,
     "sample"
 );
 number_id!(
-    /// One pass of the trainer over a batch of samples. From 1 up.
+    /// Id of one training step over a batch of samples. Starts at 1.
     StepId,
     "step"
 );
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_read_back_what_they_print() {
+    fn ids_round_trip_through_their_text_form() {
         assert_eq!("17".parse::<TurnId>().unwrap(), TurnId(17));
         assert_eq!(TurnId(17).to_string(), "17");
         assert_eq!(SessionId::from("a b").to_string(), "a b");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_id_says_what_would_be_right() {
+    fn an_invalid_id_names_the_input_and_the_kind() {
         let error = "seven".parse::<SampleId>().unwrap_err().to_string();
         assert!(
             error.contains("seven") && error.contains("sample"),

@@ -1,12 +1,11 @@
-//! The journal itself: one writer, several readers, one file.
+//! [`Journal`]: one database file, one writing connection, several reading connections.
 //!
-//! Every act that changes something is one `BEGIN IMMEDIATE` transaction on the one writing
-//! connection. Every question is one deferred transaction, so that it sees a single instant. In
-//! WAL mode the two do not wait for each other.
+//! Every write is one `BEGIN IMMEDIATE` transaction on the writing connection. Every query is one deferred transaction,
+//! so that it reads one snapshot. In WAL mode readers and the writer do not block each other.
 //!
-//! `synchronous = NORMAL`: what was committed outlives the death of the process at any instant;
-//! after a power cut the last few commits may be missing, the file is whole. After a clean stop the one file holds
-//! everything: the last holder moves the log into it.
+//! `synchronous = NORMAL`: commits survive the death of the process at any instant. After a power loss the last few
+//! commits may be missing, but the file is intact. Closing the last clone checkpoints the write-ahead log, so that
+//! after a clean stop the database file alone holds everything.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,30 +14,30 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::watch;
 
-use crate::checkpoint::{AT_THE_LATEST, Checkpoints, log_of, move_log};
-use crate::error::{Fault, JournalError};
+use crate::checkpoint::{AUTOCHECKPOINT_PAGES, Checkpointer, run_checkpoint, wal_path};
+use crate::error::{DbError, JournalError};
 use crate::lock::Lock;
-use crate::mark::MarkFile;
 use crate::tally::{self, Tally};
+use crate::watermark::WatermarkFile;
 use crate::{check, private, schema};
 
-/// Name of the database in the data folder.
+/// Name of the database in the data directory.
 pub(crate) const FILE: &str = "journal.sqlite";
-/// How long to wait for another program that has the file.
-const BUSY: Duration = Duration::from_secs(5);
-/// How long closing waits for readers of another process to let go of the log.
-const LAST_BUSY: Duration = Duration::from_secs(1);
-/// Reading connections kept open for the next question.
+/// How long to wait for a lock of another program.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long closing waits for readers of other processes before it leaves the WAL in place.
+const CLOSE_BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of idle reading connections.
 const IDLE_READERS: usize = 8;
-/// Pages that a reading connection keeps, in KiB as SQLite counts them; the system has the file in its memory besides.
-const READER_PAGES: i64 = -512;
-/// Prepared statements kept per connection; more than there are different ones.
-const STATEMENTS: usize = 128;
+/// `cache_size` of a reading connection; negative values are KiB. The OS page cache holds the file anyway.
+const READER_CACHE_KIB: i64 = -512;
+/// Prepared statements cached per connection; more than there are different ones.
+const STATEMENT_CACHE: usize = 128;
 
-/// The durable record of what has happened. Clones share one journal.
+/// Handle of the journal. Clones share one database.
 ///
-/// Methods block, as a rule for well under a millisecond, and may be called from async code;
-/// [`Journal::export`] and [`Journal::forget_session`] take longer.
+/// Methods block, usually for well under a millisecond, and may be called from async code; [`Journal::export`] and
+/// [`Journal::forget_session`] take longer.
 #[derive(Clone, Debug)]
 pub struct Journal {
     store: Arc<Store>,
@@ -47,44 +46,44 @@ pub struct Journal {
 #[derive(Debug)]
 struct Store {
     path: PathBuf,
-    /// None where there is no log to keep short: in memory, or opened for reading.
-    checkpoints: Option<Checkpoints>,
-    /// None when questions have to use the writer: a database in memory has one connection. Before the writer, so that
-    /// the connection that is closed last is one that can write.
+    /// `None` without a write-ahead log: in memory, or opened read-only.
+    checkpoints: Option<Checkpointer>,
+    /// `None` if queries use the writer: an in-memory database has one connection. Declared before the writer, so that
+    /// the connection that is closed last can write.
     readers: Option<Mutex<Vec<Connection>>>,
     writer: Arc<Mutex<Writer>>,
-    /// Behind the connections, so that they are closed before another server may come in.
+    /// Declared after the connections, so that they are closed before another server can take the lock.
     #[allow(dead_code, reason = "held, not used")]
     lock: Option<Lock>,
-    /// Last, so that who waits for its end finds the folder free.
+    /// Declared last, so that [`Journal::wait_closed`] returns after the lock is released.
     changed: watch::Sender<u64>,
 }
 
-/// The connection that writes, and the mark that each of its commits moves.
+/// The writing connection, and the watermark that each commit updates.
 #[derive(Debug)]
 pub(crate) struct Writer {
     conn: Connection,
-    /// None where nothing is kept: in memory, or opened for reading.
-    mark: Option<MarkFile>,
+    /// `None` in memory or when opened read-only.
+    mark: Option<WatermarkFile>,
 }
 
 impl Writer {
-    /// Notes that all commits so far are on the disk.
-    pub(crate) fn flushed(&mut self) {
+    /// Records that all commits so far are flushed to disk.
+    pub(crate) fn record_flush(&mut self) {
         if let Some(mark) = &mut self.mark {
-            mark.flushed();
+            mark.record_flush();
         }
     }
 
-    fn committed(&mut self, tally: &Tally) {
+    fn record_commit(&mut self, tally: &Tally) {
         if let Some(mark) = &mut self.mark {
-            mark.committed(tally);
+            mark.record_commit(tally);
         }
     }
 }
 
 impl Store {
-    /// With one connection for everything.
+    /// A store that uses one connection for everything.
     fn new(path: PathBuf, conn: Connection) -> Store {
         let writer = Writer { conn, mark: None };
         Store {
@@ -103,19 +102,19 @@ impl Drop for Store {
         if self.checkpoints.take().is_none() {
             return;
         }
-        // Idle readers of our own would keep the log from being emptied.
+        // Idle readers would keep the WAL from being truncated.
         self.readers = None;
-        let mut writer = hold(&self.writer);
+        let mut writer = lock_mutex(&self.writer);
         let moved = writer
             .conn
-            .busy_timeout(LAST_BUSY)
-            .and_then(|()| move_log(&writer.conn, "TRUNCATE"));
+            .busy_timeout(CLOSE_BUSY_TIMEOUT)
+            .and_then(|()| run_checkpoint(&writer.conn, "TRUNCATE"));
         match moved {
-            Ok(true) => writer.flushed(),
+            Ok(true) => writer.record_flush(),
             moved => tracing::warn!(
                 journal = %self.path.display(),
                 ?moved,
-                "a part of the journal is still in its write-ahead log: another program reads it, or the disk refused; copy both files or neither"
+                "the write-ahead log of the journal was not checkpointed: another program reads it, or the disk failed; copy the -wal file together with the database"
             ),
         }
     }
@@ -130,84 +129,84 @@ impl From<Store> for Journal {
 }
 
 impl Journal {
-    /// Opens `dir/journal.sqlite`, made when missing and brought to the newest schema, and takes the
-    /// exclusive lock of the folder. Reads all of an existing file once to see that it is whole.
+    /// Opens `dir/journal.sqlite`, creates it if it is missing, migrates it to the newest schema, and takes the
+    /// exclusive lock of the directory. Reads an existing file once to check its integrity.
     ///
     /// # Errors
-    /// [`JournalError::Locked`] when another server has it; `Folder`, `TooNew`, `Foreign`, `Damaged`, `Behind`,
-    /// `Full` or `ReadOnly` when the folder or the file cannot be used. Nothing of a damaged journal is changed.
+    /// [`JournalError::Locked`] if another server has it open; `Io`, `TooNew`, `NotAJournal`, `Corrupt`, `Truncated`,
+    /// `DiskFull` or `ReadOnly` if the directory or the file cannot be used. A damaged journal is not modified.
     pub fn open(dir: &Path) -> Result<Journal, JournalError> {
-        let unusable = |path: &Path, source| JournalError::Folder {
+        let io_error = |path: &Path, source| JournalError::Io {
             path: path.to_path_buf(),
             source,
         };
-        private::create_dir(dir).map_err(|source| unusable(dir, source))?;
-        let lock = Lock::take(dir)?;
+        private::create_dir(dir).map_err(|source| io_error(dir, source))?;
+        let lock = Lock::acquire(dir)?;
         let path = dir.join(FILE);
-        let synced = check::at_start(dir, &path)?;
-        keep_private(&path).map_err(|source| unusable(&path, source))?;
-        let conn = open_writer(&path).map_err(|fault| fault.at(&path))?;
-        let tally = tally::read(&conn).map_err(|fault| fault.at(&path))?;
-        let mark = MarkFile::begin(dir, &tally, synced)
-            .map_err(|source| unusable(&crate::mark::path(dir), source))?;
+        let synced = check::check_before_open(dir, &path)?;
+        restrict_database_files(&path).map_err(|source| io_error(&path, source))?;
+        let conn = open_writer(&path).map_err(|error| error.with_path(&path))?;
+        let tally = tally::read(&conn).map_err(|error| error.with_path(&path))?;
+        let mark = WatermarkFile::create(dir, &tally, synced)
+            .map_err(|source| io_error(&crate::watermark::path(dir), source))?;
         let mut store = Store::new(path, conn);
-        hold(&store.writer).mark = Some(mark);
-        let checkpoints = Checkpoints::start(&store.path, Arc::clone(&store.writer))
-            .map_err(|fault| fault.at(&store.path))?;
+        lock_mutex(&store.writer).mark = Some(mark);
+        let checkpoints = Checkpointer::start(&store.path, Arc::clone(&store.writer))
+            .map_err(|error| error.with_path(&store.path))?;
         store.checkpoints = Some(checkpoints);
         store.readers = Some(Mutex::default());
         store.lock = Some(lock);
         Ok(Journal::from(store))
     }
 
-    /// Opens the journal of a folder beside its server, for questions and exports only. Takes no lock;
-    /// every act answers [`JournalError::ReadOnly`], and [`Journal::watch`] never moves.
+    /// Opens the journal of a directory read-only, for queries and exports, also while its server runs. Takes no lock;
+    /// every write returns [`JournalError::ReadOnly`], and [`Journal::watch`] never changes.
     ///
     /// # Errors
-    /// [`JournalError::Missing`] when there is none; `TooNew`, `TooOld`, `Foreign` or `Damaged`.
+    /// [`JournalError::NotFound`] if there is none; `TooNew`, `TooOld`, `NotAJournal` or `Corrupt`.
     pub fn open_read_only(dir: &Path) -> Result<Journal, JournalError> {
         let path = dir.join(FILE);
         if !path.is_file() {
-            return Err(JournalError::Missing { path });
+            return Err(JournalError::NotFound { path });
         }
         let open = || {
             let conn = open_reader(&path)?;
             schema::require_current(&conn, &path)?;
             Ok(conn)
         };
-        let conn = open().map_err(|fault: Fault| fault.at(&path))?;
+        let conn = open().map_err(|error: DbError| error.with_path(&path))?;
         let mut store = Store::new(path, conn);
         store.readers = Some(Mutex::default());
         Ok(Journal::from(store))
     }
 
-    /// A journal that lives as long as its last clone, for tests and trials.
+    /// An in-memory journal for tests, dropped with its last clone.
     ///
     /// # Errors
-    /// [`JournalError::Database`] when SQLite has no memory for it.
+    /// [`JournalError::Database`] if SQLite cannot allocate it.
     pub fn in_memory() -> Result<Journal, JournalError> {
         let path = PathBuf::from(":memory:");
         let open = || {
             let mut conn = Connection::open_in_memory()?;
-            settle(&conn)?;
+            configure(&conn)?;
             schema::migrate(&mut conn, &path, schema::MIGRATIONS)?;
             Ok(conn)
         };
-        let conn = open().map_err(|fault: Fault| fault.at(&path))?;
+        let conn = open().map_err(|error: DbError| error.with_path(&path))?;
         Ok(Journal::from(Store::new(path, conn)))
     }
 
-    /// A counter that moves after every commit. It makes a loop prompt; what is ready, a loop asks
-    /// the journal itself.
+    /// A counter that changes after every commit, so that loops can wait for it. It does not say what changed; the
+    /// loops query the journal.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.store.changed.subscribe()
     }
 
-    /// Gives this clone back and waits for the last one: the file is closed then, and the folder may be opened again.
-    pub async fn released(self) {
+    /// Drops this clone and waits until all others are dropped. Then the file is closed and the lock is released.
+    pub async fn wait_closed(self) {
         let mut changes = self.watch();
         drop(self);
-        // What others still record on their way out moves the counter.
+        // Commits of the remaining clones change the counter too.
         while changes.changed().await.is_ok() {}
     }
 
@@ -216,12 +215,12 @@ impl Journal {
         &self.store.path
     }
 
-    /// Runs one act: all of it is recorded, or nothing.
+    /// Runs a write in one transaction.
     pub(crate) fn write<T>(
         &self,
-        act: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+        operation: impl FnOnce(&Transaction<'_>) -> Result<T, DbError>,
     ) -> Result<T, JournalError> {
-        let outcome = self.write_aside(act);
+        let outcome = self.write_silent(operation);
         if outcome.is_ok() {
             self.store
                 .changed
@@ -230,115 +229,116 @@ impl Journal {
         outcome
     }
 
-    /// The same, for what no loop waits for: nobody is woken.
-    pub(crate) fn write_aside<T>(
+    /// Runs a write in one transaction without notifying [`Journal::watch`].
+    pub(crate) fn write_silent<T>(
         &self,
-        act: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
+        operation: impl FnOnce(&Transaction<'_>) -> Result<T, DbError>,
     ) -> Result<T, JournalError> {
-        let mut writer = hold(&self.store.writer);
+        let mut writer = lock_mutex(&self.store.writer);
         let run = || {
             let tx = writer
                 .conn
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let outcome = act(&tx)?;
+            let outcome = operation(&tx)?;
             let tally = tally::count_commit(&tx)?;
             tx.commit()?;
-            writer.committed(&tally);
+            writer.record_commit(&tally);
             Ok(outcome)
         };
-        let outcome = run().map_err(|fault: Fault| fault.at(&self.store.path));
+        let outcome = run().map_err(|error: DbError| error.with_path(&self.store.path));
         drop(writer);
         if outcome.is_ok()
             && let Some(checkpoints) = &self.store.checkpoints
         {
-            checkpoints.committed();
+            checkpoints.after_commit();
         }
         outcome
     }
 
-    /// Runs one question on one instant of the journal.
+    /// Runs a query on one snapshot.
     pub(crate) fn read<T>(
         &self,
-        question: impl FnOnce(&Connection) -> Result<T, Fault>,
+        query: impl FnOnce(&Connection) -> Result<T, DbError>,
     ) -> Result<T, JournalError> {
         let path = &self.store.path;
         let Some(readers) = &self.store.readers else {
-            return ask(&hold(&self.store.writer).conn, question).map_err(|fault| fault.at(path));
+            return run_read(&lock_mutex(&self.store.writer).conn, query)
+                .map_err(|error| error.with_path(path));
         };
-        let idle = hold(readers).pop();
+        let idle = lock_mutex(readers).pop();
         let conn = match idle {
             Some(conn) => conn,
-            None => open_reader(path).map_err(|fault| fault.at(path))?,
+            None => open_reader(path).map_err(|error| error.with_path(path))?,
         };
-        let answer = ask(&conn, question);
-        // A connection that met a fault of the database is not trusted with the next question.
-        if !matches!(answer, Err(Fault::Sql(_))) {
-            let mut readers = hold(readers);
+        let answer = run_read(&conn, query);
+        // A connection that returned a database error is not reused.
+        if !matches!(answer, Err(DbError::Sql(_))) {
+            let mut readers = lock_mutex(readers);
             if readers.len() < IDLE_READERS {
                 readers.push(conn);
             }
         }
-        answer.map_err(|fault| fault.at(path))
+        answer.map_err(|error| error.with_path(path))
     }
 
-    /// The writing connection outside any transaction.
+    /// Runs `work` on the writing connection outside any transaction.
     pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&Connection) -> T) -> T {
-        work(&hold(&self.store.writer).conn)
+        work(&lock_mutex(&self.store.writer).conn)
     }
 
-    /// Moves the write-ahead log into the database file, as far as readers allow it without waiting.
+    /// Checkpoints the write-ahead log without waiting for readers.
     ///
     /// # Errors
-    /// The faults of the database; everything stays recorded in the log then.
+    /// Database errors; all commits then stay in the write-ahead log.
     pub fn checkpoint(&self) -> Result<(), JournalError> {
-        let mut writer = hold(&self.store.writer);
-        let whole = move_log(&writer.conn, "PASSIVE")
-            .map_err(|error| Fault::from(error).at(&self.store.path))?;
+        let mut writer = lock_mutex(&self.store.writer);
+        let whole = run_checkpoint(&writer.conn, "PASSIVE")
+            .map_err(|error| DbError::from(error).with_path(&self.store.path))?;
         if whole {
-            writer.flushed();
+            writer.record_flush();
         }
         Ok(())
     }
 }
 
-fn ask<T>(
+fn run_read<T>(
     conn: &Connection,
-    question: impl FnOnce(&Connection) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    query: impl FnOnce(&Connection) -> Result<T, DbError>,
+) -> Result<T, DbError> {
     let tx = conn.unchecked_transaction()?;
-    let answer = question(&tx)?;
+    let answer = query(&tx)?;
     tx.commit()?;
     Ok(answer)
 }
 
-/// A panic elsewhere has rolled its transaction back; the connection is as good as before.
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Ignores poisoning: a panic rolls its transaction back, so the connection stays usable.
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open_writer(path: &Path) -> Result<Connection, Fault> {
+fn open_writer(path: &Path) -> Result<Connection, DbError> {
     let mut conn = Connection::open(path)?;
-    conn.busy_timeout(BUSY)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
     schema::migrate(&mut conn, path, schema::MIGRATIONS)?;
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        return Err(JournalError::Folder {
+        return Err(JournalError::Io {
             path: path.to_path_buf(),
             source: std::io::Error::other(format!(
-                "SQLite cannot keep a write-ahead log there (mode {mode}); use a local disk"
+                "SQLite cannot use a write-ahead log there (journal mode {mode}); use a local disk"
             )),
         }
         .into());
     }
     conn.pragma_update(None, "synchronous", "NORMAL")?;
-    conn.pragma_update(None, "wal_autocheckpoint", AT_THE_LATEST)?;
-    settle(&conn)?;
+    conn.pragma_update(None, "wal_autocheckpoint", AUTOCHECKPOINT_PAGES)?;
+    configure(&conn)?;
     Ok(conn)
 }
 
-/// The database and what SQLite puts beside it are for this user alone. SQLite gives its further files the mode of the
-/// database.
-fn keep_private(path: &Path) -> std::io::Result<()> {
+/// Creates the database with mode 0600 if it is missing, and restricts the existing files. SQLite gives its `-wal` and
+/// `-shm` files the mode of the database.
+fn restrict_database_files(path: &Path) -> std::io::Result<()> {
     let mut options = private::options();
     options
         .write(true)
@@ -346,10 +346,10 @@ fn keep_private(path: &Path) -> std::io::Result<()> {
         .truncate(false)
         .open(path)?;
     private::restrict(path)?;
-    // What an earlier process or the check left beside a database that others could read.
+    // An earlier process may have left these files with another mode.
     let mut index = path.as_os_str().to_owned();
     index.push("-shm");
-    for beside in [log_of(path), PathBuf::from(index)] {
+    for beside in [wal_path(path), PathBuf::from(index)] {
         if beside.exists() {
             private::restrict(&beside)?;
         }
@@ -357,19 +357,19 @@ fn keep_private(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn open_reader(path: &Path) -> Result<Connection, Fault> {
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, DbError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(BUSY)?;
-    conn.pragma_update(None, "cache_size", READER_PAGES)?;
-    settle(&conn)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.pragma_update(None, "cache_size", READER_CACHE_KIB)?;
+    configure(&conn)?;
     Ok(conn)
 }
 
-fn settle(conn: &Connection) -> Result<(), Fault> {
+fn configure(conn: &Connection) -> Result<(), DbError> {
     conn.pragma_update(None, "foreign_keys", true)?;
-    // What is forgotten is overwritten, not only unlinked.
+    // Overwrite deleted rows, so that deleted conversations cannot be read from free pages.
     conn.pragma_update(None, "secure_delete", true)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     Ok(())
 }

@@ -1,85 +1,83 @@
-//! The journal: what has happened, so that it outlives every restart.
+//! The journal: the durable record of turns, verdicts, samples, training steps and adapters, in SQLite.
 //!
-//! The four loops (serving, collecting, judging, training) share it and nothing else but the model.
-//! A loop asks what is ready for it, does its work, and records the outcome in one transaction; a
-//! process that is killed at any instant starts again where the journal stands. So nothing that was
-//! received is lost, and nothing trains twice.
+//! The four loops (serving, collecting, judging, training) share only the journal and the model. Each loop queries
+//! the journal for ready work, does it, and commits the outcome in one transaction. A process that is killed at any
+//! instant resumes where the journal stands, so no received request is lost and no sample trains twice.
 //!
-//! The journal decides nothing: it does not know what a good reply is, which session a request
-//! belongs to, or when a batch is full. It refuses what cannot be true (a second reply to one turn, a
-//! judgement without evidence, a sample with neither a reward nor a hint, one trained twice, numbers
-//! that are not finite), and it takes rows away in one recorded act only,
-//! [`Journal::forget_session`]. A next state that turns out to be a side request's is retracted: it moves, with the reason,
-//! to the retractions of its turn.
+//! The journal holds no policy: it does not know what a good reply is, which session a request belongs to, or when a
+//! batch is full. It rejects inconsistent writes (a second reply to one turn, a judgement without evidence, a sample
+//! with neither a reward nor a hint, a sample that trained before, numbers that are not finite). Rows are deleted only
+//! by [`Journal::forget_session`] and [`Journal::forget_response`], which record the deletion. A next state that turns
+//! out to belong to a side request is retracted: it moves, with the reason, to the `retractions` of its turn.
 //!
-//! States move forward:
+//! State machines:
 //!
-//! - a turn: `generating` → `complete`, `aborted` or `failed`;
-//! - its judging: `waiting` → `ready` → `done` or `skipped`, and back to `ready` only for a next state
-//!   or feedback that no judgement has seen, or
-//!   `waiting` → `done` or `skipped` where the choices of a request are judged together; back to `waiting` where its next
-//!   state is retracted;
-//! - a sample: `queued` → `trained` or `dropped`;
-//! - an adapter: `active` → `retired`, and back where a person has it served again; one that a step made while another
-//!   was held is a `candidate` until then.
+//! - turn: `generating` → `complete`, `aborted` or `failed`;
+//! - judging of a turn: `waiting` → `ready` → `done` or `skipped`, or `waiting` → `done` or `skipped` when the choices
+//!   of a request are judged as a group; back to `ready` only for a next state or feedback that no judgement has seen,
+//!   and back to `waiting` when its next state is retracted;
+//! - sample: `queued` → `trained` or `dropped`;
+//! - adapter: `active` → `retired`, and back to `active` when an operator serves it again; an adapter that a step made
+//!   while another version was pinned is a `candidate` until then.
 
-mod arriving;
 mod backup;
+pub mod bench;
 mod check;
 mod checkpoint;
+mod choice_groups;
 mod clock;
 mod codec;
-mod collecting;
-mod continuity;
 mod error;
 mod export;
-mod forgetting;
-mod hinting;
+mod finalize;
+mod forget;
+mod hints;
 mod ids;
 mod journal;
-mod judging;
+mod judgements;
 mod lock;
-mod mark;
-pub mod measure;
 mod plugin_state;
 pub mod private;
-mod questions;
+mod queries;
 mod receipts;
 mod records;
-mod releasing;
-mod retracting;
+mod recovery;
+mod releases;
+mod requests;
+mod retractions;
 mod rows;
-mod salvage;
 mod schema;
-mod settling;
+mod steps;
+mod string_enum;
 mod tally;
-mod together;
-mod training;
+mod turn_lookup;
+mod turns;
 mod wal;
-mod words;
-mod writable;
+mod watermark;
+mod write_check;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::{Checked, TableCount, check};
+pub use check::{CheckReport, TableCount, check};
 pub use clock::now_ms;
-pub use collecting::{NO_NEXT_STATE, SERVER_STOPPED};
 pub use error::JournalError;
 pub use export::{Decode, Export};
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
-pub use judging::REPLACED;
+pub use judgements::REPLACED_BY_LATER_JUDGEMENT;
 pub use records::{
-    AdapterRow, Arrival, Asked, Change, CommittedStep, Completion, Counts, Feedback, Finish,
-    Forgotten, HintOutcome, HintPlacement, HintRecord, JudgementOutcome, JudgementRecord,
-    JudgingState, NewAdapter, NewHint, NewJudgement, NewRetraction, NewSample, NewStep, NewTurn,
-    NewVerdict, NextState, PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope,
-    QueuedSample, RecordedReceipt, ReleaseAct, ReleaseRow, Retraction, SampleHint, SampleRecord,
-    SampleState, SessionRecord, SessionUpsert, StaleCount, Standing, StepOutcome, StepRecord,
-    TurnHit, TurnKind, TurnRecord, TurnSeen, TurnState, VerdictOutcome, VerdictRecord,
+    AdapterRow, Completion, Counts, EvidenceSnapshot, Feedback, Finish, ForgetRecord, HintOutcome,
+    HintPlacement, HintRecord, JudgementOutcome, JudgementRecord, JudgingState, NewAdapter,
+    NewHint, NewJudgement, NewRequest, NewRetraction, NewSample, NewStep, NewTurn, NewVerdict,
+    NextState, PluginEntry, PluginKeyPage, PluginPutOutcome, PluginQuota, PluginScope,
+    PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow,
+    ReleaseState, Retraction, SampleHint, SampleRecord, SampleState, SessionRecord, SessionUpsert,
+    StaleCount, StepCommit, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnState, TurnSummary,
+    VerdictOutcome, VerdictRecord,
 };
-pub use retracting::RETRACTED;
-pub use salvage::{Salvaged, salvage};
-pub use training::STALE;
-pub use words::UnknownWord;
+pub use recovery::{RecoveryReport, recover_journal};
+pub use retractions::NEXT_STATE_RETRACTED;
+pub use steps::STALE_PREFIX;
+pub use string_enum::UnknownVariant;
+pub use turns::{NO_NEXT_STATE, SERVER_STOPPED};

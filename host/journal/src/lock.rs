@@ -1,7 +1,7 @@
-//! One server per data folder.
+//! The lock file that limits a data directory to one server.
 //!
-//! SQLite would let two servers write one file; both would then train the same samples. The
-//! operating system gives the lock back when the process dies, so a kill needs no cleaning up.
+//! SQLite would let two servers write one file, and both would train the same samples. The operating system releases
+//! the lock when the process dies, so a kill needs no cleanup.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,17 +10,17 @@ use std::path::Path;
 use crate::error::JournalError;
 use crate::private;
 
-/// Held for as long as it lives.
+/// The lock; dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of a data folder, or says who has it.
-    pub(crate) fn take(dir: &Path) -> Result<Lock, JournalError> {
+    /// Acquires the lock of a data directory, or returns an error that names the holder.
+    pub(crate) fn acquire(dir: &Path) -> Result<Lock, JournalError> {
         let path = dir.join("journal.lock");
-        let unusable = |source| JournalError::Folder {
+        let io_error = |source| JournalError::Io {
             path: path.clone(),
             source,
         };
@@ -32,7 +32,7 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .and_then(|file| private::restrict(&path).map(|()| file))
-            .map_err(unusable)?;
+            .map_err(io_error)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -46,15 +46,15 @@ impl Lock {
                     holder,
                 });
             }
-            Err(TryLockError::Error(source)) => return Err(unusable(source)),
+            Err(TryLockError::Error(source)) => return Err(io_error(source)),
         }
-        // Who holds it is a courtesy to the next one who asks; a full disk must not stop us here.
+        // The process id only serves the error message of another server; a full disk must not fail here.
         let noted = file
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| writeln!(file, "{}", std::process::id()));
         if let Err(error) = noted {
-            tracing::debug!(%error, "process id not noted in the lock file");
+            tracing::debug!(%error, "cannot write the process id to the lock file");
         }
         Ok(Lock { _file: file })
     }

@@ -1,18 +1,18 @@
-//! What plugins keep for themselves between calls: small values by key, each scope apart from every other.
+//! Plugin state: a key-value store per plugin scope that persists between calls.
 //!
-//! A write names the version that it read, so that two calls at once cannot undo each other's work without noticing.
-//! The quota is looked at in the transaction that writes. It refuses to know what the bytes mean; so forgetting a
-//! session does not reach what a plugin remembers of it, which only its operator can remove.
+//! Writes are compare-and-swap: a write names the version that it read, so concurrent calls cannot overwrite each other
+//! unnoticed. The quota is checked in the same transaction. Values are opaque bytes, so deleting a session does not
+//! delete what a plugin stored about it; only the operator can remove that.
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::codec::{Natural, encode_u64};
-use crate::error::{Fault, JournalError};
+use crate::codec::{Unsigned, encode_u64};
+use crate::error::{DbError, JournalError};
 use crate::journal::Journal;
-use crate::records::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope};
+use crate::records::{PluginEntry, PluginKeyPage, PluginPutOutcome, PluginQuota, PluginScope};
 
-/// A scope's row.
-struct Account {
+/// The `plugin_scopes` row of a scope.
+struct ScopeUsage {
     id: i64,
     writes: u64,
     keys: u64,
@@ -23,7 +23,7 @@ impl Journal {
     /// Reads a key.
     ///
     /// # Errors
-    /// The faults of the database.
+    /// Database errors.
     pub fn plugin_entry(
         &self,
         scope: &PluginScope,
@@ -37,7 +37,7 @@ impl Journal {
                      WHERE s.plugin = ?1 AND s.run = ?2 AND e.key = ?3",
                 )?
                 .query_row((&scope.plugin, &scope.run, key), |row| {
-                    let Natural(version) = row.get(1)?;
+                    let Unsigned(version) = row.get(1)?;
                     Ok(PluginEntry {
                         value: row.get(0)?,
                         version,
@@ -47,11 +47,11 @@ impl Journal {
         })
     }
 
-    /// Writes a key if it is as `expected` says: the version that was read, or none where there was nothing.
-    /// A write that makes nothing larger is taken even where the quota was lowered below what is there.
+    /// Writes a key if its current version is `expected` (`None`: the key does not exist). A write that does not grow
+    /// the scope is accepted even if the scope exceeds a lowered quota.
     ///
     /// # Errors
-    /// The faults of the database.
+    /// Database errors.
     pub fn put_plugin_entry(
         &self,
         scope: &PluginScope,
@@ -59,33 +59,32 @@ impl Journal {
         value: &[u8],
         expected: Option<u64>,
         quota: PluginQuota,
-    ) -> Result<PluginPut, JournalError> {
-        self.write_aside(|tx| {
-            let account = account(tx, scope)?;
-            let there = match &account {
-                Some(account) => entry_size(tx, account.id, key)?,
+    ) -> Result<PluginPutOutcome, JournalError> {
+        self.write_silent(|tx| {
+            let usage = scope_usage(tx, scope)?;
+            let there = match &usage {
+                Some(usage) => entry_size(tx, usage.id, key)?,
                 None => None,
             };
             if there.map(|(version, _)| version) != expected {
-                return Ok(PluginPut::Conflict);
+                return Ok(PluginPutOutcome::Conflict);
             }
             let size = (key.len() + value.len()) as u64;
             let before = there.map_or(0, |(_, size)| size);
-            let held = account.as_ref().map_or(0, |account| account.bytes);
-            let keys =
-                account.as_ref().map_or(0, |account| account.keys) + u64::from(there.is_none());
+            let held = usage.as_ref().map_or(0, |usage| usage.bytes);
+            let keys = usage.as_ref().map_or(0, |usage| usage.keys) + u64::from(there.is_none());
             let bytes = held.saturating_sub(before).saturating_add(size);
             let more = there.is_none() || size > before;
             if more && (bytes > quota.bytes || keys > quota.keys) {
-                return Ok(PluginPut::Full);
+                return Ok(PluginPutOutcome::Full);
             }
-            let id = match &account {
-                Some(account) => account.id,
+            let id = match &usage {
+                Some(usage) => usage.id,
                 None => tx
                     .prepare_cached("INSERT INTO plugin_scopes (plugin, run) VALUES (?1, ?2)")?
                     .insert((&scope.plugin, &scope.run))?,
             };
-            let version = account.map_or(0, |account| account.writes) + 1;
+            let version = usage.map_or(0, |usage| usage.writes) + 1;
             let stored = encode_u64(version, "version")?;
             tx.prepare_cached(
                 "INSERT INTO plugin_state (scope, key, version, value) VALUES (?1, ?2, ?3, ?4)
@@ -101,51 +100,50 @@ impl Journal {
                 encode_u64(keys, "number of keys")?,
                 encode_u64(bytes, "number of bytes")?,
             ))?;
-            Ok(PluginPut::Written { version })
+            Ok(PluginPutOutcome::Written { version })
         })
     }
 
-    /// Removes a key; a missing one is no error. Answers whether there was one.
+    /// Removes a key and returns whether it existed.
     ///
     /// # Errors
-    /// The faults of the database.
+    /// Database errors.
     pub fn remove_plugin_entry(
         &self,
         scope: &PluginScope,
         key: &str,
     ) -> Result<bool, JournalError> {
-        self.write_aside(|tx| {
-            let Some(account) = account(tx, scope)? else {
+        self.write_silent(|tx| {
+            let Some(usage) = scope_usage(tx, scope)? else {
                 return Ok(false);
             };
-            let Some((_, size)) = entry_size(tx, account.id, key)? else {
+            let Some((_, size)) = entry_size(tx, usage.id, key)? else {
                 return Ok(false);
             };
             tx.prepare_cached("DELETE FROM plugin_state WHERE scope = ?1 AND key = ?2")?
-                .execute((account.id, key))?;
+                .execute((usage.id, key))?;
             tx.prepare_cached(
                 "UPDATE plugin_scopes SET keys = keys - 1, bytes = ?2 WHERE id = ?1",
             )?
             .execute((
-                account.id,
-                encode_u64(account.bytes.saturating_sub(size), "number of bytes")?,
+                usage.id,
+                encode_u64(usage.bytes.saturating_sub(size), "number of bytes")?,
             ))?;
             Ok(true)
         })
     }
 
-    /// Keys that begin with `prefix`, in the order of their bytes, after the key `after`. At most `limit`,
-    /// of which there is at least one.
+    /// Keys that start with `prefix` and follow the key `after`, in byte order. At most `limit`, which is at least 1.
     ///
     /// # Errors
-    /// The faults of the database.
+    /// Database errors.
     pub fn plugin_keys(
         &self,
         scope: &PluginScope,
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<PluginKeys, JournalError> {
+    ) -> Result<PluginKeyPage, JournalError> {
         let limit = limit.max(1);
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
@@ -155,10 +153,10 @@ impl Journal {
             )?;
             let mut rows =
                 statement.query((&scope.plugin, &scope.run, prefix, after.unwrap_or("")))?;
-            let mut found = PluginKeys::default();
+            let mut found = PluginKeyPage::default();
             while let Some(row) = rows.next()? {
                 let key: String = row.get(0)?;
-                // Keys with a prefix stand together.
+                // Keys with the same prefix are adjacent.
                 if !key.starts_with(prefix) {
                     break;
                 }
@@ -173,15 +171,15 @@ impl Journal {
     }
 }
 
-fn account(tx: &Transaction<'_>, scope: &PluginScope) -> Result<Option<Account>, Fault> {
+fn scope_usage(tx: &Transaction<'_>, scope: &PluginScope) -> Result<Option<ScopeUsage>, DbError> {
     let found = tx
         .prepare_cached(
             "SELECT id, writes, keys, bytes FROM plugin_scopes WHERE plugin = ?1 AND run = ?2",
         )?
         .query_row((&scope.plugin, &scope.run), |row| {
-            let (Natural(writes), Natural(keys), Natural(bytes)) =
+            let (Unsigned(writes), Unsigned(keys), Unsigned(bytes)) =
                 (row.get(1)?, row.get(2)?, row.get(3)?);
-            Ok(Account {
+            Ok(ScopeUsage {
                 id: row.get(0)?,
                 writes,
                 keys,
@@ -192,14 +190,14 @@ fn account(tx: &Transaction<'_>, scope: &PluginScope) -> Result<Option<Account>,
     Ok(found)
 }
 
-/// Version of an entry and the bytes that it counts for: its key and its value.
-fn entry_size(conn: &Connection, scope: i64, key: &str) -> Result<Option<(u64, u64)>, Fault> {
+/// The version of an entry and its size in bytes, key plus value.
+fn entry_size(conn: &Connection, scope: i64, key: &str) -> Result<Option<(u64, u64)>, DbError> {
     let found = conn
         .prepare_cached(
             "SELECT version, length(value) FROM plugin_state WHERE scope = ?1 AND key = ?2",
         )?
         .query_row((scope, key), |row| {
-            let (Natural(version), Natural(value)) = (row.get(0)?, row.get(1)?);
+            let (Unsigned(version), Unsigned(value)) = (row.get(0)?, row.get(1)?);
             Ok((version, key.len() as u64 + value))
         })
         .optional()?;

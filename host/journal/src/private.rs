@@ -1,10 +1,10 @@
-//! What people said belongs to whoever runs the server: directories 0700, files 0600.
+//! Private file permissions for recorded conversations: directories 0700, files 0600.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Creates a directory and its parents that only this user can enter. One that exists keeps its mode.
+/// Creates a directory and its parents with mode 0700. An existing directory keeps its mode.
 ///
 /// # Errors
 /// As [`DirBuilder::create`].
@@ -16,7 +16,7 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Options that create a file which only this user can read.
+/// Options that create files with mode 0600.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -24,7 +24,7 @@ pub fn options() -> OpenOptions {
     options
 }
 
-/// Creates a file that only this user can read, empty when it exists.
+/// Creates a file with mode 0600, or truncates an existing one.
 ///
 /// # Errors
 /// As [`File::create`].
@@ -32,10 +32,10 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(true).open(path)
 }
 
-/// Takes the access of group and others away from a file or directory that an older version or another program made.
+/// Removes group and other permissions from a file or directory that an older version or another program created.
 ///
 /// # Errors
-/// Whatever keeps the mode from being read or changed.
+/// I/O errors while reading or changing the mode.
 pub fn restrict(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

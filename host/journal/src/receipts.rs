@@ -1,14 +1,14 @@
-//! What calls of plugins cost, one receipt a call.
+//! Receipts: the resource use of plugin calls, one row per call.
 
 use rusqlite::Transaction;
 use serde_json::Value;
 
 use crate::clock::now_ms;
 use crate::codec::{Json, encode_json};
-use crate::error::{Fault, JournalError};
+use crate::error::{DbError, JournalError};
 use crate::ids::TurnId;
 use crate::journal::Journal;
-use crate::records::RecordedReceipt;
+use crate::records::ReceiptRecord;
 
 impl Journal {
     /// The receipts of the calls that judged a turn, oldest first.
@@ -22,20 +22,20 @@ impl Journal {
         })
     }
 
-    /// The first `limit` receipts that were recorded after the one of this number (0 for all), oldest first: a
-    /// reader of all of them asks again and again, and holds no more than it asked for.
+    /// The first `limit` receipts with an id greater than `after` (0 for all), oldest first. Pass the last id to read
+    /// the next page.
     pub fn receipts_after(
         &self,
         after: i64,
         limit: u32,
-    ) -> Result<Vec<RecordedReceipt>, JournalError> {
+    ) -> Result<Vec<ReceiptRecord>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT id, ms, body FROM receipts WHERE id > ?1 ORDER BY id LIMIT ?2",
             )?;
             let receipts = statement.query_map((after, limit), |row| {
                 let Json(receipt) = row.get(2)?;
-                Ok(RecordedReceipt {
+                Ok(ReceiptRecord {
                     id: row.get(0)?,
                     ms: row.get(1)?,
                     receipt,
@@ -45,24 +45,24 @@ impl Journal {
         })
     }
 
-    /// Keeps receipts of calls that judged no turn: those of training.
+    /// Records receipts of calls that belong to no turn, such as those of training.
     ///
     /// # Errors
-    /// The faults of the database; then none is kept.
-    pub fn keep_receipts(&self, receipts: &[Value]) -> Result<(), JournalError> {
+    /// Database errors; then nothing is recorded.
+    pub fn record_receipts(&self, receipts: &[Value]) -> Result<(), JournalError> {
         if receipts.is_empty() {
             return Ok(());
         }
-        self.write_aside(|tx| insert_receipts(tx, None, receipts))
+        self.write_silent(|tx| insert_receipts(tx, None, receipts))
     }
 }
 
-/// The receipts of calls about a turn, or about none.
+/// Inserts receipts of calls about a turn, or about none.
 pub(crate) fn insert_receipts(
     tx: &Transaction<'_>,
     turn: Option<TurnId>,
     receipts: &[Value],
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let mut insert =
         tx.prepare_cached("INSERT INTO receipts (turn, body, ms) VALUES (?1, ?2, ?3)")?;
     for receipt in receipts {

@@ -1,18 +1,18 @@
-//! From rows to records. The only place that knows which column is which field.
+//! Conversion of rows to records: the mapping of columns to fields.
 
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use serde_json::Value;
 
-use crate::codec::{Floats, Ids, Json, Natural, Single};
-use crate::error::Fault;
-use crate::hinting;
+use crate::codec::{Float, Floats, Ids, Json, Unsigned};
+use crate::error::DbError;
+use crate::hints;
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
 use crate::records::{
-    AdapterRow, Asked, Completion, Feedback, SampleRecord, SessionRecord, StepRecord, TurnHit,
-    TurnRecord, VerdictOutcome, VerdictRecord,
+    AdapterRow, Completion, Feedback, PromptInputs, SampleRecord, SessionRecord, StepRecord,
+    TurnRecord, TurnSummary, VerdictOutcome, VerdictRecord,
 };
-use crate::retracting;
+use crate::retractions;
 
 const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.prompt_ids,
         p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs, p.forced,
@@ -20,7 +20,8 @@ const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.pro
     FROM turns t JOIN requests r ON r.id = t.request
     LEFT JOIN replies p ON p.turn = t.id LEFT JOIN next_states n ON n.turn = t.id";
 
-const HIT: &str = "SELECT t.id, t.session, t.response_id, t.choice, t.grp, t.kind, t.parent, t.key,
+const TURN_SUMMARY: &str =
+    "SELECT t.id, t.session, t.response_id, t.choice, t.grp, t.kind, t.parent, t.key,
         t.received_ms, t.state, t.judging, t.matched, r.digest, p.ms AS reply_ms,
         n.turn IS NOT NULL AS has_next
     FROM turns t JOIN requests r ON r.id = t.request
@@ -34,14 +35,14 @@ const SAMPLE: &str = "SELECT s.*, t.session, t.grp, t.temperature, t.adapter_ver
 const SESSION: &str = "SELECT s.*, (SELECT COUNT(*) FROM turns t WHERE t.session = s.id) AS turns
     FROM sessions s";
 
-/// Turns by a clause over `t` (turns), `r` (requests), `p` (replies) and `n` (next states).
+/// Loads turns by a clause over `t` (turns), `r` (requests), `p` (replies) and `n` (next states).
 pub(crate) fn turns(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-) -> Result<Vec<TurnRecord>, Fault> {
+) -> Result<Vec<TurnRecord>, DbError> {
     let mut found = Vec::new();
-    each_turn(conn, clause, params, |turn| {
+    for_each_turn(conn, clause, params, |turn| {
         found.push(turn);
         Ok(())
     })?;
@@ -49,45 +50,45 @@ pub(crate) fn turns(
 }
 
 /// The same, one after the other.
-pub(crate) fn each_turn(
+pub(crate) fn for_each_turn(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-    mut visit: impl FnMut(TurnRecord) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut visit: impl FnMut(TurnRecord) -> Result<(), DbError>,
+) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(&format!("{TURN} {clause}"))?;
     let mut rows = statement.query(params)?;
     while let Some(row) = rows.next()? {
         let mut turn = turn(row)?;
         add_feedback(conn, &mut turn)?;
-        turn.retractions = retracting::of_turn(conn, turn.id)?;
+        turn.retractions = retractions::retractions_of_turn(conn, turn.id)?;
         visit(turn)?;
     }
     Ok(())
 }
 
-/// Turns without their texts and tokens, by a clause as for [`turns`].
-pub(crate) fn hits(
+/// Loads turns without texts and tokens, by a clause as for [`turns`].
+pub(crate) fn turn_summaries(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-) -> Result<Vec<TurnHit>, Fault> {
-    collect(conn, &hits_sql(clause), params, hit)
+) -> Result<Vec<TurnSummary>, DbError> {
+    query_records(conn, &turn_summary_sql(clause), params, turn_summary)
 }
 
-/// The question that [`hits`] puts.
-pub(crate) fn hits_sql(clause: &str) -> String {
-    format!("{HIT} {clause}")
+/// The SQL of [`turn_summaries`].
+pub(crate) fn turn_summary_sql(clause: &str) -> String {
+    format!("{TURN_SUMMARY} {clause}")
 }
 
-/// Samples by a clause over `s` (samples) and `t` (turns).
+/// Loads samples by a clause over `s` (samples) and `t` (turns).
 pub(crate) fn samples(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-) -> Result<Vec<SampleRecord>, Fault> {
+) -> Result<Vec<SampleRecord>, DbError> {
     let mut found = Vec::new();
-    each_sample(conn, clause, params, |sample| {
+    for_each_sample(conn, clause, params, |sample| {
         found.push(sample);
         Ok(())
     })?;
@@ -95,46 +96,49 @@ pub(crate) fn samples(
 }
 
 /// The same, one after the other.
-pub(crate) fn each_sample(
+pub(crate) fn for_each_sample(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-    mut visit: impl FnMut(SampleRecord) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut visit: impl FnMut(SampleRecord) -> Result<(), DbError>,
+) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(&format!("{SAMPLE} {clause}"))?;
     let mut rows = statement.query(params)?;
     while let Some(row) = rows.next()? {
         let mut sample = sample(row)?;
-        sample.hints = hinting::of_sample(conn, sample.turn)?;
+        sample.hints = hints::hints_for_sample(conn, sample.turn)?;
         visit(sample)?;
     }
     Ok(())
 }
 
-/// What a turn was asked.
-pub(crate) fn asked(conn: &Connection, turn: TurnId) -> Result<Option<Asked>, Fault> {
+/// The inputs that the prompt of a turn was rendered from.
+pub(crate) fn prompt_inputs(
+    conn: &Connection,
+    turn: TurnId,
+) -> Result<Option<PromptInputs>, DbError> {
     let mut statement = conn.prepare_cached(
         "SELECT r.messages, r.tools, r.template, t.received_ms
          FROM turns t JOIN requests r ON r.id = t.request WHERE t.id = ?1",
     )?;
-    let asked = statement.query_row([turn.0], |row| {
-        Ok(Asked {
+    let inputs = statement.query_row([turn.0], |row| {
+        Ok(PromptInputs {
             messages: json(row, "messages")?,
             tools: json(row, "tools")?,
             template: json(row, "template")?,
             received_ms: row.get("received_ms")?,
         })
     });
-    Ok(asked.optional()?)
+    Ok(inputs.optional()?)
 }
 
-/// Verdicts by a clause.
+/// Loads verdicts by a clause.
 pub(crate) fn verdicts(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-) -> Result<Vec<VerdictRecord>, Fault> {
-    collect(
+) -> Result<Vec<VerdictRecord>, DbError> {
+    query_records(
         conn,
         &format!("SELECT * FROM verdicts {clause}"),
         params,
@@ -142,28 +146,28 @@ pub(crate) fn verdicts(
     )
 }
 
-/// Sessions by a clause over `s`.
+/// Loads sessions by a clause over `s`.
 pub(crate) fn sessions(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-) -> Result<Vec<SessionRecord>, Fault> {
-    collect(conn, &format!("{SESSION} {clause}"), params, session)
+) -> Result<Vec<SessionRecord>, DbError> {
+    query_records(conn, &format!("{SESSION} {clause}"), params, session)
 }
 
-/// What its owner calls a session.
+/// The name of a session.
 pub(crate) fn session_name(
     conn: &Connection,
     session: &SessionId,
-) -> Result<Option<String>, Fault> {
+) -> Result<Option<String>, DbError> {
     let mut statement = conn.prepare_cached("SELECT name FROM sessions WHERE id = ?1")?;
     let name = statement.query_row([session.as_str()], |row| row.get(0));
     Ok(name.optional()?)
 }
 
-/// Adapters by a clause.
-pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow>, Fault> {
-    collect(
+/// Loads adapters by a clause.
+pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow>, DbError> {
+    query_records(
         conn,
         &format!("SELECT * FROM adapters {clause}"),
         [],
@@ -171,13 +175,13 @@ pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow
     )
 }
 
-/// Steps by a clause, each with its samples and its adapter.
-pub(crate) fn each_step(
+/// Visits steps by a clause, each with its samples and its adapter.
+pub(crate) fn for_each_step(
     conn: &Connection,
     clause: &str,
     params: impl Params,
-    mut visit: impl FnMut(StepRecord) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut visit: impl FnMut(StepRecord) -> Result<(), DbError>,
+) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(&format!("SELECT * FROM steps {clause}"))?;
     let mut rows = statement.query(params)?;
     while let Some(row) = rows.next()? {
@@ -188,19 +192,19 @@ pub(crate) fn each_step(
     Ok(())
 }
 
-fn collect<T>(
+fn query_records<T>(
     conn: &Connection,
     sql: &str,
     params: impl Params,
     record: fn(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>, Fault> {
+) -> Result<Vec<T>, DbError> {
     let mut statement = conn.prepare_cached(sql)?;
     let rows = statement.query_map(params, record)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A column through one of the codec's wrappers.
-fn through<W: FromSql, T>(
+/// Reads a column through one of the wrappers in `codec`.
+fn column_as<W: FromSql, T>(
     row: &Row<'_>,
     column: &str,
     open: impl Fn(W) -> T,
@@ -209,25 +213,25 @@ fn through<W: FromSql, T>(
 }
 
 fn json(row: &Row<'_>, column: &str) -> rusqlite::Result<Value> {
-    through(row, column, |Json(value)| value)
+    column_as(row, column, |Json(value)| value)
 }
 
 fn floats(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<f32>> {
-    through(row, column, |Floats(words)| words)
+    column_as(row, column, |Floats(words)| words)
 }
 
-/// A number that may be missing.
+/// A nullable f32 column.
 fn single(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<f32>> {
     Ok(row
-        .get::<_, Option<Single>>(column)?
-        .map(|Single(number)| number))
+        .get::<_, Option<Float>>(column)?
+        .map(|Float(number)| number))
 }
 
 fn ids(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<u32>> {
-    through(row, column, |Ids(words)| words)
+    column_as(row, column, |Ids(words)| words)
 }
 
-/// Places of forced tokens; nothing stands for none.
+/// Positions of forced tokens; NULL means none.
 fn forced(row: &Row<'_>) -> rusqlite::Result<Vec<u32>> {
     let places: Option<Ids> = row.get("forced")?;
     Ok(places.map(|Ids(places)| places).unwrap_or_default())
@@ -252,8 +256,8 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         template: json(row, "template")?,
         prompt_ids: ids(row, "prompt_ids")?,
         sampling: json(row, "sampling")?,
-        temperature: through(row, "temperature", |Single(number)| number)?,
-        adapter_version: through(row, "adapter_version", |Natural(number)| number)?,
+        temperature: column_as(row, "temperature", |Float(number)| number)?,
+        adapter_version: column_as(row, "adapter_version", |Unsigned(number)| number)?,
         adapter_digest: row.get("adapter_digest")?,
         model: row.get("model")?,
         matched: json(row, "matched")?,
@@ -286,7 +290,7 @@ fn completion(row: &Row<'_>, ms: i64) -> rusqlite::Result<Completion> {
     })
 }
 
-fn add_feedback(conn: &Connection, turn: &mut TurnRecord) -> Result<(), Fault> {
+fn add_feedback(conn: &Connection, turn: &mut TurnRecord) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "SELECT score, text, ms, judged FROM feedback WHERE turn = ?1 ORDER BY id",
     )?;
@@ -303,8 +307,8 @@ fn add_feedback(conn: &Connection, turn: &mut TurnRecord) -> Result<(), Fault> {
     Ok(())
 }
 
-fn hit(row: &Row<'_>) -> rusqlite::Result<TurnHit> {
-    Ok(TurnHit {
+fn turn_summary(row: &Row<'_>) -> rusqlite::Result<TurnSummary> {
+    Ok(TurnSummary {
         id: TurnId(row.get("id")?),
         session: SessionId(row.get("session")?),
         response_id: row.get("response_id")?,
@@ -343,8 +347,8 @@ fn sample(row: &Row<'_>) -> rusqlite::Result<SampleRecord> {
         logprobs: floats(row, "logprobs")?,
         full_logprobs: floats(row, "full_logprobs")?,
         forced: forced(row)?,
-        temperature: through(row, "temperature", |Single(number)| number)?,
-        adapter_version: through(row, "adapter_version", |Natural(number)| number)?,
+        temperature: column_as(row, "temperature", |Float(number)| number)?,
+        adapter_version: column_as(row, "adapter_version", |Unsigned(number)| number)?,
     })
 }
 
@@ -354,7 +358,7 @@ pub(crate) fn verdict(row: &Row<'_>) -> rusqlite::Result<VerdictRecord> {
     let outcome = match reason {
         Some(reason) => VerdictOutcome::None { reason },
         None => VerdictOutcome::Verdict {
-            reward: through(row, "reward", |Single(number)| number)?,
+            reward: column_as(row, "reward", |Float(number)| number)?,
             accept: row.get("accept")?,
         },
     };
@@ -388,8 +392,8 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
 
 fn adapter(row: &Row<'_>) -> rusqlite::Result<AdapterRow> {
     Ok(AdapterRow {
-        version: through(row, "version", |Natural(number)| number)?,
-        parent: through(row, "parent", |Natural(number)| number)?,
+        version: column_as(row, "version", |Unsigned(number)| number)?,
+        parent: column_as(row, "parent", |Unsigned(number)| number)?,
         digest: row.get("digest")?,
         path: row.get("path")?,
         provenance: json(row, "provenance")?,
@@ -409,20 +413,20 @@ fn step(row: &Row<'_>) -> rusqlite::Result<StepRecord> {
         metrics: json(row, "metrics")?,
         trained: Vec::new(),
         dropped: Vec::new(),
-        trained_count: through(row, "trained_count", |Natural(number)| number)?,
-        dropped_count: through(row, "dropped_count", |Natural(number)| number)?,
+        trained_count: column_as(row, "trained_count", |Unsigned(number)| number)?,
+        dropped_count: column_as(row, "dropped_count", |Unsigned(number)| number)?,
         adapter: None,
     })
 }
 
-fn add_outcome(conn: &Connection, step: &mut StepRecord) -> Result<(), Fault> {
+fn add_outcome(conn: &Connection, step: &mut StepRecord) -> Result<(), DbError> {
     let mut statement = conn
         .prepare_cached("SELECT id, advantage, reason FROM samples WHERE step = ?1 ORDER BY id")?;
     let mut rows = statement.query([step.id.0])?;
     while let Some(row) = rows.next()? {
         let id = SampleId(row.get("id")?);
-        match row.get::<_, Option<Single>>("advantage")? {
-            Some(Single(advantage)) => step.trained.push((id, advantage)),
+        match row.get::<_, Option<Float>>("advantage")? {
+            Some(Float(advantage)) => step.trained.push((id, advantage)),
             None => step.dropped.push((
                 id,
                 row.get::<_, Option<String>>("reason")?.unwrap_or_default(),
@@ -433,7 +437,7 @@ fn add_outcome(conn: &Connection, step: &mut StepRecord) -> Result<(), Fault> {
         conn.prepare_cached("SELECT version FROM adapters WHERE step = ?1 ORDER BY version")?;
     let mut rows = statement.query([step.id.0])?;
     if let Some(row) = rows.next()? {
-        step.adapter = Some(through(row, "version", |Natural(number)| number)?);
+        step.adapter = Some(column_as(row, "version", |Unsigned(number)| number)?);
     }
     Ok(())
 }

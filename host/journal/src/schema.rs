@@ -1,17 +1,17 @@
-//! Which shape the database has, and how an older one is brought up to date.
+//! Schema version detection and migrations.
 //!
-//! Migrations are numbered from 1 and never edited after a release. Each runs in one transaction
-//! together with the row that says it ran, so a kill in between leaves the older, whole shape. A
-//! shape that is newer than the program is refused: an old program must not guess.
+//! Migrations are numbered from 1 and never edited after a release. Each runs in one transaction together with its row
+//! in `schema_version`, so a kill leaves a consistent older schema. A schema that is newer than the program is
+//! rejected.
 
 use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::clock::now_ms;
-use crate::error::{Fault, JournalError};
+use crate::error::{DbError, JournalError};
 
-/// The migrations in order; number n is at place n − 1.
+/// The migrations in order; number n is at index n − 1.
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0001.sql"),
     include_str!("schema/0002.sql"),
@@ -26,10 +26,10 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0011.sql"),
 ];
 
-/// "claw" in ASCII: tells our databases from others.
+/// SQLite `application_id` of journals: "claw" in ASCII.
 const APPLICATION_ID: i32 = 0x636c_6177;
 
-/// What a database turned out to be.
+/// Kind of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Empty,
@@ -37,7 +37,7 @@ pub(crate) enum Shape {
     Journal(u32),
 }
 
-pub(crate) fn shape(conn: &Connection) -> Result<Shape, Fault> {
+pub(crate) fn shape(conn: &Connection) -> Result<Shape, DbError> {
     let id: i32 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if id == APPLICATION_ID {
         let version = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
@@ -54,7 +54,7 @@ pub(crate) fn shape(conn: &Connection) -> Result<Shape, Fault> {
     })
 }
 
-/// The newest schema that this program knows.
+/// The newest schema version that this program supports.
 pub(crate) fn known() -> u32 {
     count(MIGRATIONS)
 }
@@ -63,18 +63,18 @@ fn count(migrations: &[&str]) -> u32 {
     u32::try_from(migrations.len()).unwrap_or(u32::MAX)
 }
 
-/// Brings the database to the newest shape, or refuses it.
+/// Migrates the database to the newest schema, or returns an error if it is newer or not a journal.
 pub(crate) fn migrate(
     conn: &mut Connection,
     path: &Path,
     migrations: &[&str],
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let known = count(migrations);
     let found = match shape(conn)? {
         Shape::Empty => 0,
         Shape::Journal(found) => found,
         Shape::Foreign => {
-            return Err(JournalError::Foreign {
+            return Err(JournalError::NotAJournal {
                 path: path.to_path_buf(),
             }
             .into());
@@ -110,8 +110,8 @@ pub(crate) fn migrate(
     Ok(())
 }
 
-/// For a reader that may not migrate: the shape must be exactly the program's.
-pub(crate) fn require_current(conn: &Connection, path: &Path) -> Result<(), Fault> {
+/// Checks that the schema is exactly the program's, for readers that cannot migrate.
+pub(crate) fn require_current(conn: &Connection, path: &Path) -> Result<(), DbError> {
     let (path, known) = (path.to_path_buf(), count(MIGRATIONS));
     match shape(conn)? {
         Shape::Journal(found) if found == known => Ok(()),
@@ -125,7 +125,7 @@ pub(crate) fn require_current(conn: &Connection, path: &Path) -> Result<(), Faul
             known,
         }
         .into()),
-        Shape::Foreign => Err(JournalError::Foreign { path }.into()),
+        Shape::Foreign => Err(JournalError::NotAJournal { path }.into()),
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migration_that_fails_leaves_the_shape_before_it() {
+    fn a_failed_migration_leaves_the_previous_schema() {
         let mut conn = Connection::open_in_memory().unwrap();
         let first = "CREATE TABLE a (x INTEGER) STRICT";
         let broken = "CREATE TABLE b (x INTEGER) STRICT; CREATE TABLE a (x INTEGER) STRICT";
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_ended_before_they_were_settled_are_left_alone() {
+    fn sessions_that_ended_before_schema_2_count_as_finalized() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), &MIGRATIONS[..1]).unwrap();
         conn.execute_batch(
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_judged_before_judgements_were_told_apart_counts_as_one() {
+    fn verdicts_from_before_the_judgements_table_become_one_judgement_per_turn() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), &MIGRATIONS[..2]).unwrap();
         let turn = |id: i64, judging: &str, next_judged: i64| {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_from_before_they_could_be_judged_together_are_left_to_the_judges() {
+    fn choices_from_before_choice_groups_are_judged_one_by_one() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), &MIGRATIONS[..3]).unwrap();
         let turn = |id: i64, request: i64| {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_keep_their_rows_rules_and_numbers_when_the_reward_may_be_missing() {
+    fn making_the_reward_nullable_keeps_rows_constraints_and_ids_of_samples() {
         let mut conn = Connection::open_in_memory().unwrap();
         conn.pragma_update(None, "foreign_keys", true).unwrap();
         migrate(&mut conn, here(), &MIGRATIONS[..5]).unwrap();
@@ -319,20 +319,16 @@ mod tests {
         insert(3, "queued").unwrap_err();
         insert(1, "lost").unwrap_err();
         insert(1, "queued").unwrap();
-        assert_eq!(
-            conn.last_insert_rowid(),
-            10,
-            "a number that was given out is not given again"
-        );
+        assert_eq!(conn.last_insert_rowid(), 10, "ids are not reused");
         conn.execute("DELETE FROM sessions", []).unwrap();
         let left: i64 = conn
             .query_row("SELECT COUNT(*) FROM samples", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(left, 0, "samples go with their turns");
+        assert_eq!(left, 0, "samples are deleted with their turns");
     }
 
     #[test]
-    fn replies_from_before_forced_tokens_were_known_have_none() {
+    fn replies_from_before_forced_tokens_have_none() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), &MIGRATIONS[..6]).unwrap();
         conn.execute_batch(
@@ -351,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_steps_published_before_releases_were_recorded_is_their_history() {
+    fn adapters_published_before_the_releases_table_form_the_release_history() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), &MIGRATIONS[..7]).unwrap();
         conn.execute_batch(
@@ -360,9 +356,9 @@ mod tests {
         )
         .unwrap();
         migrate(&mut conn, here(), MIGRATIONS).unwrap();
-        let standing = crate::releasing::standing(&conn).unwrap();
-        assert_eq!((standing.version, standing.head), (3, 3));
-        assert_eq!((standing.back, standing.pinned), (Some(1), false));
+        let state = crate::releases::release_state(&conn).unwrap();
+        assert_eq!((state.version, state.head), (3, 3));
+        assert_eq!((state.back, state.pinned), (Some(1), false));
     }
 
     #[test]
@@ -382,14 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_shape_is_refused_in_one_sentence() {
+    fn a_newer_schema_is_rejected() {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, here(), MIGRATIONS).unwrap();
         conn.execute("INSERT INTO schema_version VALUES (99, 0)", [])
             .unwrap();
         let error = migrate(&mut conn, here(), MIGRATIONS)
             .unwrap_err()
-            .at(here());
+            .with_path(here());
         assert!(
             matches!(
                 error,
@@ -405,14 +401,14 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_database_is_left_alone() {
+    fn a_foreign_database_is_not_modified() {
         let mut conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE recipes (name TEXT)")
             .unwrap();
         let error = migrate(&mut conn, here(), MIGRATIONS)
             .unwrap_err()
-            .at(here());
-        assert!(matches!(error, JournalError::Foreign { .. }), "{error}");
+            .with_path(here());
+        assert!(matches!(error, JournalError::NotAJournal { .. }), "{error}");
         assert!(conn.prepare("SELECT * FROM sessions").is_err());
     }
 }

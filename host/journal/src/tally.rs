@@ -1,12 +1,12 @@
-//! The running count that the journal keeps of itself: rows by table, and commits.
+//! The `tally` table: running counts of rows per table and of commits.
 //!
-//! Triggers move the rows (`schema/0011.sql`), each write transaction counts itself. It decides nothing: [`crate::check`]
-//! compares it with what is there.
+//! Triggers update the row counts (`schema/0011.sql`), and each write transaction increments the commit count.
+//! [`crate::check`] compares the counts with the actual rows.
 
 use rusqlite::{Connection, Transaction};
 
-use crate::codec::Natural;
-use crate::error::Fault;
+use crate::codec::Unsigned;
+use crate::error::DbError;
 
 /// The counted tables, parents before children.
 pub(crate) const TABLES: [&str; 11] = [
@@ -23,22 +23,22 @@ pub(crate) const TABLES: [&str; 11] = [
     "adapters",
 ];
 
-/// The schema that brought the tally.
-pub(crate) const SINCE: u32 = 9;
+/// The first schema version with a tally.
+pub(crate) const FIRST_SCHEMA: u32 = 9;
 
-/// What a commit leaves behind, as far as the mark beside the journal repeats it.
+/// The counts that the commit watermark repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Which journal it is of.
+    /// Id of the journal.
     pub(crate) journal: String,
-    /// Write transactions, ever.
+    /// Write transactions since the journal was created.
     pub(crate) commits: u64,
     pub(crate) turns: u64,
     pub(crate) steps: u64,
 }
 
 /// Counts the transaction that is about to be committed.
-pub(crate) fn count_commit(tx: &Transaction<'_>) -> Result<Tally, Fault> {
+pub(crate) fn count_commit(tx: &Transaction<'_>) -> Result<Tally, DbError> {
     let mut statement = tx.prepare_cached(
         "UPDATE tally SET commits = commits + 1 RETURNING journal, commits, turns, steps",
     )?;
@@ -46,13 +46,13 @@ pub(crate) fn count_commit(tx: &Transaction<'_>) -> Result<Tally, Fault> {
 }
 
 /// Reads the tally.
-pub(crate) fn read(conn: &Connection) -> Result<Tally, Fault> {
+pub(crate) fn read(conn: &Connection) -> Result<Tally, DbError> {
     let sql = "SELECT journal, commits, turns, steps FROM tally";
     Ok(conn.query_row(sql, [], tally)?)
 }
 
 fn tally(row: &rusqlite::Row<'_>) -> rusqlite::Result<Tally> {
-    let count = |column: &str| row.get::<_, Natural>(column).map(|Natural(count)| count);
+    let count = |column: &str| row.get::<_, Unsigned>(column).map(|Unsigned(count)| count);
     Ok(Tally {
         journal: row.get("journal")?,
         commits: count("commits")?,

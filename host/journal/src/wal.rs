@@ -1,30 +1,30 @@
-//! Reading a write-ahead log past a damaged frame.
+//! Repair of a write-ahead log with damaged frames.
 //!
-//! Each frame of a log is a page with a checksum over itself and all frames before it, and SQLite stops at the first one
-//! that does not verify. The checksum of a damaged frame was made when it was whole, so the frames behind it can still
-//! be verified from there. [`Frames::mended`] is the log with its checksums made anew, from which SQLite reads every
-//! frame; what was damaged is in [`Frames::damaged`].
+//! Each frame holds a page and a checksum over itself and all frames before it, and SQLite stops at the first frame that
+//! does not verify. The stored checksum of a damaged frame was computed before the damage, so the frames after it can
+//! be verified starting from it. [`WalFrames::repaired`] returns the log with recomputed checksums, from which SQLite
+//! reads every frame; [`WalFrames::damaged`] lists the damaged frames.
 //!
-//! The layout is that of <https://sqlite.org/fileformat2.html#the_write_ahead_log>.
+//! File format: <https://sqlite.org/fileformat2.html#the_write_ahead_log>.
 
 use std::ops::Range;
 
-/// Bytes before the first frame.
+/// Size of the WAL header.
 const HEADER: usize = 32;
-/// Bytes before the page of a frame.
+/// Size of a frame header.
 const FRAME_HEADER: usize = 24;
-/// The part of a frame header that its checksum covers: page number and size of the database.
-const COVERED: usize = 8;
-/// Where the checksums are in the header, and in that of a frame.
-const HEADER_SUM: usize = 24;
-const FRAME_SUM: usize = 16;
+/// Bytes of a frame header that its checksum covers: page number and database size.
+const CHECKSUMMED: usize = 8;
+/// Offsets of the checksum in the WAL header and in a frame header.
+const HEADER_CHECKSUM: usize = 24;
+const FRAME_CHECKSUM: usize = 16;
 const MAGIC: u32 = 0x377f_0682;
 
-/// Two running sums.
-type Sum = (u32, u32);
+/// The two running sums of the WAL checksum.
+type Checksum = (u32, u32);
 
-/// The frames of a log that belong together.
-pub(crate) struct Frames<'a> {
+/// The valid range of frames of a WAL.
+pub(crate) struct WalFrames<'a> {
     log: &'a [u8],
     page: usize,
     /// Whether checksums take words as big-endian.
@@ -32,41 +32,43 @@ pub(crate) struct Frames<'a> {
     count: usize,
 }
 
-impl<'a> Frames<'a> {
-    /// Reads the header and counts the frames; none when this is no log, or an empty one.
-    pub(crate) fn read(log: &'a [u8]) -> Option<Frames<'a>> {
-        let magic = word(log, 0, true)?;
-        let page = word(log, 8, true)? as usize;
+impl<'a> WalFrames<'a> {
+    /// Parses the header and counts the frames; `None` if this is not a WAL or has no frames.
+    pub(crate) fn parse(log: &'a [u8]) -> Option<WalFrames<'a>> {
+        let magic = read_u32(log, 0, true)?;
+        let page = read_u32(log, 8, true)? as usize;
         if magic & !1 != MAGIC || !page.is_power_of_two() || !(512..=65_536).contains(&page) {
             return None;
         }
-        let mut frames = Frames {
+        let mut frames = WalFrames {
             log,
             page,
             big: magic & 1 == 1,
             count: 0,
         };
         let most = log.len().saturating_sub(HEADER) / (FRAME_HEADER + page);
-        // What lies behind the last frame is left from before the log began anew, and has other salts. A frame whose
-        // salts were damaged has frames with the right ones behind it.
-        let ours = (0..most).rev().find(|frame| frames.salted(*frame));
+        // Frames after the last valid one are left from before the WAL restarted and have other salts. A frame with
+        // damaged salts is followed by frames with the right ones.
+        let ours = (0..most)
+            .rev()
+            .find(|frame| frames.has_current_salts(*frame));
         frames.count = ours.map_or(0, |last| last + 1);
         (frames.count > 0).then_some(frames)
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The frames that do not verify, counted from 1.
+    /// The frames that do not verify, numbered from 1.
     pub(crate) fn damaged(&self) -> Vec<usize> {
-        let mut before = self.stored(HEADER_SUM);
+        let mut before = self.stored_checksum(HEADER_CHECKSUM);
         let mut damaged = Vec::new();
         for frame in 0..self.count {
-            let at = self.at(frame).start;
-            let stored = self.stored(at + FRAME_SUM);
-            if !self.salted(frame) || self.sum(before, frame) != stored {
+            let at = self.frame_range(frame).start;
+            let stored = self.stored_checksum(at + FRAME_CHECKSUM);
+            if !self.has_current_salts(frame) || self.frame_checksum(before, frame) != stored {
                 damaged.push(frame + 1);
             }
             before = stored;
@@ -74,49 +76,49 @@ impl<'a> Frames<'a> {
         damaged
     }
 
-    /// The same log, with salts and checksums that verify.
-    pub(crate) fn mended(&self) -> Option<Vec<u8>> {
-        let end = self.at(self.count).start;
+    /// The WAL with corrected salts and checksums.
+    pub(crate) fn repaired(&self) -> Option<Vec<u8>> {
+        let end = self.frame_range(self.count).start;
         let mut log = self.log.get(..end)?.to_vec();
-        let salts = self.log.get(16..HEADER_SUM)?;
-        let mut sum = self.add((0, 0), self.log.get(..HEADER_SUM)?);
-        put(&mut log, HEADER_SUM, sum)?;
+        let salts = self.log.get(16..HEADER_CHECKSUM)?;
+        let mut sum = self.checksum((0, 0), self.log.get(..HEADER_CHECKSUM)?);
+        write_checksum(&mut log, HEADER_CHECKSUM, sum)?;
         for frame in 0..self.count {
-            let at = self.at(frame).start;
-            log.get_mut(at + COVERED..at + FRAME_SUM)?
+            let at = self.frame_range(frame).start;
+            log.get_mut(at + CHECKSUMMED..at + FRAME_CHECKSUM)?
                 .copy_from_slice(salts);
-            sum = self.sum(sum, frame);
-            put(&mut log, at + FRAME_SUM, sum)?;
+            sum = self.frame_checksum(sum, frame);
+            write_checksum(&mut log, at + FRAME_CHECKSUM, sum)?;
         }
         Some(log)
     }
 
-    fn at(&self, frame: usize) -> Range<usize> {
+    fn frame_range(&self, frame: usize) -> Range<usize> {
         let start = HEADER + frame * (FRAME_HEADER + self.page);
         start..start + FRAME_HEADER + self.page
     }
 
-    fn salted(&self, frame: usize) -> bool {
-        let at = self.at(frame).start;
-        self.log.get(at + COVERED..at + FRAME_SUM) == self.log.get(16..HEADER_SUM)
+    fn has_current_salts(&self, frame: usize) -> bool {
+        let at = self.frame_range(frame).start;
+        self.log.get(at + CHECKSUMMED..at + FRAME_CHECKSUM) == self.log.get(16..HEADER_CHECKSUM)
     }
 
-    fn stored(&self, at: usize) -> Sum {
-        let read = |at| word(self.log, at, true).unwrap_or(0);
+    fn stored_checksum(&self, at: usize) -> Checksum {
+        let read = |at| read_u32(self.log, at, true).unwrap_or(0);
         (read(at), read(at + 4))
     }
 
-    fn sum(&self, before: Sum, frame: usize) -> Sum {
-        let at = self.at(frame);
+    fn frame_checksum(&self, before: Checksum, frame: usize) -> Checksum {
+        let at = self.frame_range(frame);
         let part = |range| self.log.get(range).unwrap_or_default();
-        let covered = part(at.start..at.start + COVERED);
+        let covered = part(at.start..at.start + CHECKSUMMED);
         let page = part(at.start + FRAME_HEADER..at.end);
-        self.add(self.add(before, covered), page)
+        self.checksum(self.checksum(before, covered), page)
     }
 
-    fn add(&self, (mut first, mut second): Sum, bytes: &[u8]) -> Sum {
+    fn checksum(&self, (mut first, mut second): Checksum, bytes: &[u8]) -> Checksum {
         for at in (0..bytes.len()).step_by(8) {
-            let read = |at| word(bytes, at, self.big).unwrap_or(0);
+            let read = |at| read_u32(bytes, at, self.big).unwrap_or(0);
             first = first.wrapping_add(read(at)).wrapping_add(second);
             second = second.wrapping_add(read(at + 4)).wrapping_add(first);
         }
@@ -124,7 +126,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-fn word(bytes: &[u8], at: usize, big: bool) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize, big: bool) -> Option<u32> {
     let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(if big {
         u32::from_be_bytes(four)
@@ -133,7 +135,7 @@ fn word(bytes: &[u8], at: usize, big: bool) -> Option<u32> {
     })
 }
 
-fn put(bytes: &mut [u8], at: usize, (first, second): Sum) -> Option<()> {
+fn write_checksum(bytes: &mut [u8], at: usize, (first, second): Checksum) -> Option<()> {
     bytes
         .get_mut(at..at + 4)?
         .copy_from_slice(&first.to_be_bytes());
@@ -149,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A database whose rows are in its log alone, and that log.
+    /// A database whose rows are only in its WAL, and that WAL.
     fn logged(path: &std::path::Path) -> (Connection, Vec<u8>) {
         let conn = Connection::open(path).unwrap();
         conn.execute_batch("CREATE TABLE t (n INTEGER, text TEXT); PRAGMA journal_mode = WAL;")
@@ -172,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn all_frames_behind_a_damaged_one_are_read() {
+    fn repair_makes_frames_after_a_damaged_one_readable() {
         let dir = tempfile::tempdir().unwrap();
         let (conn, log) = logged(&dir.path().join("a.db"));
         let database = std::fs::read(dir.path().join("a.db")).unwrap();
-        let whole = Frames::read(&log).unwrap();
+        let whole = WalFrames::parse(&log).unwrap();
         assert!(whole.damaged().is_empty() && whole.count() >= 60);
-        assert_eq!(whole.mended().unwrap(), log);
+        assert_eq!(whole.repaired().unwrap(), log);
         // In the middle of the text of a row, in the salt of a frame, in a checksum.
         let frame = |n: usize| HEADER + n * (FRAME_HEADER + 4096);
         for at in [frame(7) + FRAME_HEADER + 4000, frame(7) + 9, frame(7) + 17] {
@@ -186,14 +188,14 @@ mod tests {
             damaged[at] ^= 4;
             let before = rows(dir.path(), &format!("b{at}.db"), &database, &damaged);
             assert!(before < 10, "SQLite stops there: {before}");
-            let frames = Frames::read(&damaged).unwrap();
+            let frames = WalFrames::parse(&damaged).unwrap();
             assert_eq!(frames.damaged()[0], 8);
             assert!(frames.damaged().len() <= 2);
-            let mended = frames.mended().unwrap();
-            let after = rows(dir.path(), &format!("c{at}.db"), &database, &mended);
+            let repaired = frames.repaired().unwrap();
+            let after = rows(dir.path(), &format!("c{at}.db"), &database, &repaired);
             assert_eq!(after, 60);
         }
         drop(conn);
-        assert!(Frames::read(b"").is_none() && Frames::read(&[0; 5000]).is_none());
+        assert!(WalFrames::parse(b"").is_none() && WalFrames::parse(&[0; 5000]).is_none());
     }
 }

@@ -1,34 +1,34 @@
-//! What there is to judge a turn by: what followed the reply, and what the user said of it.
+//! The evidence for judging a turn: its next state and the user's feedback.
 
 use clawhost_journal::{Feedback, TurnRecord};
-use clawhost_plugins::{BadMessage, Message, Role};
+use clawhost_plugins::{Message, MessageError, Role};
 use serde_json::Value;
 
-/// The evidence that no judgement has seen, and the user's word where there is one.
+/// The evidence that no earlier judgement has used, and the user's score if there is one.
 pub(crate) struct Evidence<'a> {
-    /// Scores that the user gave and no judgement has recorded yet, oldest first.
+    /// User scores that no judgement has recorded yet, oldest first.
     pub(crate) new_scores: Vec<(&'a Feedback, f32)>,
-    /// The user's last score, new or not: it wins over every judge.
-    pub(crate) users_word: Option<f32>,
-    /// Whether a next state is new to those who judge.
-    next: bool,
-    /// Whether words of the user are.
-    words: bool,
-    /// What followed and what the user said of it, in order; empty when none of it is new.
-    pub(crate) shown: Vec<Message>,
+    /// The user's latest score, new or not; it wins over every judge.
+    pub(crate) user_score: Option<f32>,
+    /// Whether there is a next state that no judgement has used.
+    new_next_state: bool,
+    /// Whether there is feedback text that no judgement has used.
+    new_text: bool,
+    /// The next state followed by all feedback texts, in order; empty when none of it is new.
+    pub(crate) messages: Vec<Message>,
 }
 
 impl<'a> Evidence<'a> {
-    /// Sorts a turn's evidence.
+    /// Collects the evidence of a turn.
     ///
     /// # Errors
-    /// When what followed is not a list of chat messages.
-    pub(crate) fn of(turn: &'a TurnRecord) -> Result<Self, BadMessage> {
+    /// When the next state is not a list of chat messages.
+    pub(crate) fn from_turn(turn: &'a TurnRecord) -> Result<Self, MessageError> {
         let seen = usize::try_from(turn.feedback_judged).unwrap_or(usize::MAX);
         let new = turn.feedback.get(seen..).unwrap_or_default();
-        let words = new.iter().any(|feedback| feedback.text.is_some());
-        let next = turn.next_state.is_some() && !turn.next_judged;
-        let shown = if next || words {
+        let new_text = new.iter().any(|feedback| feedback.text.is_some());
+        let new_next_state = turn.next_state.is_some() && !turn.next_judged;
+        let messages = if new_next_state || new_text {
             let mut messages =
                 Message::list_from_openai(turn.next_state.as_ref().unwrap_or(&Value::Null))?;
             messages.extend(
@@ -43,32 +43,32 @@ impl<'a> Evidence<'a> {
         };
         Ok(Self {
             new_scores: new.iter().filter_map(|f| Some((f, score(f)?))).collect(),
-            users_word: users_score(turn),
-            next,
-            words,
-            shown,
+            user_score: last_user_score(turn),
+            new_next_state,
+            new_text,
+            messages,
         })
     }
 
-    /// Whether there is something to ask the judges of single turns. A new next state is always shown to them, unless
-    /// the turn was judged together with the other choices of its request. New words of the user are shown as well, as
-    /// what a user says after a reply; once a score was given with them, there is nothing left to find out.
-    pub(crate) fn asks_judges(&self, judged_together: bool) -> bool {
-        (self.next && !judged_together) || (self.words && self.users_word.is_none())
+    /// Whether the single-turn judges must be called. They always see a new next state, unless the turn was judged
+    /// together with the other choices of its request. They also see new feedback text, as a message of the user after
+    /// the reply, unless the user scored the turn: then the reward is known.
+    pub(crate) fn needs_judges(&self, judged_in_group: bool) -> bool {
+        (self.new_next_state && !judged_in_group) || (self.new_text && self.user_score.is_none())
     }
 
-    /// Whether anything followed that nobody was told of yet.
-    pub(crate) fn is_told(&self) -> bool {
-        self.next || self.words
+    /// Whether there is a new next state or feedback text to show to the hint extractors.
+    pub(crate) fn has_new_followup(&self) -> bool {
+        self.new_next_state || self.new_text
     }
 }
 
-/// The last score that the user gave to a turn, where it is one.
-pub(crate) fn users_score(turn: &TurnRecord) -> Option<f32> {
+/// The user's latest valid score of a turn.
+pub(crate) fn last_user_score(turn: &TurnRecord) -> Option<f32> {
     turn.feedback.iter().rev().find_map(score)
 }
 
-/// A score that is a number from −1 to 1.
+/// The score of a feedback entry, if it is between -1 and 1.
 fn score(feedback: &Feedback) -> Option<f32> {
     feedback.score.filter(|score| (-1.0..=1.0).contains(score))
 }
@@ -90,49 +90,53 @@ mod tests {
     }
 
     #[test]
-    fn a_score_alone_needs_no_judge() {
+    fn a_user_score_alone_calls_no_judge() {
         let mut record = turn(1);
         record.feedback = vec![
             feedback(Some(1.0), Some("good")),
             feedback(Some(-1.0), None),
         ];
-        let evidence = Evidence::of(&record).unwrap();
-        assert_eq!(evidence.users_word, Some(-1.0));
+        let evidence = Evidence::from_turn(&record).unwrap();
+        assert_eq!(evidence.user_score, Some(-1.0));
         assert_eq!(evidence.new_scores.len(), 2);
-        assert!(!evidence.asks_judges(false));
-        assert!(evidence.is_told(), "there are words with the score");
+        assert!(!evidence.needs_judges(false));
+        assert!(evidence.has_new_followup(), "the score comes with text");
     }
 
     #[test]
-    fn words_alone_are_shown_after_what_followed() {
+    fn feedback_text_is_appended_to_the_next_state() {
         let mut record = turn(1);
         record.next_state = Some(json!([{"role": "user", "content": "next question"}]));
         record.next_judged = true;
         record.feedback = vec![feedback(None, Some("too long"))];
-        let evidence = Evidence::of(&record).unwrap();
-        let seen: Vec<String> = evidence.shown.iter().map(Message::visible_text).collect();
+        let evidence = Evidence::from_turn(&record).unwrap();
+        let seen: Vec<String> = evidence
+            .messages
+            .iter()
+            .map(Message::visible_text)
+            .collect();
         assert_eq!(seen, ["next question", "too long"]);
         record.feedback_judged = 1;
-        assert!(!Evidence::of(&record).unwrap().is_told());
+        assert!(!Evidence::from_turn(&record).unwrap().has_new_followup());
     }
 
     #[test]
-    fn what_follows_a_choice_is_told_but_not_judged_once_more() {
+    fn the_next_state_of_a_grouped_choice_goes_to_extractors_only() {
         let mut record = turn(1);
         record.next_state = Some(json!([{"role": "user", "content": "next question"}]));
-        let evidence = Evidence::of(&record).unwrap();
-        assert!(evidence.asks_judges(false) && !evidence.asks_judges(true));
-        assert!(evidence.is_told());
+        let evidence = Evidence::from_turn(&record).unwrap();
+        assert!(evidence.needs_judges(false) && !evidence.needs_judges(true));
+        assert!(evidence.has_new_followup());
         record.feedback = vec![feedback(None, Some("too long"))];
-        assert!(Evidence::of(&record).unwrap().asks_judges(true));
+        assert!(Evidence::from_turn(&record).unwrap().needs_judges(true));
     }
 
     #[test]
-    fn a_score_out_of_range_is_no_score() {
+    fn scores_out_of_range_are_ignored() {
         let mut record = turn(1);
         record.feedback = vec![feedback(Some(7.0), None), feedback(Some(f32::NAN), None)];
-        let evidence = Evidence::of(&record).unwrap();
-        assert_eq!(evidence.users_word, None);
+        let evidence = Evidence::from_turn(&record).unwrap();
+        assert_eq!(evidence.user_score, None);
         assert!(evidence.new_scores.is_empty());
     }
 }

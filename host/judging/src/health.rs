@@ -1,4 +1,4 @@
-//! How often a judge failed in a row, and whether it is still called.
+//! Counts consecutive failures of a judge and decides whether it is quarantined.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,40 +6,39 @@ use clawhost_plugins::{Fault, FaultKind, PluginErrorKind};
 
 use crate::options::FaultPolicy;
 
-/// One judge's record since the start.
+/// The failure count of one judge since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    in_a_row: AtomicU32,
+    consecutive_failures: AtomicU32,
 }
 
 impl Health {
-    /// Counts a call that worked, or in which the judge had nothing to say.
-    pub(crate) fn well(&self) {
-        self.in_a_row.store(0, Ordering::Relaxed);
+    /// Resets the count after a call that succeeded or in which the judge abstained.
+    pub(crate) fn record_success(&self) {
+        self.consecutive_failures.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a fault and returns how many there are in a row.
-    pub(crate) fn ill(&self) -> u32 {
-        self.in_a_row
+    /// Counts a failure and returns the number of consecutive failures.
+    pub(crate) fn record_failure(&self) -> u32 {
+        self.consecutive_failures
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1)
     }
 
-    /// Faults in a row, when the policy says that the judge is no longer called.
-    pub(crate) fn quarantined(&self, policy: FaultPolicy, after: u32) -> Option<u32> {
-        let faults = self.in_a_row.load(Ordering::Relaxed);
+    /// The number of consecutive failures if the policy quarantines the judge, else `None`.
+    pub(crate) fn quarantine_failures(&self, policy: FaultPolicy, after: u32) -> Option<u32> {
+        let faults = self.consecutive_failures.load(Ordering::Relaxed);
         (policy == FaultPolicy::Quarantine && faults >= after).then_some(faults)
     }
 }
 
-/// Whether a fault speaks against the judge; declining a turn, a passing error and a condition of the host
-/// do not.
-pub(crate) fn is_ill(fault: &Fault) -> bool {
-    !(fault.is_no_answer() || is_passing(fault) || fault.is_host_condition())
+/// Whether a fault counts as a failure of the judge. Abstentions, transient errors and host conditions do not.
+pub(crate) fn counts_as_failure(fault: &Fault) -> bool {
+    !(fault.is_unsupported() || is_transient(fault) || fault.is_host_condition())
 }
 
-/// Whether the same call is worth another try.
-pub(crate) fn is_passing(fault: &Fault) -> bool {
+/// Whether the call should be retried.
+pub(crate) fn is_transient(fault: &Fault) -> bool {
     matches!(
         fault.kind,
         FaultKind::PluginError {
@@ -49,13 +48,13 @@ pub(crate) fn is_passing(fault: &Fault) -> bool {
     )
 }
 
-/// Why there is no verdict where a judge has no opinion: it declines the turn, or gives a reward of 0 without a vote.
+/// The reason recorded when a judge abstains: it declines the turn, or returns a reward of 0 without votes.
 pub(crate) const ABSTAINED: &str = "abstained";
 
 /// The short reason under which a fault is counted, such as `cpu` or `plugin-error: internal`.
-pub(crate) fn reason(fault: &Fault) -> String {
+pub(crate) fn fault_reason(fault: &Fault) -> String {
     match &fault.kind {
-        _ if fault.is_no_answer() => ABSTAINED.to_owned(),
+        _ if fault.is_unsupported() => ABSTAINED.to_owned(),
         FaultKind::PluginError { kind, .. } => format!("{}: {kind}", fault.kind.name()),
         other => other.name().to_owned(),
     }

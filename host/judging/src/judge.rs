@@ -1,54 +1,56 @@
-//! Asking one component, whatever it is asked about: a turn, the choices of a request, or what followed a reply.
+//! The interfaces of judges and hint extractors. [`Plugin`] implements them; tests use fakes.
 
 use std::future::Future;
 use std::pin::Pin;
 
-use clawhost_plugins::{CallContext, Called, Extraction, Judged, Plugin, Trajectory, Verdict};
+use clawhost_plugins::{
+    CallContext, CallResult, Extraction, JudgeResult, Plugin, Trajectory, Verdict,
+};
 
-/// An answer that is being waited for.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// The future of a component call.
+pub(crate) type CallFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What can have a seat: a component, or in tests a stand-in for one.
-pub(crate) trait Asked: Send + Sync {
-    /// Name under which it was loaded.
+/// A component that can occupy a slot.
+pub(crate) trait Component: Send + Sync {
+    /// The name under which it was loaded.
     fn name(&self) -> &str;
     /// sha256 of the component, in hex.
     fn digest(&self) -> &str;
 }
 
-/// A judge of single turns.
-pub(crate) trait Judge: Asked {
+/// A single-turn judge.
+pub(crate) trait Judge: Component {
     /// Judges one turn of a trajectory.
     fn score<'a>(
         &'a self,
         call: CallContext,
         trajectory: &'a Trajectory,
         turn: u32,
-    ) -> Answer<'a, Judged>;
+    ) -> CallFuture<'a, JudgeResult>;
 }
 
-/// A judge of all choices of a request together.
-pub(crate) trait GroupJudge: Asked {
-    /// Judges the last turn of each trajectory; one verdict for each, in order.
+/// A judge of all choices of a request.
+pub(crate) trait GroupJudge: Component {
+    /// Judges the last turn of each trajectory; returns one verdict per trajectory, in order.
     fn score_group<'a>(
         &'a self,
         call: CallContext,
         group: &'a [Trajectory],
-    ) -> Answer<'a, Called<Vec<Verdict>>>;
+    ) -> CallFuture<'a, CallResult<Vec<Verdict>>>;
 }
 
-/// What makes advice of what followed a reply.
-pub(crate) trait HintExtractor: Asked {
-    /// Extracts a hint from what followed one turn of a trajectory.
+/// A component that turns the next state of a reply into advice.
+pub(crate) trait HintExtractor: Component {
+    /// Extracts a hint from the next state of one turn of a trajectory.
     fn extract<'a>(
         &'a self,
         call: CallContext,
         trajectory: &'a Trajectory,
         turn: u32,
-    ) -> Answer<'a, Called<Extraction>>;
+    ) -> CallFuture<'a, CallResult<Extraction>>;
 }
 
-impl Asked for Plugin {
+impl Component for Plugin {
     fn name(&self) -> &str {
         Plugin::name(self)
     }
@@ -64,7 +66,7 @@ impl Judge for Plugin {
         call: CallContext,
         trajectory: &'a Trajectory,
         turn: u32,
-    ) -> Answer<'a, Judged> {
+    ) -> CallFuture<'a, JudgeResult> {
         Box::pin(self.score_turn(call, trajectory, turn))
     }
 }
@@ -74,7 +76,7 @@ impl GroupJudge for Plugin {
         &'a self,
         call: CallContext,
         group: &'a [Trajectory],
-    ) -> Answer<'a, Called<Vec<Verdict>>> {
+    ) -> CallFuture<'a, CallResult<Vec<Verdict>>> {
         Box::pin(Plugin::score_group(self, call, group))
     }
 }
@@ -85,13 +87,13 @@ impl HintExtractor for Plugin {
         call: CallContext,
         trajectory: &'a Trajectory,
         turn: u32,
-    ) -> Answer<'a, Called<Extraction>> {
+    ) -> CallFuture<'a, CallResult<Extraction>> {
         Box::pin(self.extract_hint(call, trajectory, turn))
     }
 }
 
-/// A turn's own seed: SplitMix64 of the run's seed and the turn's number, so that neighbouring
-/// turns and neighbouring runs share nothing.
+/// The seed of a turn: SplitMix64 of the run's seed and the turn's number, so that the seeds of neighbouring turns and
+/// runs are unrelated.
 pub(crate) fn seed(run: u64, turn: i64) -> u64 {
     let mix = |value: u64| {
         let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_are_stable_and_apart() {
+    fn seeds_are_stable_and_distinct() {
         assert_eq!(seed(1, 2), seed(1, 2));
         let mut seeds: Vec<u64> = (0..10)
             .flat_map(|run| (0..10).map(move |turn| seed(run, turn)))

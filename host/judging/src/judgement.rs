@@ -1,87 +1,88 @@
-//! One turn's judgement: ask, combine, decide whether there is a sample. Nothing is written here.
+//! Judges one turn: calls the judges, combines their verdicts and decides whether the turn becomes a sample. Nothing is
+//! written here.
 //!
-//! A choice that was judged together with the others of its request is not put before the judges of single turns for
-//! what follows it: one reply is never trained for the one opinion and for the other. What a user says of it in words
-//! is new evidence, which they judge as of any turn; a score of the user wins here as everywhere.
+//! A choice that was judged together with the other choices of its request is not sent to the single-turn judges for
+//! its next state, so that one reply is never trained with two different rewards. Feedback text from the user is new
+//! evidence and goes to the single-turn judges as for any turn. A user score always wins over the judges.
 
 use clawhost_journal::{
-    JudgementOutcome, NewHint, NewJudgement, NewSample, NewVerdict, TurnId, TurnRecord, TurnSeen,
-    VerdictOutcome,
+    EvidenceSnapshot, JudgementOutcome, NewHint, NewJudgement, NewSample, NewVerdict, TurnId,
+    TurnRecord, VerdictOutcome,
 };
 use clawhost_plugins::Trajectory;
 use serde_json::{Value, json};
 
-use crate::asking::{About, Zero, verdict};
-use crate::docket::Docket;
+use crate::calls::{CallTarget, ZeroReward, combine_attempts};
+use crate::context::TurnContext;
 use crate::evidence::Evidence;
-use crate::history::trajectory;
 use crate::options::JudgingOptions;
-use crate::samples::{Given, TRUNCATED, reward, sample};
-use crate::seats::Seats;
+use crate::samples::{RewardSource, TRUNCATED, build_sample, training_reward};
+use crate::slots::JudgeSlots;
 use crate::status::JudgingStatus;
-use crate::votes::Opinion;
+use crate::trajectory::build_trajectory;
+use crate::votes::CombinedVerdict;
 
-/// Source of a verdict that the user gave.
+/// Source name of a verdict that the user gave.
 pub(crate) const USER: &str = "user";
 
-/// What the turns of a run are judged with.
-pub(crate) struct Bench {
-    pub(crate) seats: Seats,
+/// The judges of a run, with their options and status.
+pub(crate) struct JudgePanel {
+    pub(crate) slots: JudgeSlots,
     pub(crate) options: JudgingOptions,
     pub(crate) status: JudgingStatus,
 }
 
-/// What is to be recorded.
+/// The result of judging one turn, ready to be recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Judgement {
     pub(crate) verdicts: Vec<NewVerdict>,
-    /// What the judges say together; none when they were not asked.
-    pub(crate) opinion: Option<Opinion>,
+    /// The combined verdict of the judges; none when they were not called.
+    pub(crate) combined: Option<CombinedVerdict>,
     pub(crate) sample: Option<NewSample>,
-    /// Why there is no sample.
-    pub(crate) skipped: Option<String>,
-    /// An earlier judgement decided; its sample stays, and `skipped` says why there is none where there is none.
-    pub(crate) as_before: bool,
+    /// Why there is no sample, if there is none.
+    pub(crate) skip_reason: Option<String>,
+    /// An earlier judgement decided the outcome; its sample stays. If there was none, `skip_reason` says why.
+    pub(crate) keeps_previous: bool,
     pub(crate) hints: Vec<NewHint>,
     pub(crate) receipts: Vec<Value>,
 }
 
-/// A fault ended judging, as the policy `stop` asks for.
+/// A fault stopped judging because the fault policy is `stop`.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{plugin} failed on {about} ({fault}) and judging.on_fault is \"stop\"; the turn stays ready for the next start"
+    "{plugin} failed on {target} ({fault}) and judging.on_fault is \"stop\"; the turn stays ready for the next start"
 )]
-pub(crate) struct Stopped {
+pub(crate) struct StopError {
     pub(crate) plugin: String,
-    pub(crate) about: String,
+    pub(crate) target: String,
     pub(crate) fault: String,
 }
 
-/// A judgement that the host could not finish. It says nothing about turn or plugin, so nothing is recorded and the
-/// judgement is tried again later.
+/// The host could not finish the calls. This says nothing about the turn or the plugin, so nothing is recorded and the
+/// judgement is retried later.
 #[derive(Debug)]
-pub(crate) struct Deferred {
+pub(crate) struct Deferral {
     pub(crate) reason: String,
-    /// Of the calls that were made; they are recorded with the judgement that replaces this one.
+    /// Receipts of the calls that were made; they are recorded with the judgement that replaces this one.
     pub(crate) receipts: Vec<Value>,
 }
 
-/// Why there is no judgement.
+/// Why judging a turn returned no judgement.
 #[derive(Debug)]
-pub(crate) enum Unjudged {
-    Stopped(Stopped),
-    Deferred(Deferred),
+pub(crate) enum JudgeError {
+    Stopped(StopError),
+    Deferred(Deferral),
 }
 
-impl Unjudged {
-    /// With the receipts of the calls before.
-    pub(crate) fn after(self, mut earlier: Vec<Value>) -> Self {
+impl JudgeError {
+    /// Prepends the receipts of earlier calls.
+    pub(crate) fn with_earlier_receipts(self, mut previous: Vec<Value>) -> Self {
         match self {
-            Self::Deferred(Deferred { reason, receipts }) => {
-                earlier.extend(receipts);
-                Self::Deferred(Deferred {
+            Self::Deferred(Deferral { reason, receipts }) => {
+                previous.extend(receipts);
+                Self::Deferred(Deferral {
                     reason,
-                    receipts: earlier,
+                    receipts: previous,
                 })
             }
             stopped => stopped,
@@ -89,149 +90,155 @@ impl Unjudged {
     }
 }
 
-impl From<Stopped> for Unjudged {
-    fn from(stopped: Stopped) -> Self {
+impl From<StopError> for JudgeError {
+    fn from(stopped: StopError) -> Self {
         Self::Stopped(stopped)
     }
 }
 
-impl About {
+impl CallTarget {
     pub(crate) fn turn(turn: TurnId, may_defer: bool) -> Self {
         Self {
             sample_id: turn.to_string(),
-            shown: format!("turn {turn}"),
-            number: turn.0,
+            label: format!("turn {turn}"),
+            seed_index: turn.0,
             may_defer,
         }
     }
 }
 
-impl Bench {
-    /// Judges one turn. With `may_defer` a condition of the host ends the judgement, to be tried again; without, the
-    /// judge gives no verdict for that reason.
-    pub(crate) async fn judge(
+impl JudgePanel {
+    /// Judges one turn. With `may_defer`, a host condition defers the judgement; without it, the judge's verdict is
+    /// recorded as missing for that reason.
+    pub(crate) async fn judge_turn(
         &self,
-        docket: &Docket,
+        context: &TurnContext,
         may_defer: bool,
-    ) -> Result<Judgement, Unjudged> {
-        let turn = &docket.turn;
+    ) -> Result<Judgement, JudgeError> {
+        let turn = &context.turn;
         let Some(completion) = &turn.completion else {
-            return Ok(Judgement::skipped("no reply"));
+            return Ok(Judgement::skip("no reply"));
         };
-        let evidence = match Evidence::of(turn) {
+        let evidence = match Evidence::from_turn(turn) {
             Ok(evidence) => evidence,
             Err(error) => {
-                tracing::warn!(turn = %turn.id, %error, "what followed cannot be read");
-                return Ok(Judgement::skipped("what followed cannot be read"));
+                tracing::warn!(turn = %turn.id, %error, "cannot parse the next state; the turn is skipped");
+                return Ok(Judgement::skip("what followed cannot be read"));
             }
         };
-        let mut judgement = Judgement::of(&evidence);
-        let asks = evidence.asks_judges(docket.together.is_some());
-        let tells = evidence.is_told() && self.takes_hints();
+        let mut judgement = Judgement::from_user_scores(&evidence);
+        let judges = evidence.needs_judges(context.group_outcomes.is_some());
+        let extracts = evidence.has_new_followup() && self.has_hint_extractors();
         let mut no_verdict = "no judge".to_owned();
-        if asks || tells {
-            let shown = evidence.shown.clone();
-            let built = trajectory(turn, completion, &docket.earlier, shown, &self.options);
+        if judges || extracts {
+            let messages = evidence.messages.clone();
+            let built =
+                build_trajectory(turn, completion, &context.earlier, messages, &self.options);
             let (trajectory, index) = match built {
                 Ok(built) => built,
                 Err(error) => {
-                    tracing::warn!(turn = %turn.id, %error, "the conversation cannot be read");
-                    return Ok(Judgement::skipped("the conversation cannot be read"));
+                    tracing::warn!(turn = %turn.id, %error, "cannot parse the conversation; the turn is skipped");
+                    return Ok(Judgement::skip("the conversation cannot be read"));
                 }
             };
-            let about = About::turn(turn.id, may_defer);
-            if asks {
+            let target = CallTarget::turn(turn.id, may_defer);
+            if judges {
                 no_verdict = self
-                    .ask_judges(&about, &trajectory, index, &mut judgement)
+                    .call_judges(&target, &trajectory, index, &mut judgement)
                     .await?
                     .unwrap_or(no_verdict);
             }
-            if tells {
+            if extracts {
                 let (hints, receipts) = self
-                    .hints(&about, &trajectory, index)
+                    .extract_hints(&target, &trajectory, index)
                     .await
-                    .map_err(|unjudged| unjudged.after(judgement.receipts.clone()))?;
+                    .map_err(|error| error.with_earlier_receipts(judgement.receipts.clone()))?;
                 judgement.hints = hints;
                 judgement.receipts.extend(receipts);
             }
         }
-        let mut given = match (evidence.users_word, judgement.opinion) {
-            (Some(score), _) => Given::ByUser(score),
-            (None, Some(opinion)) => Given::Apart(opinion),
-            (None, None) => Given::None,
+        let mut source = match (evidence.user_score, judgement.combined) {
+            (Some(score), _) => RewardSource::User(score),
+            (None, Some(combined)) => RewardSource::Judges(combined),
+            (None, None) => RewardSource::None,
         };
-        if let Some(outcomes) = &docket.together
-            && !asks
+        if let Some(outcomes) = &context.group_outcomes
+            && !judges
             && evidence.new_scores.is_empty()
         {
-            judgement.as_before = true;
-            if given == Given::None {
-                given = Given::Together(self.options.combine.opinion(outcomes));
+            judgement.keeps_previous = true;
+            if source == RewardSource::None {
+                source = RewardSource::GroupJudges(self.options.combine.apply(outcomes));
                 no_verdict = last_reason(outcomes).unwrap_or(no_verdict);
             }
         }
         let options = &self.options;
-        match reward(
-            docket,
+        match training_reward(
+            context,
             completion,
-            given,
+            source,
             &no_verdict,
             &judgement.hints,
             options,
         ) {
-            Err(why) => judgement.skipped = Some(why),
-            // The first judgement left a truncated reply out because nothing had followed it yet.
-            Ok(Some(_)) if judgement.as_before && docket.samples.is_empty() => {
-                judgement.skipped = Some(TRUNCATED.to_owned());
+            Err(why) => judgement.skip_reason = Some(why),
+            // The first judgement skipped a truncated reply because it had no next state yet.
+            Ok(Some(_)) if judgement.keeps_previous && context.samples.is_empty() => {
+                judgement.skip_reason = Some(TRUNCATED.to_owned());
             }
-            Ok(Some(_)) if judgement.as_before => {}
-            // What came of it before stays; where nothing did, what extractors make of what followed may teach.
-            Ok(None) if judgement.as_before && !docket.samples.is_empty() => {}
+            Ok(Some(_)) if judgement.keeps_previous => {}
+            // An existing sample stays. Without one, hints extracted from the next state may still train the turn.
+            Ok(None) if judgement.keeps_previous && !context.samples.is_empty() => {}
             Ok(reward) => {
-                judgement.as_before = false;
+                judgement.keeps_previous = false;
                 let Judgement {
                     verdicts, hints, ..
                 } = &judgement;
-                judgement.sample = Some(sample(docket, reward, verdicts, hints, options));
+                judgement.sample = Some(build_sample(context, reward, verdicts, hints, options));
             }
         }
         Ok(judgement)
     }
 
-    /// Asks the judges about one turn, until the opinion is decided. Gives the last reason for which one gave no
+    /// Calls the judges on one turn until the combined verdict is decided. Returns the last reason for a missing
     /// verdict.
-    async fn ask_judges(
+    async fn call_judges(
         &self,
-        about: &About,
+        target: &CallTarget,
         trajectory: &Trajectory,
         index: u32,
         judgement: &mut Judgement,
-    ) -> Result<Option<String>, Unjudged> {
-        let bank = self.seats.judges();
-        let mut opinions = Vec::new();
-        // A judgement ends with the judges that it began with.
-        for seat in bank.now().iter() {
-            let asked = &*seat.asked;
-            let given = self
-                .ask(bank, seat, about, |call| {
-                    asked.score(call, trajectory, index)
+    ) -> Result<Option<String>, JudgeError> {
+        let slots = self.slots.judges();
+        let mut outcomes = Vec::new();
+        // A judgement uses the slots it started with, even if one is replaced meanwhile.
+        for slot in slots.snapshot().iter() {
+            let component = &*slot.component;
+            let attempts = self
+                .call_slot(slots, slot, target, |call| {
+                    component.score(call, trajectory, index)
                 })
                 .await
-                .map_err(|unjudged| unjudged.after(judgement.receipts.clone()))?;
-            let verdict = verdict(asked, &given.results, given.fault, Zero::Abstains);
-            opinions.push(verdict.outcome.clone());
+                .map_err(|error| error.with_earlier_receipts(judgement.receipts.clone()))?;
+            let verdict = combine_attempts(
+                component,
+                &attempts.results,
+                attempts.fault,
+                ZeroReward::Abstention,
+            );
+            outcomes.push(verdict.outcome.clone());
             judgement.verdicts.push(verdict);
-            judgement.receipts.extend(given.receipts);
-            if self.options.combine.is_decided(&opinions) {
+            judgement.receipts.extend(attempts.receipts);
+            if self.options.combine.is_decided(&outcomes) {
                 break;
             }
         }
-        judgement.opinion = Some(self.options.combine.opinion(&opinions));
-        Ok(last_reason(&opinions))
+        judgement.combined = Some(self.options.combine.apply(&outcomes));
+        Ok(last_reason(&outcomes))
     }
 }
 
-/// Why the last of those who gave no verdict gave none.
+/// The reason of the last missing verdict.
 pub(crate) fn last_reason(outcomes: &[VerdictOutcome]) -> Option<String> {
     outcomes.iter().rev().find_map(|outcome| match outcome {
         VerdictOutcome::None { reason } => Some(reason.clone()),
@@ -240,8 +247,8 @@ pub(crate) fn last_reason(outcomes: &[VerdictOutcome]) -> Option<String> {
 }
 
 impl Judgement {
-    /// One that begins with the scores that the user gave.
-    pub(crate) fn of(evidence: &Evidence<'_>) -> Self {
+    /// A judgement that starts with the user's scores.
+    pub(crate) fn from_user_scores(evidence: &Evidence<'_>) -> Self {
         let verdicts = evidence
             .new_scores
             .iter()
@@ -264,26 +271,26 @@ impl Judgement {
         }
     }
 
-    /// One in which nobody was asked.
-    pub(crate) fn skipped(reason: &str) -> Self {
+    /// A judgement without any calls, skipped for this reason.
+    pub(crate) fn skip(reason: &str) -> Self {
         Self {
-            skipped: Some(reason.to_owned()),
+            skip_reason: Some(reason.to_owned()),
             ..Self::default()
         }
     }
 
-    /// As the journal takes it. `turn` is as the judges saw it.
-    pub(crate) fn record<'a>(&'a self, turn: &TurnRecord) -> NewJudgement<'a> {
+    /// Converts to the journal's record. `turn` is the turn as the judges saw it.
+    pub(crate) fn to_record<'a>(&'a self, turn: &TurnRecord) -> NewJudgement<'a> {
         NewJudgement {
-            turn: TurnSeen::from(turn),
+            turn: EvidenceSnapshot::from(turn),
             verdicts: &self.verdicts,
             hints: &self.hints,
             receipts: &self.receipts,
-            outcome: match (&self.sample, self.skipped.as_deref()) {
-                (_, reason) if self.as_before => JudgementOutcome::AsBefore(reason),
+            outcome: match (&self.sample, self.skip_reason.as_deref()) {
+                (_, reason) if self.keeps_previous => JudgementOutcome::KeepPrevious(reason),
                 (Some(sample), _) => JudgementOutcome::Sample(sample),
                 (None, Some(reason)) => JudgementOutcome::Skipped(reason),
-                (None, None) => JudgementOutcome::Nothing,
+                (None, None) => JudgementOutcome::NoSample,
             },
         }
     }

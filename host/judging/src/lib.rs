@@ -1,38 +1,38 @@
-//! Votes, verdicts and samples.
+//! Judging: calls the judges, combines their votes into verdicts and records training samples.
 //!
-//! [`Judging`] takes complete turns from the journal as soon as something followed them, asks the
-//! judges, shows them to the hint extractors, and writes verdicts, hints, receipts and the sample back in one
-//! transaction. Requests of which several choices came go to the group judges, where one is loaded. No verdict is
-//! never a zero: a judge that failed, timed out or declined leaves the turn out of every batch,
-//! mean and baseline, with its reason. [`Rejudging`] goes through the same code for what is recorded already, and
-//! writes nothing. It refuses to know what a model, a gradient or HTTP is.
+//! [`JudgeWorker`] reads complete turns from the journal as soon as a next state or feedback exists, calls the judges
+//! and the hint extractors, and writes verdicts, hints, receipts and the sample in one transaction. Requests with
+//! several complete choices go to the group judges when one is loaded. A missing verdict is never treated as a reward
+//! of 0: when a judge fails, times out or abstains, the turn stays out of every batch, mean and baseline, and the
+//! reason is recorded. [`Rejudger`] runs the same code over recorded turns without writing. This crate knows nothing
+//! about models, gradients or HTTP.
 
-mod asking;
-mod closing;
-mod docket;
+mod calls;
+mod context;
+mod deferred;
 mod evidence;
+mod group;
 mod health;
-mod hinting;
-mod history;
+mod hints;
+mod job;
 mod judge;
 mod judgement;
-mod judging;
 mod options;
-mod postponed;
-mod rejudging;
+mod rejudge;
 mod samples;
-mod seats;
+mod session_end;
+mod slots;
 mod status;
-mod together;
+mod trajectory;
 mod votes;
-mod work;
+mod worker;
 
-pub use judging::Judging;
-pub use options::{FaultPolicy, JudgingOptions, Neutral, OptionsError};
-pub use rejudging::{Rejudged, Rejudging, RejudgingError};
-pub use seats::Seats;
+pub use options::{FaultPolicy, JudgingOptions, NeutralPolicy, OptionsError};
+pub use rejudge::{RejudgeError, RejudgeResult, Rejudger};
+pub use slots::JudgeSlots;
 pub use status::{JudgingSnapshot, JudgingStatus};
-pub use votes::{Combine, Opinion, combine, majority};
+pub use votes::{CombineRule, CombinedVerdict, combine_votes, majority_vote};
+pub use worker::JudgeWorker;
 
 #[cfg(test)]
 mod tests;

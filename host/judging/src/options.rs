@@ -7,106 +7,104 @@ use clawhost_plugins::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::votes::Combine;
+use crate::votes::CombineRule;
 
-/// Longest wait before a judgement that was put off is tried again.
+/// The longest wait before a deferred judgement is retried.
 const LONGEST_DEFERRAL: Duration = Duration::from_secs(600);
 
-/// A configuration value that cannot work.
+/// An invalid configuration value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {rule}")]
 pub struct OptionsError {
     /// Full name of the key, such as `judging.attempts`.
     pub key: &'static str,
-    /// The value as given.
+    /// The configured value.
     pub value: String,
-    /// What would be right.
+    /// The rule that the value violates.
     pub rule: &'static str,
 }
 
-/// What a neutral verdict does.
+/// What to do with a neutral verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Neutral {
-    /// It is recorded and trains nothing, save for `at_least_one`.
+pub enum NeutralPolicy {
+    /// Record it without a sample, except for `at_least_one`.
     #[default]
     Skip,
-    /// It makes a sample of reward 0, which teaches where the running mean is not 0.
+    /// Create a sample with reward 0, which trains where the running mean is not 0.
     Sample,
 }
 
-/// What a fault of a judge does.
+/// What to do when a judge fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultPolicy {
-    /// The turn gets no verdict from it.
+    /// The turn gets no verdict from the judge.
     #[default]
     Skip,
-    /// The same; after `quarantine_after` faults in a row the judge is not called again until it is
-    /// replaced or the next start.
+    /// As `Skip`; after `quarantine_after` consecutive faults the judge is not called until it is replaced or the
+    /// server restarts.
     Quarantine,
     /// Judging stops; the turn stays ready and is judged after the next start.
     Stop,
 }
 
-/// How turns are judged.
+/// The `[judging]` options.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgingOptions {
     /// Name of the run; scopes the durable state of judges. Default `default`.
     pub run_id: String,
-    /// Seed of the run; every turn's own seed is derived from it. Default 0.
+    /// Seed of the run; each turn's seed is derived from it. Default 0.
     pub seed: u64,
-    /// Votes that a judge which votes by itself is asked for, as its setting `votes`. Default 3.
+    /// Number of votes that a voting judge is asked for, passed as its setting `votes`. Default 3.
     pub votes: u32,
-    /// Times that each judge is called for a turn, with different seeds; each call is a vote.
-    /// Default 1.
+    /// Number of calls to each judge per turn, each with its own seed; each call is a vote. Default 1.
     pub attempts: u32,
-    /// How the verdicts of several judges become one. Default `majority`.
-    pub combine: Combine,
-    /// Turns that are judged at the same time. Default 8.
+    /// Rule that combines the verdicts of several judges. Default `majority`.
+    pub combine: CombineRule,
+    /// Maximum number of turns judged concurrently. Default 8.
     pub concurrency: usize,
-    /// Further tries after a transient error of a judge. Default 2.
+    /// Retries after a transient error of a judge. Default 2.
     pub retries: u32,
-    /// Wait before the first further try; doubles with each. Default 200.
+    /// Wait before the first retry, in milliseconds; doubles with each. Default 200.
     pub retry_wait_ms: u64,
-    /// Times that a judgement is put off because the host could not finish a call: the machine was too busy for the
-    /// wall limit of a deterministic call, or the plugin host failed. Then the turn is recorded without a verdict.
-    /// Default 5.
+    /// Number of times that a judgement is deferred because the host could not finish a call: the machine was too busy
+    /// for the wall limit of a deterministic call, or the plugin host failed. After that the turn is recorded without a
+    /// verdict. Default 5.
     pub deferrals: u32,
-    /// Wait before a judgement that was put off is tried again, in milliseconds; doubles with each, up to ten
-    /// minutes. Default 10000.
+    /// Wait before a deferred judgement is retried, in milliseconds; doubles with each deferral, up to ten minutes.
+    /// Default 10000.
     pub defer_wait_ms: u64,
-    /// Bytes of conversation before the reply that a judge sees: its head and its tail are kept.
-    /// Default 65536.
+    /// Bytes of conversation before the reply that a judge sees; its head and tail are kept. Default 65536.
     pub history_bytes: usize,
-    /// Earlier turns that a judge sees beside the one it judges. Default 8.
+    /// Earlier turns that a judge sees in addition to the judged one. Default 8.
     pub history_turns: usize,
-    /// Bytes of a single message (or of what followed a reply) that a judge sees; the middle is
-    /// left out. Default 16384.
+    /// Bytes of a single message (of the history or the next state) that a judge sees; the middle is removed. Default
+    /// 16384.
     pub message_bytes: usize,
-    /// What a neutral verdict does. Default `skip`.
-    pub neutral: Neutral,
-    /// Whether an ended session in which every judged turn was neutral contributes its most informative
-    /// turn (the lowest mean log-prob) with reward 0. Teaches where the running mean is not 0. A turn counts as neutral
-    /// only if a judge voted so, or the user scored it 0; where every judge abstained it never contributes. One that
-    /// gave a sample by a hint alone has contributed already. Default true.
+    /// What to do with a neutral verdict. Default `skip`.
+    pub neutral: NeutralPolicy,
+    /// Whether an ended session in which every judged turn was neutral contributes the turn with the lowest mean
+    /// log-prob, with reward 0. It trains where the running mean is not 0. A turn counts as neutral only if a judge
+    /// voted 0 or the user scored it 0; a turn on which every judge abstained does not count. A session that already
+    /// gave a sample by a hint alone contributes nothing more. Default true.
     pub at_least_one: bool,
-    /// Whether a turn that has a hint and no reward (a neutral verdict, or none) gives a sample without a reward, which
-    /// its hint alone teaches. Of use only where training distils from hints. Default false.
+    /// Whether a turn with a hint but no reward (a neutral verdict, or none) becomes a sample without a reward, trained
+    /// by its hint alone. Useful only where training distils from hints. Default false.
     pub hinted_samples: bool,
-    /// Whether a reply that was cut at the token limit trains once something followed it: a next state, or feedback.
-    /// One that nothing followed never trains. Default true.
+    /// Whether a reply truncated at the token limit trains once it has a next state or feedback. Without either it
+    /// never trains. Default true.
     pub train_truncated: bool,
-    /// Whether side turns (titles, summaries) train when feedback speaks of them. Default false.
+    /// Whether side turns (titles, summaries) train when they receive feedback. Default false.
     pub train_side: bool,
-    /// What a fault of a judge does. Default `skip`.
+    /// What to do when a judge fails. Default `skip`.
     pub on_fault: FaultPolicy,
-    /// Faults in a row after which `quarantine` sets a judge aside. Default 5.
+    /// Number of consecutive faults after which `quarantine` stops calling a judge. Default 5.
     pub quarantine_after: u32,
-    /// What one call may spend.
+    /// Limits of one call.
     pub limits: Limits,
-    /// Settings by name of the judge, handed to it as they are. Default none.
+    /// Settings by judge name, passed to the judge unchanged. Default none.
     pub settings: BTreeMap<String, BTreeMap<String, Value>>,
 }
 
@@ -117,7 +115,7 @@ impl Default for JudgingOptions {
             seed: 0,
             votes: 3,
             attempts: 1,
-            combine: Combine::default(),
+            combine: CombineRule::default(),
             concurrency: 8,
             retries: 2,
             retry_wait_ms: 200,
@@ -126,7 +124,7 @@ impl Default for JudgingOptions {
             history_bytes: 64 << 10,
             history_turns: 8,
             message_bytes: 16 << 10,
-            neutral: Neutral::default(),
+            neutral: NeutralPolicy::default(),
             at_least_one: true,
             hinted_samples: false,
             train_truncated: true,
@@ -140,10 +138,10 @@ impl Default for JudgingOptions {
 }
 
 impl JudgingOptions {
-    /// Checks every value.
+    /// Validates all values.
     ///
     /// # Errors
-    /// The first value that cannot work, with its key.
+    /// The first invalid value, with its key.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let within = |key, value: usize, low: usize, high: usize, rule| {
             if (low..=high).contains(&value) {
@@ -212,14 +210,14 @@ impl JudgingOptions {
         Ok(())
     }
 
-    /// The wait before a judgement that was put off so many times is tried again.
-    pub(crate) fn defer_wait(&self, times: u32) -> Duration {
-        let doubled = 2_u64.saturating_pow(times.saturating_sub(1));
+    /// The wait after this many deferrals.
+    pub(crate) fn defer_wait(&self, deferrals: u32) -> Duration {
+        let doubled = 2_u64.saturating_pow(deferrals.saturating_sub(1));
         Duration::from_millis(self.defer_wait_ms.saturating_mul(doubled)).min(LONGEST_DEFERRAL)
     }
 
-    /// The settings of one judge as JSON texts, `votes` among them unless they say otherwise.
-    pub(crate) fn settings_of(&self, judge: &str) -> BTreeMap<String, String> {
+    /// The settings of one judge as JSON texts, with a default for `votes`.
+    pub(crate) fn settings_for(&self, judge: &str) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::from([("votes".to_owned(), self.votes.to_string())]);
         for (key, value) in self.settings.get(judge).into_iter().flatten() {
             texts.insert(key.clone(), value.to_string());
@@ -233,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_valid_and_toml_reads() {
+    fn defaults_are_valid_and_toml_parses() {
         JudgingOptions::default().validate().unwrap();
         let options: JudgingOptions = toml::from_str(
             r#"
@@ -247,9 +245,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(options.on_fault, FaultPolicy::Quarantine);
-        assert_eq!(options.combine, Combine::All);
+        assert_eq!(options.combine, CombineRule::All);
         assert_eq!(
-            options.settings_of("mine"),
+            options.settings_for("mine"),
             BTreeMap::from([
                 ("strict".to_owned(), "true".to_owned()),
                 ("votes".to_owned(), "5".to_owned())
@@ -257,7 +255,7 @@ mod tests {
         );
         assert_eq!(
             options
-                .settings_of("other")
+                .settings_for("other")
                 .get("votes")
                 .map(String::as_str),
             Some("3")
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named() {
+    fn an_invalid_value_is_reported_with_its_key() {
         let options = JudgingOptions {
             attempts: 0,
             ..JudgingOptions::default()

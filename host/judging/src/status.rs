@@ -1,4 +1,4 @@
-//! What judging is doing, for `/healthz`, `status` and the demo.
+//! Status of judging for `/healthz`, `/metrics` and the `status` command.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,44 +6,44 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// A shared view of judging; cheap to clone, never blocks the loop.
+/// A shared status handle; cheap to clone, never blocks the judging loop.
 #[derive(Debug, Clone)]
 pub struct JudgingStatus {
     cell: Arc<watch::Sender<JudgingSnapshot>>,
 }
 
-/// Judging at one moment; counts are since the start.
+/// The status at one moment; counts are since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct JudgingSnapshot {
-    /// Turns that wait to be judged, and requests whose choices wait to be judged together.
+    /// Turns that wait to be judged, plus requests whose choices wait to be judged together.
     pub ready: u64,
-    /// The same, of those that are being judged.
+    /// The same, for those being judged.
     pub running: u64,
-    /// Turns that were judged.
+    /// Judged turns.
     pub judged: u64,
     /// Requests whose choices were judged together.
     pub together: u64,
-    /// Samples that were made.
+    /// Created samples.
     pub samples: u64,
-    /// Those of them that have no reward: their hints alone teach.
+    /// Created samples without a reward, trained by their hints alone.
     pub samples_by_hint: u64,
-    /// Judges that gave no verdict, by reason.
+    /// Missing verdicts, by reason.
     pub no_verdict: BTreeMap<String, u64>,
-    /// Hints that were extracted.
+    /// Extracted hints.
     pub hints: u64,
-    /// Extractors that gave no hint, by reason.
+    /// Extractor calls without a hint, by reason.
     pub no_hint: BTreeMap<String, u64>,
-    /// Turns that gave no sample, by reason.
+    /// Turns without a sample, by reason.
     pub skipped: BTreeMap<String, u64>,
-    /// Tries after a transient error.
+    /// Retries after a transient error.
     pub retries: u64,
-    /// Judgements that were put off because the host could not finish a call; each is tried again.
+    /// Deferred judgements (the host could not finish a call); each is retried.
     pub deferred: u64,
-    /// Plugins that are no longer called.
+    /// Quarantined plugins.
     pub quarantined: Vec<String>,
     /// Why judging stopped; none while it runs.
     pub stopped: Option<String>,
-    /// What kept the last judgement from being recorded; none when the last one was.
+    /// The journal error of the last failed write; none when the last write succeeded.
     pub last_error: Option<String>,
 }
 
@@ -54,17 +54,17 @@ impl JudgingStatus {
         }
     }
 
-    /// Judging as it is now.
+    /// The current status.
     pub fn snapshot(&self) -> JudgingSnapshot {
         self.cell.borrow().clone()
     }
 
-    /// Tells of every change.
+    /// A receiver that is notified of every change.
     pub fn watch(&self) -> watch::Receiver<JudgingSnapshot> {
         self.cell.subscribe()
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut JudgingSnapshot)) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut JudgingSnapshot)) {
         self.cell.send_modify(change);
     }
 }

@@ -1,18 +1,18 @@
-//! From votes to one verdict, and from several judges to one opinion.
+//! Combines votes into one verdict, and the verdicts of several judges into one.
 
 use clawhost_journal::VerdictOutcome;
 use serde::{Deserialize, Serialize};
 
-/// How the verdicts of several judges become one. A judge that gave none, because it failed or abstained, takes no
-/// part: it never counts as 0.
-/// Whatever the rule, a turn trains only when all that take part accept it.
+/// The rule that combines the verdicts of several judges. A judge without a verdict, because it failed or abstained, is
+/// ignored and never counts as 0. Under every rule, a turn trains only when all counted verdicts accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Combine {
-    /// Verdicts of −1, 0 and +1 go by majority (a tie for the first place is 0), finer ones by their mean.
+pub enum CombineRule {
+    /// Majority of verdicts that are −1, 0 or +1 (a tie for first place is 0); the mean if any verdict is another
+    /// value.
     #[default]
     Majority,
-    /// The first verdict in the order given counts; the judges after it are not asked.
+    /// The first verdict in call order; later judges are not called.
     First,
     /// The mean of the rewards.
     Mean,
@@ -20,80 +20,80 @@ pub enum Combine {
     All,
 }
 
-/// What the judges say of a turn together.
+/// The combined verdict of several judges on a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Opinion {
+pub struct CombinedVerdict {
     /// The reward; none when no judge gave a verdict.
     pub reward: Option<f32>,
-    /// Whether all that take part let the turn train.
+    /// Whether all counted verdicts accept the turn for training.
     pub accept: bool,
 }
 
-impl Combine {
-    /// The opinion that follows from what each judge gave, in the order given.
-    pub fn opinion(self, outcomes: &[VerdictOutcome]) -> Opinion {
-        let mut given: Vec<(f32, bool)> = outcomes
+impl CombineRule {
+    /// Combines the judges' outcomes, given in call order.
+    pub fn apply(self, outcomes: &[VerdictOutcome]) -> CombinedVerdict {
+        let mut present: Vec<(f32, bool)> = outcomes
             .iter()
             .filter_map(|outcome| match outcome {
                 VerdictOutcome::Verdict { reward, accept } => Some((*reward, *accept)),
                 VerdictOutcome::None { .. } => None,
             })
             .collect();
-        if self == Combine::First {
-            given.truncate(1);
+        if self == CombineRule::First {
+            present.truncate(1);
         }
-        let rewards: Vec<f32> = given.iter().map(|(reward, _)| *reward).collect();
-        Opinion {
+        let rewards: Vec<f32> = present.iter().map(|(reward, _)| *reward).collect();
+        CombinedVerdict {
             reward: self.reward(&rewards),
-            accept: given.iter().all(|(_, accept)| *accept),
+            accept: present.iter().all(|(_, accept)| *accept),
         }
     }
 
-    /// Whether the judges that are left cannot change the opinion.
+    /// Whether the remaining judges cannot change the result.
     pub(crate) fn is_decided(self, outcomes: &[VerdictOutcome]) -> bool {
-        self == Combine::First
+        self == CombineRule::First
             && outcomes
                 .iter()
                 .any(|outcome| matches!(outcome, VerdictOutcome::Verdict { .. }))
     }
 
-    fn reward(self, given: &[f32]) -> Option<f32> {
+    fn reward(self, present: &[f32]) -> Option<f32> {
         match self {
-            Combine::Majority => {
-                let votes: Vec<Option<f32>> = given.iter().copied().map(Some).collect();
-                combine(&votes)
+            CombineRule::Majority => {
+                let votes: Vec<Option<f32>> = present.iter().copied().map(Some).collect();
+                combine_votes(&votes)
             }
-            Combine::First => given.first().copied(),
-            Combine::Mean => mean(given),
-            Combine::All => {
-                let agree = given.iter().all(|reward| *reward > 0.0)
-                    || given.iter().all(|reward| *reward < 0.0);
-                mean(given).map(|mean| if agree { mean } else { 0.0 })
+            CombineRule::First => present.first().copied(),
+            CombineRule::Mean => mean(present),
+            CombineRule::All => {
+                let agree = present.iter().all(|reward| *reward > 0.0)
+                    || present.iter().all(|reward| *reward < 0.0);
+                mean(present).map(|mean| if agree { mean } else { 0.0 })
             }
         }
     }
 }
 
-fn mean(given: &[f32]) -> Option<f32> {
+fn mean(present: &[f32]) -> Option<f32> {
     #[allow(clippy::cast_precision_loss, reason = "there are few votes")]
-    let count = given.len() as f32;
-    (!given.is_empty()).then(|| given.iter().sum::<f32>() / count)
+    let count = present.len() as f32;
+    (!present.is_empty()).then(|| present.iter().sum::<f32>() / count)
 }
 
-/// The verdict of several votes; a missing vote is `None` and does not count.
+/// Combines votes into one reward; missing votes (`None`) are ignored.
 ///
-/// Votes that are all −1, 0 or +1 go by majority (a tie for the first place is 0); votes that grade
-/// more finely are averaged. Without any vote there is no verdict.
-pub fn combine(votes: &[Option<f32>]) -> Option<f32> {
-    let given: Vec<f32> = votes.iter().flatten().copied().collect();
-    if !given.is_empty() && given.iter().all(|vote| [-1.0, 0.0, 1.0].contains(vote)) {
-        return Some(majority(&given));
+/// Votes that are all −1, 0 or +1 are combined by majority (a tie for first place is 0), other votes by their mean.
+/// Without any vote the result is `None`.
+pub fn combine_votes(votes: &[Option<f32>]) -> Option<f32> {
+    let present: Vec<f32> = votes.iter().flatten().copied().collect();
+    if !present.is_empty() && present.iter().all(|vote| [-1.0, 0.0, 1.0].contains(vote)) {
+        return Some(majority_vote(&present));
     }
-    mean(&given)
+    mean(&present)
 }
 
-/// The most frequent of −1, 0 and +1; 0 when there is none or the first place is shared.
-pub fn majority(votes: &[f32]) -> f32 {
+/// The most frequent of −1, 0 and +1; 0 without votes or when first place is tied.
+pub fn majority_vote(votes: &[f32]) -> f32 {
     let count = |value: f32| votes.iter().filter(|vote| **vote == value).count();
     let counts = [(-1.0, count(-1.0)), (0.0, count(0.0)), (1.0, count(1.0))];
     let most = counts.iter().map(|(_, n)| *n).max().unwrap_or(0);
@@ -126,16 +126,16 @@ mod tests {
                 .map(|vote| vote.as_f64().map(|vote| vote as f32))
                 .collect();
             let expected = case["expected"]["score"].as_f64().unwrap() as f32;
-            // Where every vote is missing, the reference's peer says 0; here that is no verdict.
+            // Where every vote is missing, the reference returns 0; here that is no verdict.
             let expected = votes.iter().any(Option::is_some).then_some(expected);
-            assert_eq!(combine(&votes), expected, "{votes:?}");
+            assert_eq!(combine_votes(&votes), expected, "{votes:?}");
         }
         assert_eq!(seen, 8);
     }
 
     #[test]
-    fn finer_grades_are_averaged() {
-        assert_eq!(combine(&[Some(0.5), None, Some(1.0)]), Some(0.75));
+    fn fractional_votes_are_averaged() {
+        assert_eq!(combine_votes(&[Some(0.5), None, Some(1.0)]), Some(0.75));
     }
 
     fn outcome(reward: Option<f32>, accept: bool) -> VerdictOutcome {
@@ -151,7 +151,7 @@ mod tests {
     fn judges_combine_by_the_declared_rule() {
         type Row<'a> = (&'a [Option<f32>], [Option<f32>; 4]);
         const N: Option<f32> = None;
-        // What the judges give; then majority, first, mean and all.
+        // The judges' rewards, then the results of majority, first, mean and all.
         let rows: [Row<'_>; 9] = [
             (&[], [N, N, N, N]),
             (&[N, N], [N, N, N, N]),
@@ -172,7 +172,7 @@ mod tests {
                 &[Some(-0.5), Some(-1.0)],
                 [Some(-0.75), Some(-0.5), Some(-0.75), Some(-0.75)],
             ),
-            // A neutral judge does not agree with one that is not.
+            // A neutral verdict does not agree with a non-neutral one.
             (
                 &[Some(0.0), Some(1.0)],
                 [Some(0.0), Some(0.0), Some(0.5), Some(0.0)],
@@ -180,40 +180,42 @@ mod tests {
             (&[Some(0.0), Some(-0.0)], [Some(0.0); 4]),
         ];
         let rules = [
-            Combine::Majority,
-            Combine::First,
-            Combine::Mean,
-            Combine::All,
+            CombineRule::Majority,
+            CombineRule::First,
+            CombineRule::Mean,
+            CombineRule::All,
         ];
-        for (given, expected) in rows {
-            let outcomes: Vec<VerdictOutcome> =
-                given.iter().map(|reward| outcome(*reward, true)).collect();
+        for (present, expected) in rows {
+            let outcomes: Vec<VerdictOutcome> = present
+                .iter()
+                .map(|reward| outcome(*reward, true))
+                .collect();
             for (rule, expected) in rules.into_iter().zip(expected) {
-                let opinion = rule.opinion(&outcomes);
-                assert_eq!(opinion.reward, expected, "{rule:?} of {given:?}");
-                assert!(opinion.accept);
+                let combined = rule.apply(&outcomes);
+                assert_eq!(combined.reward, expected, "{rule:?} of {present:?}");
+                assert!(combined.accept);
             }
         }
     }
 
     #[test]
-    fn all_that_take_part_must_accept() {
+    fn all_counted_verdicts_must_accept() {
         let refuses = outcome(Some(1.0), false);
         let accepts = outcome(Some(1.0), true);
         let none = outcome(None, false);
-        for rule in [Combine::Majority, Combine::Mean, Combine::All] {
-            assert!(!rule.opinion(&[accepts.clone(), refuses.clone()]).accept);
-            assert!(rule.opinion(&[none.clone(), accepts.clone()]).accept);
+        for rule in [CombineRule::Majority, CombineRule::Mean, CombineRule::All] {
+            assert!(!rule.apply(&[accepts.clone(), refuses.clone()]).accept);
+            assert!(rule.apply(&[none.clone(), accepts.clone()]).accept);
         }
-        let first = Combine::First;
-        assert!(first.opinion(&[accepts.clone(), refuses.clone()]).accept);
+        let first = CombineRule::First;
+        assert!(first.apply(&[accepts.clone(), refuses.clone()]).accept);
         assert!(
             !first
-                .opinion(&[none.clone(), refuses, accepts.clone()])
+                .apply(&[none.clone(), refuses, accepts.clone()])
                 .accept
         );
         assert!(first.is_decided(&[none.clone(), accepts.clone()]));
-        assert!(!first.is_decided(&[none]) && !Combine::Mean.is_decided(&[accepts]));
+        assert!(!first.is_decided(&[none]) && !CombineRule::Mean.is_decided(&[accepts]));
     }
 
     proptest! {
@@ -224,7 +226,7 @@ mod tests {
                 let by = turn % other.len();
                 other.rotate_left(by);
             }
-            prop_assert_eq!(majority(&votes), majority(&other));
+            prop_assert_eq!(majority_vote(&votes), majority_vote(&other));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The judge that ships with the program, in its real host, on a real journal.
+//! The judge that ships with the program, in the real plugin host, on a real journal.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -6,18 +6,18 @@
 )]
 
 use clawhost_journal::{
-    Arrival, Completion, Finish, Journal, NewTurn, NextState, SessionId, SessionUpsert, TurnId,
+    Completion, Finish, Journal, NewRequest, NewTurn, NextState, SessionId, SessionUpsert, TurnId,
     TurnKind, VerdictOutcome,
 };
-use clawhost_judging::{Judging, JudgingOptions};
-use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile, embedded};
+use clawhost_judging::{JudgeWorker, JudgingOptions};
+use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile, embedded_component};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
+async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
     let host = PluginHost::new(HostOptions::default()).unwrap();
-    let bytes = embedded("judge-next-state").unwrap();
+    let bytes = embedded_component("judge-next-state").unwrap();
     let judge = host
         .load(
             "judge-next-state",
@@ -28,20 +28,23 @@ async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
         .unwrap();
     let digest = judge.digest().to_owned();
     let journal = Journal::in_memory().unwrap();
-    let said = [
+    let cases = [
         ("Thanks, that is perfect!", Some(1.0)),
         ("No, that is wrong. Please do it again.", Some(-1.0)),
     ];
-    let turns: Vec<TurnId> = said.iter().map(|(text, _)| talk(&journal, text)).collect();
-    let judging = Judging::new(journal.clone(), vec![judge], JudgingOptions::default());
-    let state = judging.state();
+    let turns: Vec<TurnId> = cases
+        .iter()
+        .map(|(text, _)| add_turn(&journal, text))
+        .collect();
+    let judging = JudgeWorker::new(journal.clone(), vec![judge], JudgingOptions::default());
+    let state = judging.status();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
     state.watch().wait_for(|s| s.judged == 2).await.unwrap();
     stop.send(true).unwrap();
     task.await.unwrap();
-    for (turn, (text, reward)) in turns.iter().zip(said) {
-        let sample = journal.samples_of(*turn).unwrap().pop();
+    for (turn, (text, reward)) in turns.iter().zip(cases) {
+        let sample = journal.samples_of_turn(*turn).unwrap().pop();
         assert_eq!(sample.as_ref().and_then(|s| s.reward), reward, "{text}");
         let verdict = journal.verdicts(*turn).unwrap().remove(0);
         assert_eq!(verdict.source, "plugin:judge-next-state");
@@ -51,25 +54,25 @@ async fn the_embedded_judge_makes_samples_of_thanks_and_of_complaints() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nothing_tells_the_embedded_judge_abstains_and_nothing_trains() {
+async fn the_embedded_judge_abstains_without_a_signal_and_nothing_trains() {
     let host = PluginHost::new(HostOptions::default()).unwrap();
     let judge = host
         .load(
             "judge-next-state",
-            embedded("judge-next-state").unwrap(),
+            embedded_component("judge-next-state").unwrap(),
             &Grants::default(),
             Profile::default(),
         )
         .unwrap();
     let journal = Journal::in_memory().unwrap();
-    let turn = talk(&journal, "k");
+    let turn = add_turn(&journal, "k");
     journal.end_session(&"k".into(), "done").unwrap();
-    let judging = Judging::new(journal.clone(), vec![judge], JudgingOptions::default());
+    let judging = JudgeWorker::new(journal.clone(), vec![judge], JudgingOptions::default());
     let mut changes = journal.watch();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
     while !journal.ready_for_judging(1).unwrap().is_empty()
-        || !journal.sessions_to_settle(1).unwrap().is_empty()
+        || !journal.sessions_to_finalize(1).unwrap().is_empty()
     {
         changes.changed().await.unwrap();
     }
@@ -80,11 +83,11 @@ async fn where_nothing_tells_the_embedded_judge_abstains_and_nothing_trains() {
         reason: "abstained".to_owned(),
     };
     assert_eq!(verdict.outcome, abstained, "{}", verdict.rationale);
-    assert!(journal.samples_of(turn).unwrap().is_empty());
+    assert!(journal.samples_of_turn(turn).unwrap().is_empty());
 }
 
-/// One turn about a sum, and what the user said after it.
-fn talk(journal: &Journal, next: &str) -> TurnId {
+/// Adds one turn and the user's next message.
+fn add_turn(journal: &Journal, next: &str) -> TurnId {
     let session = SessionUpsert {
         id: SessionId(next.to_owned()),
         name: None,
@@ -95,7 +98,7 @@ fn talk(journal: &Journal, next: &str) -> TurnId {
     };
     let arrive = |next_state_of: Vec<NextState>, turns: Vec<NewTurn>| {
         journal
-            .arrive(&Arrival {
+            .record_request(&NewRequest {
                 session: session.clone(),
                 retract: Vec::new(),
                 next_state_of,

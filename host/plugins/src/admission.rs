@@ -1,12 +1,13 @@
-//! Whether a component that is valid is also wanted: what it may have, and whether there is enough of it.
+//! Admission checks of a valid component: are its capabilities granted and available, and does it fit the limits?
 
 use crate::error::PluginError;
 use crate::grants::{Capability, Grants, Manifest};
 use crate::inspect::Inspection;
 use crate::options::HostOptions;
 
-/// Every capability must be in the world, granted to this digest, and available here.
-pub(crate) fn permit(
+/// Checks that every imported capability is part of the plugin's world, granted to this digest, and provided by this
+/// host.
+pub(crate) fn check_capabilities(
     options: &HostOptions,
     name: &str,
     inspection: &Inspection,
@@ -31,12 +32,12 @@ pub(crate) fn permit(
         return Err(PluginError::NotGranted {
             name: name.to_owned(),
             digest: inspection.digest.clone(),
-            arguments: manifest.lacking(&missing, grants),
+            arguments: manifest.missing_grants(&missing, grants),
             missing,
         });
     }
     for capability in &inspection.capabilities {
-        if let Some(reason) = why_unavailable(options, *capability) {
+        if let Some(reason) = unavailable_reason(options, *capability) {
             return Err(PluginError::NotAvailable {
                 name: name.to_owned(),
                 capability: *capability,
@@ -47,7 +48,7 @@ pub(crate) fn permit(
     Ok(())
 }
 
-fn why_unavailable(options: &HostOptions, capability: Capability) -> Option<&'static str> {
+fn unavailable_reason(options: &HostOptions, capability: Capability) -> Option<&'static str> {
     match capability {
         Capability::Log | Capability::Context => None,
         Capability::Model => options
@@ -57,17 +58,20 @@ fn why_unavailable(options: &HostOptions, capability: Capability) -> Option<&'st
         Capability::State => options
             .state
             .is_none()
-            .then_some("this server keeps no state for plugins"),
+            .then_some("this server has no state store for plugins"),
         Capability::Http => options
             .network
             .is_none()
-            .then_some("this server has no way out for plugins"),
+            .then_some("this server has no network access for plugins"),
         Capability::Sandbox | Capability::Display => Some("this build does not provide it"),
     }
 }
 
-/// A component that can never start is refused now, not at its first call.
-pub(crate) fn feed(options: &HostOptions, inspection: &Inspection) -> Result<(), PluginError> {
+/// Rejects a component whose initial memory or table exceeds the host's limits at load instead of at its first call.
+pub(crate) fn check_initial_size(
+    options: &HostOptions,
+    inspection: &Inspection,
+) -> Result<(), PluginError> {
     for (what, needed, limit) in [
         (
             "bytes of memory",
@@ -81,7 +85,7 @@ pub(crate) fn feed(options: &HostOptions, inspection: &Inspection) -> Result<(),
         ),
     ] {
         if let Some(needed) = needed.filter(|needed| *needed > limit as u64) {
-            return Err(PluginError::TooHungry {
+            return Err(PluginError::InitialSizeTooLarge {
                 what,
                 needed,
                 limit: limit as u64,

@@ -1,8 +1,8 @@
-//! Generated bindings of the contract: the host interfaces that this build provides and the
-//! interfaces that plugins export.
+//! Generated bindings of the WIT package: the host interfaces that this build provides and the interfaces that plugins
+//! export.
 //!
-//! One module for all worlds, so that there is one generated `Message`. A component exports one of
-//! the interfaces; its world module looks up that one alone. Generated names never leave the crate.
+//! There is one module for all worlds, so that there is one generated `Message` type. A component exports one of the
+//! interfaces, and only that one is looked up. Generated names are private to this crate.
 
 #![allow(
     missing_docs,

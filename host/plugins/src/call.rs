@@ -1,4 +1,4 @@
-//! What a caller says about one plugin call: which call it is, and what it may spend.
+//! The context of one plugin call: its identity, settings and limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,60 +12,60 @@ use crate::verdict::VerdictRules;
 /// Length of one tick of the CPU budget.
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// Names one call. The same values with the same input give the same verdict in the
-/// deterministic profile.
+/// Identity, settings and limits of one call. In the deterministic profile the same context and input give the same
+/// result.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CallContext {
-    /// The run or server that calls; scopes a plugin's durable state.
+    /// The run or server that makes the call. A plugin's durable state is scoped to it.
     pub run_id: String,
     /// The sample or turn that is judged.
     pub sample_id: String,
-    /// 0 for the first try; a retry sees another seed.
+    /// 0 for the first attempt. Each attempt derives another seed.
     pub attempt: u32,
     /// Seed of the run.
     pub seed: u64,
-    /// Options for the plugin from the configuration, each value as JSON text.
+    /// Plugin settings from the configuration, each value as JSON text.
     pub settings: BTreeMap<String, String>,
-    /// What the call may spend.
+    /// Limits of the call.
     pub limits: Limits,
 }
 
-/// Budgets of one call. Every field has a default that suits a judge; [`Limits::of`] has those of other kinds.
+/// Limits of one call. The field defaults suit a judge; [`Limits::for_kind`] has those of other kinds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Ticks of [`TICK`] that guest code may run in the fast profile. The deterministic profile counts them and
-    /// limits `fuel` alone. Default 200 (2 s).
+    /// CPU limit of the fast profile, in ticks of 10 ms ([`TICK`]). The deterministic profile counts ticks but limits
+    /// only `fuel`. Default 200 (2 s).
     pub cpu_ticks: u64,
-    /// Fuel in the deterministic profile, about one unit an instruction. Default 2,000,000,000.
+    /// Fuel limit of the deterministic profile, about one unit per instruction. Default 2,000,000,000.
     pub fuel: u64,
-    /// Wall time once the call runs, host calls included, in milliseconds. A call of the deterministic profile that
-    /// exceeds it is retried later and is no fault of the plugin. Default 60,000.
+    /// Wall time limit from the start of the call, host calls included, in milliseconds. A call of the deterministic
+    /// profile that exceeds it is retried later and does not count as a fault of the plugin. Default 60,000.
     pub wall_ms: u64,
     /// Bytes of linear memory, summed over all memories of the call. Default 64 MiB.
     pub memory_bytes: usize,
     /// Table elements, summed over all tables of the call. Default 20,000.
     pub table_elements: usize,
-    /// Bytes that one host call, or the result, may carry out of the guest. Default 4 MiB.
+    /// Bytes that one host call, or the result, may copy out of the guest. Default 4 MiB.
     pub host_call_bytes: usize,
-    /// Host calls, of all capabilities together. Default 10,000.
+    /// Host calls, summed over all capabilities. Default 10,000.
     pub host_calls: u64,
     /// Live component handles. Default 10,000.
     pub handles: usize,
-    /// Completions and scorings asked of models. Default 8.
+    /// Model requests, completions and scoring together. Default 8.
     pub model_calls: u32,
-    /// Tokens of models, prompt and completion together, of scorings as well. Enforced before a request leaves: one
-    /// whose prompt does not fit is refused, `max-tokens` is cut to what is left for each choice. Default 200,000.
+    /// Model tokens, prompt and completion together, including scoring. Enforced before a request is sent: a request
+    /// whose prompt does not fit is rejected, and `max-tokens` is reduced to what is left per choice. Default 200,000.
     pub model_tokens: u64,
     /// HTTP exchanges. Default 16.
     pub http_calls: u32,
-    /// Bytes of the body of one HTTP answer. Default 1 MiB.
+    /// Bytes of the body of one HTTP response. Default 1 MiB.
     pub http_response_bytes: usize,
-    /// Log lines that are kept. Default 100.
+    /// Log lines per call; further lines are dropped. Default 100.
     pub log_lines: u32,
-    /// Bytes of one log line; the rest is cut. Default 4 KiB.
+    /// Bytes of one log line; longer lines are truncated. Default 4 KiB.
     pub log_line_bytes: usize,
-    /// What a verdict has to satisfy.
+    /// Validation rules for verdicts and other results.
     pub verdict: VerdictRules,
 }
 
@@ -92,9 +92,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults for a plugin of this kind. A loss reads and answers tensors: 65,536 tokens with 64 entries each
-    /// are 16 MiB in every one of them.
-    pub fn of(kind: Kind) -> Limits {
+    /// The default limits for a plugin of this kind. A loss reads and returns tensors: 65,536 tokens with 64 top-k
+    /// entries each are 16 MiB per tensor.
+    pub fn for_kind(kind: Kind) -> Limits {
         match kind {
             Kind::Loss | Kind::Advantage => Limits {
                 cpu_ticks: 2_000,
@@ -108,31 +108,31 @@ impl Limits {
     }
 }
 
-/// Budgets of one call of a loss or an advantage component: the fields of [`Limits`], with the defaults of
-/// [`Limits::of`] these kinds.
+/// Limits of one call of a loss or an advantage component: the fields of [`Limits`], with the defaults that
+/// [`Limits::for_kind`] has for these kinds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct TensorLimits(#[serde(deserialize_with = "over_defaults")] pub Limits);
+pub struct TensorLimits(#[serde(deserialize_with = "merge_into_defaults")] pub Limits);
 
 impl Default for TensorLimits {
     fn default() -> Self {
-        TensorLimits(Limits::of(Kind::Loss))
+        TensorLimits(Limits::for_kind(Kind::Loss))
     }
 }
 
-/// Reads the fields that are there and takes the others from the defaults.
-fn over_defaults<'de, D: Deserializer<'de>>(from: D) -> Result<Limits, D::Error> {
-    let given = toml::Table::deserialize(from)?;
-    let mut all = toml::Table::try_from(TensorLimits::default()).map_err(D::Error::custom)?;
-    for (key, value) in given {
-        match (all.get_mut(&key), value) {
-            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => below.extend(above),
+/// Reads the fields that are present and takes the others from the defaults.
+fn merge_into_defaults<'de, D: Deserializer<'de>>(from: D) -> Result<Limits, D::Error> {
+    let overrides = toml::Table::deserialize(from)?;
+    let mut merged = toml::Table::try_from(TensorLimits::default()).map_err(D::Error::custom)?;
+    for (key, value) in overrides {
+        match (merged.get_mut(&key), value) {
+            (Some(toml::Value::Table(base)), toml::Value::Table(fields)) => base.extend(fields),
             (_, value) => {
-                all.insert(key, value);
+                merged.insert(key, value);
             }
         }
     }
-    all.try_into().map_err(D::Error::custom)
+    merged.try_into().map_err(D::Error::custom)
 }
 
 #[cfg(test)]
@@ -140,9 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_of_tensors_have_their_own_defaults_field_by_field() {
+    fn tensor_limits_default_field_by_field() {
         let read = |text: &str| toml::from_str::<TensorLimits>(text).map(|limits| limits.0);
-        let defaults = Limits::of(Kind::Loss);
+        let defaults = Limits::for_kind(Kind::Loss);
         assert_eq!(read("").unwrap(), defaults);
         let some = read("fuel = 7\n[verdict]\nmetrics = 3").unwrap();
         assert_eq!((some.fuel, some.verdict.metrics), (7, 3));

@@ -1,18 +1,18 @@
-//! What a plugin is shown: conversations as plain Rust values.
+//! Conversations, the input of plugins, as plain Rust types.
 //!
-//! The values mirror `interface types` of the WIT package one to one, so that nobody outside this
-//! crate ever meets a generated binding. They refuse nothing: text stays exactly as it was
-//! received, a tool call's arguments may be broken JSON, because that is what a judge must see.
+//! The types mirror `interface types` of the WIT package one to one, so that generated bindings stay private to this
+//! crate. They validate nothing: a judge must see text exactly as it was received, including tool-call arguments that
+//! are invalid JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// Who speaks in a message.
+/// The role of a message's author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Instructions of the operator or the application.
     System,
-    /// The person, or the program that stands in for one.
+    /// The user, or a program that acts as one.
     User,
     /// The policy.
     Assistant,
@@ -37,13 +37,13 @@ pub enum Part {
     Text(String),
     /// Hidden reasoning, present only when the policy's template exposes it.
     Reasoning(String),
-    /// A picture.
+    /// An image.
     Image(Blob),
-    /// Anything else: its kind and its JSON text.
+    /// Anything else: its `type` and its JSON text.
     Other(String, String),
 }
 
-/// A call that the policy made.
+/// A tool call of the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Links the call to the tool message that answers it.
@@ -57,24 +57,24 @@ pub struct ToolCall {
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// Content in order.
     #[serde(default)]
     pub content: Vec<Part>,
-    /// Calls the policy made in this message.
+    /// Tool calls in this message.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
-    /// On tool messages: the call that this answers.
+    /// On tool messages: the id of the call that this is the result of.
     #[serde(default)]
     pub tool_call_id: Option<String>,
-    /// Name of the speaker or of the tool.
+    /// Name of the author or of the tool.
     #[serde(default)]
     pub name: Option<String>,
 }
 
 impl Message {
-    /// A message of one text part.
+    /// Creates a message with one text part.
     pub fn text(role: Role, text: impl Into<String>) -> Message {
         Message {
             role,
@@ -85,7 +85,7 @@ impl Message {
         }
     }
 
-    /// Adds a call of a tool.
+    /// Appends a tool call.
     pub fn push_call(
         &mut self,
         id: impl Into<String>,
@@ -113,24 +113,24 @@ impl Message {
     }
 }
 
-/// One decision of the policy and everything known right after it.
+/// One response of the policy with its prompt and the messages that followed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Zero-based position in the trajectory.
     pub index: u32,
-    /// What the policy saw.
+    /// The policy's input.
     pub prompt: Vec<Message>,
-    /// What the policy produced.
+    /// The policy's output.
     pub response: Message,
-    /// What followed: a user's reply, tool results, a new observation. Empty when nothing did.
+    /// The messages that followed: a user's reply, tool results, a new observation. May be empty.
     #[serde(default)]
     pub next_state: Vec<Message>,
-    /// The reply was cut at the token limit.
+    /// The response was cut off at the token limit.
     #[serde(default)]
     pub truncated: bool,
 }
 
-/// A conversation, or an episode, as a plugin judges it.
+/// A conversation or an episode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trajectory {
     /// The session it belongs to.
@@ -138,20 +138,20 @@ pub struct Trajectory {
     /// The task of an environment, if there is one.
     #[serde(default)]
     pub task_id: Option<String>,
-    /// Samples drawn for the same prompt share it.
+    /// Shared by the samples of one prompt.
     pub group_id: String,
     /// Turns, oldest first.
     pub turns: Vec<Turn>,
     /// Reward that an environment reported before judging.
     #[serde(default)]
     pub env_reward: Option<f32>,
-    /// Opaque pairs of key and JSON text.
+    /// Opaque key-value pairs; values are JSON text.
     #[serde(default)]
     pub metadata: Vec<(String, String)>,
 }
 
 impl Trajectory {
-    /// A trajectory without turns.
+    /// Creates a trajectory without turns.
     pub fn new(session_id: impl Into<String>, group_id: impl Into<String>) -> Trajectory {
         Trajectory {
             session_id: session_id.into(),

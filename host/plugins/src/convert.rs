@@ -1,4 +1,4 @@
-//! Between our values and the generated ones.
+//! Conversions between this crate's types and the generated bindings.
 
 use crate::bindings::types as guest;
 use crate::conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};

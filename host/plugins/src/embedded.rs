@@ -1,11 +1,12 @@
-//! First-party components, as checked in under `plugins/artifacts`.
+//! First-party components that are built into the program.
 //!
-//! `cargo xtask components --check` proves that they are what their sources give.
+//! They come from `plugins/artifacts`; `cargo xtask components --check` verifies that building the sources gives the
+//! same bytes.
 
-/// The components inside this program, by name, in the order of their names: `hint-next-state` makes hints of
-/// what followed a reply and `judge-next-state` judges by it, `judge-endless` and `judge-minimal` are examples
-/// of the SDK, `loss-ppo-clip` is the clipped loss.
-pub const EMBEDDED: &[(&str, &[u8])] = &[
+/// The embedded components, sorted by name. `hint-next-state` extracts hints from the message that followed a response
+/// and `judge-next-state` scores by it, `judge-endless` and `judge-minimal` are SDK examples, `loss-ppo-clip` is the
+/// PPO clipped loss.
+pub const EMBEDDED_COMPONENTS: &[(&str, &[u8])] = &[
     (
         "hint-next-state",
         include_bytes!("../../../plugins/artifacts/hint-next-state.wasm"),
@@ -28,9 +29,9 @@ pub const EMBEDDED: &[(&str, &[u8])] = &[
     ),
 ];
 
-/// The bytes of a component of [`EMBEDDED`].
-pub fn embedded(name: &str) -> Option<&'static [u8]> {
-    EMBEDDED
+/// Returns the bytes of a component of [`EMBEDDED_COMPONENTS`].
+pub fn embedded_component(name: &str) -> Option<&'static [u8]> {
+    EMBEDDED_COMPONENTS
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, bytes)| *bytes)

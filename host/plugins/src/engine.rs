@@ -1,8 +1,8 @@
-//! The two engines and the clock that interrupts their guests.
+//! The Wasmtime engines, one per profile, and the ticker that interrupts their guests.
 //!
-//! What a guest may use is written down here feature by feature, so that an update of the engine
-//! cannot widen it. The pooling allocator makes a fresh instance cheap; where its reservation of
-//! address space is refused, instances are made on demand instead.
+//! The WebAssembly features that a guest may use are set one by one here, so that a Wasmtime update cannot enable more.
+//! The pooling allocator makes a fresh instance cheap. If its address space cannot be reserved, instances are allocated
+//! on demand instead.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -20,34 +20,37 @@ use crate::error::PluginError;
 use crate::host::HostOptions;
 use crate::profile::Profile;
 
-/// What the pool sets aside for one place. Core instances are only counted: a component in Python has forty.
+/// Pool reservation per instance slot. Core instances are only counted: a Python component has about 40.
 const CORE_INSTANCES: u32 = 200;
 const MEMORIES: u32 = 2;
 const TABLES: u32 = 8;
 
-/// Bytes of a memory and of a table that stay with their place between two calls and are cleared in place:
-/// to give them back to the system and fault them in again takes longer than most calls. A guest in Rust
-/// touches a few pages around its first mebibyte.
-const MEMORY_KEPT_BY_SCAN: usize = 2 << 20;
-const MEMORY_KEPT: usize = 128 << 10;
-const TABLE_KEPT: usize = 64 << 10;
+/// Bytes of a memory and of a table that stay resident in their slot between calls and are cleared in place. Returning
+/// them to the system and faulting them in again takes longer than most calls. A Rust guest touches a few pages around
+/// its first mebibyte.
+const MEMORY_KEEP_RESIDENT_WITH_SCAN: usize = 2 << 20;
+const MEMORY_KEEP_RESIDENT: usize = 128 << 10;
+const TABLE_KEEP_RESIDENT: usize = 64 << 10;
 
-/// Bytes of a memory's initial image that are stored whole even where most of them are zero. A larger one is stored
-/// whole only when it is mostly data: two bytes far apart must not become megabytes of image.
-const SPARSE_IMAGE: u64 = 1 << 20;
+/// Up to this size a memory's initial image is stored dense even if most of it is zero. A larger image is stored dense
+/// only if it is mostly data: two bytes far apart must not become megabytes of image.
+const DENSE_IMAGE_BYTES: u64 = 1 << 20;
 
-/// One compiled-code world: an engine, its ticker and its places.
-pub(crate) struct Machine {
+/// The runtime of one profile: a Wasmtime engine, its ticker and its instance slots.
+pub(crate) struct WasmRuntime {
     pub(crate) engine: Engine,
-    /// One permit for each instance that may exist at a time.
-    pub(crate) places: Arc<Semaphore>,
-    /// Instances come from a pool.
+    /// One permit per instance that may exist at a time.
+    pub(crate) slots: Arc<Semaphore>,
+    /// Instances are allocated from a pool.
     pub(crate) pooled: bool,
     _ticker: mpsc::Sender<()>,
 }
 
-impl Machine {
-    pub(crate) fn start(profile: Profile, options: &HostOptions) -> Result<Machine, PluginError> {
+impl WasmRuntime {
+    pub(crate) fn start(
+        profile: Profile,
+        options: &HostOptions,
+    ) -> Result<WasmRuntime, PluginError> {
         let instances = options.instances.max(1);
         let pooled = if options.pooling {
             let mut config = config(profile);
@@ -55,8 +58,8 @@ impl Machine {
             Engine::new(&config)
                 .inspect_err(|error| {
                     tracing::warn!(
-                        "no address space for a pool of {instances} plugin instances ({error:#}); \
-                         making each on demand, which is slower"
+                        "cannot reserve a pool of {instances} plugin instances ({error:#}); \
+                         allocating instances on demand, which is slower"
                     );
                 })
                 .ok()
@@ -66,21 +69,22 @@ impl Machine {
         let is_pooled = pooled.is_some();
         let engine = match pooled {
             Some(engine) => engine,
-            None => Engine::new(&config(profile))
-                .map_err(|error| PluginError::Host(format!("no engine: {error:#}")))?,
+            None => Engine::new(&config(profile)).map_err(|error| {
+                PluginError::Host(format!("cannot create the engine: {error:#}"))
+            })?,
         };
-        let ticker = tick(&engine)?;
-        Ok(Machine {
+        let ticker = start_ticker(&engine)?;
+        Ok(WasmRuntime {
             engine,
-            places: Arc::new(Semaphore::new(instances as usize)),
+            slots: Arc::new(Semaphore::new(instances as usize)),
             pooled: is_pooled,
             _ticker: ticker,
         })
     }
 
-    /// Places that an instance of this component takes: more than one where it has more memories or tables
-    /// than the pool sets aside for one, so that it cannot use up those of others.
-    pub(crate) fn places_of(component: &Component) -> u32 {
+    /// Slots that one instance of this component takes. A component with more memories or tables than the pool reserves
+    /// per slot takes several, so that it cannot exhaust the reservation of others.
+    pub(crate) fn slots_per_instance(component: &Component) -> u32 {
         let Some(needs) = component.resources_required() else {
             return 1;
         };
@@ -90,8 +94,8 @@ impl Machine {
     }
 }
 
-/// What guests may use and how they are stopped. Compiled code depends on it; on how instances are
-/// allocated it does not.
+/// The features that guests may use and how guests are interrupted. Compiled code depends on this configuration but not
+/// on the allocation strategy.
 pub(crate) fn config(profile: Profile) -> Config {
     let mut config = Config::new();
     config
@@ -108,7 +112,7 @@ pub(crate) fn config(profile: Profile) -> Config {
         .wasm_function_references(false)
         .wasm_exceptions(false)
         .memory_init_cow(true)
-        .memory_guaranteed_dense_image_size(SPARSE_IMAGE)
+        .memory_guaranteed_dense_image_size(DENSE_IMAGE_BYTES)
         .parallel_compilation(true);
     if profile == Profile::Deterministic {
         config
@@ -133,22 +137,21 @@ fn pool(options: &HostOptions) -> PoolingAllocationConfig {
         .max_tables_per_module(16)
         .max_memory_size(options.max_memory_bytes)
         .table_elements(options.max_table_elements)
-        .table_keep_resident(TABLE_KEPT);
-    // With the scan only pages that were touched are cleared, wherever they are; without it everything
-    // below the bound is.
+        .table_keep_resident(TABLE_KEEP_RESIDENT);
+    // With the pagemap scan only touched pages are cleared, wherever they are; without it everything below the limit is.
     if PoolingAllocationConfig::is_pagemap_scan_available() {
         pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(MEMORY_KEPT_BY_SCAN);
+            .linear_memory_keep_resident(MEMORY_KEEP_RESIDENT_WITH_SCAN);
     } else {
-        pool.linear_memory_keep_resident(MEMORY_KEPT);
+        pool.linear_memory_keep_resident(MEMORY_KEEP_RESIDENT);
     }
     pool
 }
 
-/// Advances the engine's epoch every [`TICK`] on a thread of its own, so that no guest can starve
-/// it. Ends when the sender is dropped or the engine is gone.
-fn tick(engine: &Engine) -> Result<mpsc::Sender<()>, PluginError> {
-    let (keep, stop) = mpsc::channel::<()>();
+/// Increments the engine's epoch every [`TICK`] on a dedicated thread, so that no guest can starve it. The thread ends
+/// when the returned sender or the engine is dropped.
+fn start_ticker(engine: &Engine) -> Result<mpsc::Sender<()>, PluginError> {
+    let (keep_alive, stop) = mpsc::channel::<()>();
     let weak = engine.weak();
     std::thread::Builder::new()
         .name("plugin-ticker".to_owned())
@@ -158,6 +161,6 @@ fn tick(engine: &Engine) -> Result<mpsc::Sender<()>, PluginError> {
                 engine.increment_epoch();
             }
         })
-        .map_err(|error| PluginError::Host(format!("no ticker thread: {error}")))?;
-    Ok(keep)
+        .map_err(|error| PluginError::Host(format!("cannot start the ticker thread: {error}")))?;
+    Ok(keep_alive)
 }

@@ -1,23 +1,22 @@
-//! Why a component was not loaded.
+//! Errors of loading a component.
 
-use crate::compiling::{CompileLimits, CompileResource, CompilerEnd};
+use crate::compiling::{CompileLimits, CompileResource, CompilerExit};
 use crate::grants::Capability;
 use crate::kind::Kind;
 
-/// A component that was refused, or a host that could not start. The message names the fact and
-/// what to do about it.
+/// A component was rejected, or the plugin host could not start. The message says what is wrong and what to do.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PluginError {
-    /// More bytes than the host takes.
-    #[error("{size} bytes are too large for a component, at most {limit} are taken")]
+    /// The file is larger than the limit.
+    #[error("the component has {size} bytes, the limit is {limit}")]
     TooLarge {
         /// Bytes of the file.
         size: usize,
-        /// Bytes that are allowed.
+        /// Largest allowed size, in bytes.
         limit: usize,
     },
-    /// Neither WebAssembly nor anything else we know.
-    #[error("this is not WebAssembly: it begins with {start}; expected a component (.wasm)")]
+    /// The file is not WebAssembly.
+    #[error("not WebAssembly: the file begins with {start}; expected a component (.wasm)")]
     NotWasm {
         /// The first bytes, in hex.
         start: String,
@@ -27,58 +26,58 @@ pub enum PluginError {
         "this is a core module, not a component; build it for wasm32-wasip2, or wrap it with `wasm-tools component new`"
     )]
     CoreModule,
-    /// Compiled code.
+    /// Precompiled native code.
     #[error(
-        "this is precompiled native code (.cwasm), which is never taken from outside; load the component (.wasm) that it was made from"
+        "this is precompiled native code (.cwasm), which is never loaded from a file; load the component (.wasm) that it was compiled from"
     )]
     Precompiled,
-    /// A section reaches beyond the end.
-    #[error("the component is cut off or damaged: {reason} at byte {offset}")]
-    Damaged {
-        /// Where.
+    /// The section structure is broken.
+    #[error("the component is truncated or malformed: {reason} at byte {offset}")]
+    Malformed {
+        /// Offset in the file.
         offset: usize,
         /// What is wrong there.
         reason: &'static str,
     },
-    /// More of something than the host compiles.
-    #[error("the component has {count} {what}, at most {limit} are taken")]
+    /// The component has more functions, modules or nesting levels than the host compiles.
+    #[error("the component has {count} {what}, the limit is {limit}")]
     TooMany {
-        /// What there is too much of.
+        /// What is counted.
         what: &'static str,
-        /// How many.
+        /// The count.
         count: u64,
-        /// How many are allowed.
+        /// Largest allowed count.
         limit: u64,
     },
-    /// The engine refuses it.
+    /// The engine rejects it.
     #[error("the component is not valid: {0}")]
     Invalid(String),
-    /// It is too expensive to compile.
+    /// Compiling it exceeds a limit.
     #[error(
-        "compiling the component takes more than {limit} {resource}, and so it is not used; if it is meant to be this large, raise plugin_host.compiling.{}", resource.key()
+        "compiling the component takes more than {limit} {resource}; if the component is meant to be this large, raise plugin_host.compiling.{}", resource.key()
     )]
     CompilerLimit {
-        /// What ran out.
+        /// The exhausted resource.
         resource: CompileResource,
-        /// How much of it there was.
+        /// Its limit.
         limit: u64,
     },
-    /// The compiler's process ended without saying why.
+    /// The compiler process crashed or failed without a reason.
     #[error(
-        "the compiler {ended} over this component, which is not used; its limits were {limits}; it said: {said:?}"
+        "the compiler {exit} while compiling this component; its limits were {limits}; its standard error: {stderr:?}"
     )]
-    CompilerDied {
+    CompilerCrashed {
         /// How it ended.
-        ended: CompilerEnd,
-        /// What it was allowed.
+        exit: CompilerExit,
+        /// Its limits.
         limits: CompileLimits,
-        /// The start of its standard error, on one line.
-        said: String,
+        /// The start of its standard error, escaped to one line.
+        stderr: String,
     },
-    /// The compiler's process cannot be used, whatever the component.
-    #[error("components cannot be compiled: {0}")]
+    /// The compiler process cannot be used for any component.
+    #[error("cannot compile components: {0}")]
     Compiler(String),
-    /// Exports nothing that the contract knows.
+    /// Exports no plugin interface.
     #[error(
         "the component exports no plugin interface of clawhost:plugin@0.1 (judge, group-judge, hint-extractor, loss, advantage, environment); it exports {exports}"
     )]
@@ -87,28 +86,30 @@ pub enum PluginError {
         exports: String,
     },
     /// Exports several plugin interfaces.
-    #[error("the component exports {first} and {second}; one component is one kind of plugin")]
-    TwoKinds {
+    #[error(
+        "the component exports {first} and {second}; a component must export exactly one plugin interface"
+    )]
+    MultipleKinds {
         /// One of them.
         first: Kind,
         /// Another.
         second: Kind,
     },
-    /// A version of the contract that this host does not speak.
+    /// A version of the WIT package that this host does not support.
     #[error("the component uses {name}; this host supports clawhost:plugin@0.1")]
-    OtherVersion {
+    UnsupportedVersion {
         /// The import or export.
         name: String,
     },
-    /// An import outside the contract.
+    /// An import that is neither in the WIT package nor WASI 0.2.
     #[error(
-        "the component imports {name}, which this host does not offer; components may import clawhost:plugin@0.1 and plain WASI 0.2 (cli, clocks, filesystem, io, random, sockets)"
+        "the component imports {name}, which this host does not provide; components may import clawhost:plugin@0.1 and plain WASI 0.2 (cli, clocks, filesystem, io, random, sockets)"
     )]
     UnknownImport {
         /// The import.
         name: String,
     },
-    /// A capability of the contract that the world of this plugin does not include.
+    /// A capability that the world of this plugin does not include.
     #[error("the component imports {capability}, which world {world} does not include")]
     OutsideWorld {
         /// The capability.
@@ -118,8 +119,8 @@ pub enum PluginError {
     },
     /// A capability that the operator did not grant.
     #[error(
-        "{name} imports {}, which is not granted to sha256 {digest}; this grants it, with the component's path for FILE: clawhost plugin grant FILE {}",
-        listed(.missing),
+        "{name} imports {}, which is not granted to sha256 {digest}; to grant it, run: clawhost plugin grant FILE {}",
+        comma_separated(.missing),
         .arguments.join(" ")
     )]
     NotGranted {
@@ -129,8 +130,8 @@ pub enum PluginError {
         missing: Vec<Capability>,
         /// sha256 of the component.
         digest: String,
-        /// The arguments of `clawhost plugin grant`, as the manifest names them;
-        /// [`HTTP_PLACE`](crate::HTTP_PLACE) where nothing says which origin is meant.
+        /// The arguments of `clawhost plugin grant`, from the manifest;
+        /// [`HTTP_PLACEHOLDER`](crate::HTTP_PLACEHOLDER) where the manifest names no origin.
         arguments: Vec<String>,
     },
     /// A capability that is granted but that this host cannot provide.
@@ -143,25 +144,25 @@ pub enum PluginError {
         /// Why.
         reason: &'static str,
     },
-    /// More memory or tables at the start than any call gets.
-    #[error("the component needs {needed} {what} to start, at most {limit} are given")]
-    TooHungry {
-        /// `bytes of memory` and the like.
+    /// The initial memory or table is larger than any call gets.
+    #[error("the component needs {needed} {what} to start, the limit is {limit}")]
+    InitialSizeTooLarge {
+        /// `bytes of memory` or `table elements`.
         what: &'static str,
-        /// What it needs.
+        /// Initial size.
         needed: u64,
-        /// What it can get.
+        /// Largest allowed size.
         limit: u64,
     },
-    /// The imports or exports have other types than the contract.
-    #[error("the component does not fit the contract: {0}")]
-    Mismatch(String),
+    /// The imports or exports have other types than the WIT package.
+    #[error("the component does not match clawhost:plugin@0.1: {0}")]
+    TypeMismatch(String),
     /// The engine, the threads or the ticker could not start.
-    #[error("the plugin host cannot start: {0}")]
+    #[error("cannot start the plugin host: {0}")]
     Host(String),
 }
 
-fn listed(capabilities: &[Capability]) -> String {
+fn comma_separated(capabilities: &[Capability]) -> String {
     let names: Vec<&str> = capabilities.iter().map(|one| one.name()).collect();
     names.join(", ")
 }

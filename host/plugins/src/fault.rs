@@ -1,14 +1,13 @@
-//! How a call can fail, as a type.
+//! The typed errors of a plugin call.
 //!
-//! Every failure of a component ends here as one [`Fault`]: what was exceeded or broken, where in
-//! the guest, and the end of what it wrote to standard error. What a fault does to training is
-//! for others to decide; this module only makes sure that it can be told apart.
+//! Every failed call returns one [`Fault`]: which limit or rule was violated, the guest's backtrace, and the end of its
+//! standard error. This module classifies failures; the callers decide what a fault means for training.
 
 use serde::Serialize;
 
 use crate::kind::Kind;
 
-/// A call that gave no result.
+/// The error of a call that returned no result.
 #[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
 #[error("{kind}")]
 pub struct Fault {
@@ -24,55 +23,57 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
 #[serde(tag = "fault", rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// The CPU budget is spent.
-    #[error("CPU budget spent: {used} {unit} used, {limit} allowed; limits.{setting} raises it")]
+    /// The CPU limit was exceeded.
+    #[error(
+        "CPU limit exceeded: used {used} of {limit} {unit}; raise limits.{setting} to allow more"
+    )]
     Cpu {
-        /// What was used.
+        /// Amount used.
         used: u64,
-        /// What was allowed.
+        /// The limit.
         limit: u64,
         /// `ticks` of 10 ms or units of `fuel`.
         unit: &'static str,
         /// The limit's name in the configuration.
         setting: &'static str,
     },
-    /// The wall time of a call in the fast profile is over.
-    #[error("no answer within {limit_ms} ms; limits.wall_ms raises it")]
+    /// A call of the fast profile exceeded its wall time limit.
+    #[error("timed out after {limit_ms} ms; raise limits.wall_ms to allow more")]
     Wall {
-        /// Allowed milliseconds.
+        /// The limit, in milliseconds.
         limit_ms: u64,
     },
-    /// The wall time of a call in the deterministic profile is over: a condition of the host, no fault of the
-    /// component. The same call gives its result when the machine has time for it.
+    /// A call of the deterministic profile exceeded its wall time limit. This is a condition of the host and not a fault
+    /// of the component: the same call returns its result when the machine is less busy.
     #[error(
-        "not finished within {limit_ms} ms on this machine, which is no fault of the plugin; the call is worth retrying, limits.wall_ms gives it more time"
+        "not finished within {limit_ms} ms because this machine is busy; the plugin is not at fault: retry the call, or raise limits.wall_ms"
     )]
     DeadlineExceeded {
-        /// Allowed milliseconds.
+        /// The limit, in milliseconds.
         limit_ms: u64,
     },
-    /// Linear memory beyond the sum that is allowed.
+    /// The sum of linear memory exceeded its limit.
     #[error(
-        "asked for {wanted} bytes of memory, {limit} are allowed; limits.memory_bytes raises it"
+        "memory limit exceeded: requested {wanted} bytes, the limit is {limit}; raise limits.memory_bytes to allow more"
     )]
     Memory {
-        /// Sum over all memories that was asked for.
+        /// Requested sum over all memories.
         wanted: usize,
-        /// Allowed sum.
+        /// The limit.
         limit: usize,
     },
-    /// Table elements beyond the sum that is allowed.
+    /// The sum of table elements exceeded its limit.
     #[error(
-        "asked for {wanted} table elements, {limit} are allowed; limits.table_elements raises it"
+        "table limit exceeded: requested {wanted} elements, the limit is {limit}; raise limits.table_elements to allow more"
     )]
     Table {
-        /// Sum over all tables that was asked for.
+        /// Requested sum over all tables.
         wanted: usize,
-        /// Allowed sum.
+        /// The limit.
         limit: usize,
     },
     /// The guest's call stack is exhausted.
-    #[error("the guest's call stack is exhausted")]
+    #[error("the guest's call stack overflowed")]
     Stack,
     /// The guest trapped.
     #[error("the guest trapped: {message}")]
@@ -80,74 +81,74 @@ pub enum FaultKind {
         /// The engine's description.
         message: String,
     },
-    /// The result breaks the contract.
-    #[error("the result was refused: {message}")]
+    /// The result failed validation.
+    #[error("invalid result: {message}")]
     BadOutput {
         /// What is wrong with it and what is allowed.
         message: String,
     },
-    /// A capability was used that the operator did not grant.
+    /// The component used a capability that the operator did not grant.
     #[error("denied: {message}")]
     Denied {
-        /// What was asked for.
+        /// What was requested.
         message: String,
     },
-    /// A budget of host calls is spent.
-    #[error("{what} budget spent: {used} used, {limit} allowed; limits.{what} raises it")]
+    /// A budget of host calls was exceeded.
+    #[error("{what} budget exceeded: used {used} of {limit}; raise limits.{what} to allow more")]
     Budget {
         /// The limit's name in the configuration.
         what: &'static str,
-        /// What was used.
+        /// Amount used.
         used: u64,
-        /// What was allowed.
+        /// The limit.
         limit: u64,
     },
     /// The component could not be instantiated.
-    #[error("could not be instantiated: {message}")]
+    #[error("cannot instantiate the component: {message}")]
     Link {
         /// The engine's description.
         message: String,
     },
-    /// The host could not run the call; no fault of the component.
+    /// The host could not run the call. Not a fault of the component.
     #[error("the plugin host could not run the call: {message}")]
     Host {
         /// What happened.
         message: String,
     },
-    /// The call does not belong to this kind of plugin.
-    #[error("a {is} plugin was called as a {wanted} plugin")]
+    /// This kind of plugin does not have the called function.
+    #[error("called as a {wanted} plugin, but it is a {is} plugin")]
     WrongKind {
-        /// What the caller wanted.
+        /// The kind that the caller expected.
         wanted: Kind,
-        /// What the component is.
+        /// The kind of the component.
         is: Kind,
     },
     /// The episode ended with an earlier fault, or was graded or closed.
     #[error("the episode is over; start another one")]
     EpisodeOver,
-    /// The plugin answered with an error of its own.
-    #[error("the plugin reports {kind}: {message}")]
+    /// The plugin returned an error.
+    #[error("the plugin returned {kind}: {message}")]
     PluginError {
-        /// Which error it chose.
+        /// The kind of error.
         kind: PluginErrorKind,
-        /// Its words, bounded and escaped.
+        /// Its message, truncated and escaped.
         message: String,
     },
 }
 
-/// The errors that a plugin can answer with.
+/// The errors that a plugin can return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PluginErrorKind {
-    /// The input is outside what the plugin handles.
+    /// The plugin does not handle this input.
     Unsupported,
-    /// The input breaks the plugin's contract.
+    /// The input is malformed.
     InvalidInput,
-    /// A host capability was refused or out of budget.
+    /// A host capability was denied or out of budget.
     Denied,
-    /// Worth trying again.
+    /// Worth retrying.
     Transient,
-    /// A defect in the plugin.
+    /// A bug in the plugin.
     Internal,
 }
 
@@ -187,7 +188,7 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// A fault without guest frames and without output.
+    /// Creates a fault without backtrace and standard error.
     pub fn new(kind: FaultKind) -> Fault {
         Fault {
             kind,
@@ -196,9 +197,8 @@ impl Fault {
         }
     }
 
-    /// The plugin itself said that it has no answer (`unsupported`), which is no failure: the
-    /// turn simply gets no verdict from it.
-    pub fn is_no_answer(&self) -> bool {
+    /// The plugin returned `unsupported`: it has no verdict for this input. This is not a failure.
+    pub fn is_unsupported(&self) -> bool {
         matches!(
             self.kind,
             FaultKind::PluginError {
@@ -208,7 +208,7 @@ impl Fault {
         )
     }
 
-    /// Trying the same call again may give another outcome.
+    /// Retrying the same call may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.kind,
@@ -222,8 +222,8 @@ impl Fault {
         )
     }
 
-    /// The host ended the call, or could not run it. Says nothing about the plugin or its input: the same call
-    /// belongs to be made again when the host is well.
+    /// The host ended the call or could not run it. This says nothing about the plugin or its input: retry the same
+    /// call later.
     pub fn is_host_condition(&self) -> bool {
         matches!(
             self.kind,

@@ -1,7 +1,7 @@
-//! What must hold for any bytes at all: the properties behind the fuzz targets in `fuzz/`.
+//! The properties that the fuzz targets in `fuzz/` check.
 //!
-//! Each function takes bytes, makes of them what an attacker controls, and panics when the host lets
-//! something through that it promises to refuse. The same functions run for a second in `cargo test`.
+//! Each function builds attacker-controlled input from arbitrary bytes and panics if the host accepts something that it
+//! must reject. `cargo test` runs the same functions for about a second.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,13 +13,13 @@ use crate::call::{CallContext, Limits};
 use crate::capability::http::policy;
 use crate::capability::http::redact::Redactor;
 use crate::conversation::Trajectory;
-use crate::grants::{GrantBook, Grants, Manifest};
+use crate::grants::{GrantFile, Grants, Manifest};
 use crate::host::{HostOptions, PluginHost};
 use crate::profile::Profile;
 use crate::verdict::{Metric, Verdict, VerdictRules, Vote};
 use crate::worlds;
 
-/// Any file: it is refused, or it is a plugin whose calls end.
+/// Any component file is rejected, or it loads and its calls end.
 pub fn loading(bytes: &[u8]) {
     static HOST: OnceLock<Option<(PluginHost, Runtime)>> = OnceLock::new();
     let host = HOST.get_or_init(|| {
@@ -45,11 +45,11 @@ pub fn loading(bytes: &[u8]) {
     };
     let judged = runtime.block_on(plugin.score_turn(call, &Trajectory::new("any", "any"), 0));
     if let Ok(verdict) = judged.outcome {
-        assert_sound(&verdict);
+        assert_valid(&verdict);
     }
 }
 
-/// Any result: what passes is finite, in range, of the right length and bounded.
+/// Any accepted result is finite, in range, of the right length and bounded.
 pub fn results(bytes: &[u8]) {
     let mut source = Source(bytes);
     let verdict = Verdict {
@@ -65,7 +65,7 @@ pub fn results(bytes: &[u8]) {
         metrics: source.metrics(),
     };
     if VerdictRules::default().check(&verdict).is_ok() {
-        assert_sound(&verdict);
+        assert_valid(&verdict);
     }
 
     let mask: Vec<u8> = (0..source.byte() % 8).map(|_| source.byte() & 1).collect();
@@ -83,16 +83,17 @@ pub fn results(bytes: &[u8]) {
         d_entropy: source.floats(if needs.entropy { mask.len() } else { 0 }),
         metrics: Vec::new(),
     };
-    if let Ok(taken) = worlds::loss::checked(gradient, needs, &mask, &VerdictRules::default()) {
-        assert!(taken.loss.is_finite());
-        assert_eq!(taken.d_logprob.len(), mask.len());
-        let all = [&taken.d_logprob, &taken.d_topk, &taken.d_entropy];
+    let rules = VerdictRules::default();
+    if let Ok(accepted) = worlds::loss::check_gradient(gradient, needs, &mask, &rules) {
+        assert!(accepted.loss.is_finite());
+        assert_eq!(accepted.d_logprob.len(), mask.len());
+        let all = [&accepted.d_logprob, &accepted.d_topk, &accepted.d_entropy];
         assert!(all.into_iter().flatten().all(|partial| partial.is_finite()));
-        let still = mask.iter().zip(&taken.d_logprob);
+        let positions = mask.iter().zip(&accepted.d_logprob);
         assert!(
-            still
+            positions
                 .into_iter()
-                .all(|(trains, partial)| *trains != 0 || *partial == 0.0)
+                .all(|(trained, partial)| *trained != 0 || *partial == 0.0)
         );
     }
 
@@ -103,8 +104,8 @@ pub fn results(bytes: &[u8]) {
         metrics: Vec::new(),
     };
     let rules = VerdictRules::default();
-    if let Ok(taken) = worlds::advantage::checked(estimate, sequences, tokens, &rules) {
-        let (values, expected) = match taken.advantages {
+    if let Ok(accepted) = worlds::advantage::check_estimate(estimate, sequences, tokens, &rules) {
+        let (values, expected) = match accepted.advantages {
             worlds::advantage::Advantages::PerSequence(values) => (values, sequences),
             worlds::advantage::Advantages::PerToken(values) => (values, tokens),
         };
@@ -113,12 +114,11 @@ pub fn results(bytes: &[u8]) {
     }
 }
 
-/// Any URL, header and body: what is admitted goes to a granted origin and carries no secret but where
-/// it belongs.
+/// Any admitted HTTP request goes to a granted origin and contains a secret only in its header for its origin.
 pub fn url_policy(bytes: &[u8]) {
     const SECRET: &str = "s3cret-of-the-host";
     if String::from_utf8_lossy(bytes).contains(SECRET) {
-        // An attacker who knows it needs no way to get it.
+        // The attacker does not know the secret.
         return;
     }
     let mut grants = Grants::default();
@@ -127,7 +127,7 @@ pub fn url_policy(bytes: &[u8]) {
         "http=http://127.0.0.1:9000",
         "secret=KEY:API_KEY@https://api.example",
     ] {
-        // These are written above, and are right.
+        // Constant valid arguments.
         let _ = grants.add(argument);
     }
     let mut source = Source(bytes);
@@ -159,21 +159,21 @@ pub fn url_policy(bytes: &[u8]) {
     }
 }
 
-/// Any grants file: it is refused, or what it grants is read again as it was written.
+/// Any grants file is rejected, or it round-trips.
 pub fn grants_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let Ok(entries) = GrantBook::parse(text) else {
+    let Ok(entries) = GrantFile::parse(text) else {
         return;
     };
     assert!(entries.keys().all(|digest| digest.len() == 64));
     let written = toml::to_string_pretty(&entries).unwrap_or_default();
-    let again: Result<BTreeMap<_, _>, _> = GrantBook::parse(&written);
+    let again: Result<BTreeMap<_, _>, _> = GrantFile::parse(&written);
     assert_eq!(again.ok().as_ref(), Some(&entries), "{text:?}");
 }
 
-/// Any manifest: it is refused in one line, or it takes away and never gives.
+/// Any manifest is rejected with a reason, or it only narrows grants and limits.
 pub fn manifest(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -206,21 +206,24 @@ pub fn manifest(bytes: &[u8]) {
     ] {
         let mut grants = Grants::default();
         for argument in arguments {
-            // These are written above, and are right.
+            // Constant valid arguments.
             let _ = grants.add(argument);
         }
-        let left = manifest.narrow(&grants);
-        assert!(left.beyond(&grants).is_empty(), "{text:?} gives {left:?}");
-        assert!(left.secrets.len() <= grants.secrets.len());
-        assert_eq!(manifest.narrow(&left), left, "{text:?}");
+        let narrowed = manifest.narrow(&grants);
         assert!(
-            manifest.unwanted(&left).is_empty(),
-            "{text:?} leaves {left:?}"
+            narrowed.difference(&grants).is_empty(),
+            "{text:?} gives {narrowed:?}"
+        );
+        assert!(narrowed.secrets.len() <= grants.secrets.len());
+        assert_eq!(manifest.narrow(&narrowed), narrowed, "{text:?}");
+        assert!(
+            manifest.unrequested_grants(&narrowed).is_empty(),
+            "{text:?} leaves {narrowed:?}"
         );
     }
 }
 
-fn assert_sound(verdict: &Verdict) {
+fn assert_valid(verdict: &Verdict) {
     let rules = VerdictRules::default();
     let in_range = |value: f32| value.is_finite() && (rules.min..=rules.max).contains(&value);
     assert!(in_range(verdict.reward), "{verdict:?}");
@@ -235,7 +238,7 @@ fn assert_sound(verdict: &Verdict) {
     );
 }
 
-/// Reads values off the front of the bytes; zeros when they are spent.
+/// Reads values from the bytes, and zeros after their end.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {
@@ -247,7 +250,7 @@ impl Source<'_> {
         *first
     }
 
-    /// Small numbers are as likely as any bits, so that some results pass.
+    /// Small numbers are as likely as arbitrary bits, so that some results are accepted.
     fn float(&mut self) -> f32 {
         match self.byte() % 3 {
             0 => f32::from(self.byte().cast_signed()) / 128.0,
@@ -256,12 +259,12 @@ impl Source<'_> {
         }
     }
 
-    /// About as many as are right.
-    fn floats(&mut self, right: usize) -> Vec<f32> {
+    /// Usually `expected` values, sometimes one more or less.
+    fn floats(&mut self, expected: usize) -> Vec<f32> {
         let count = match self.byte() {
-            0 => right + 1,
-            1 => right.saturating_sub(1),
-            _ => right,
+            0 => expected + 1,
+            1 => expected.saturating_sub(1),
+            _ => expected,
         };
         (0..count).map(|_| self.float()).collect()
     }
@@ -288,10 +291,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file that begins as a component does, or is one with a byte changed.
-    fn files() -> impl Strategy<Value = Vec<u8>> {
+    /// Arbitrary bytes, a component header with arbitrary bytes, or a component with one byte changed.
+    fn component_files() -> impl Strategy<Value = Vec<u8>> {
         let header = b"\0asm\x0d\0\x01\0".to_vec();
-        let good = crate::embedded("judge-minimal").unwrap().to_vec();
+        let good = crate::embedded_component("judge-minimal").unwrap().to_vec();
         let changed = (any::<prop::sample::Index>(), any::<u8>()).prop_map(move |(at, byte)| {
             let mut bytes = good.clone();
             let at = at.index(bytes.len());
@@ -306,7 +309,7 @@ mod tests {
         ]
     }
 
-    /// Pieces that URLs of attackers are made of, each with its length before it.
+    /// Requests made of fragments of malicious URLs, each prefixed with its length.
     fn requests() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop::sample::select(vec![
             "https://",
@@ -346,8 +349,8 @@ mod tests {
             .prop_map(|texts| [&texts[..2], &[vec![1]][..], &texts[2..]].concat().concat())
     }
 
-    /// Lines that grants files are made of, in any order.
-    fn files_of_grants() -> impl Strategy<Value = Vec<u8>> {
+    /// Lines of grants files in any order.
+    fn grants_files() -> impl Strategy<Value = Vec<u8>> {
         let line = prop::sample::select(vec![
             "[aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]",
             "[bbbb]",
@@ -364,7 +367,7 @@ mod tests {
         prop::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n").into_bytes())
     }
 
-    /// Lines that manifests are made of, in any order.
+    /// Lines of manifests in any order.
     fn manifests() -> impl Strategy<Value = Vec<u8>> {
         let line = prop::sample::select(vec![
             "[plugin]",
@@ -393,22 +396,22 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn any_manifest_is_refused_or_takes_away(bytes in manifests()) {
+        fn manifests_are_rejected_or_only_narrow(bytes in manifests()) {
             manifest(&bytes);
         }
 
         #[test]
-        fn any_result_is_refused_or_sound(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn results_are_rejected_or_valid(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             results(&bytes);
         }
 
         #[test]
-        fn any_request_is_refused_or_goes_where_it_may(bytes in requests()) {
+        fn requests_are_rejected_or_go_to_granted_origins(bytes in requests()) {
             url_policy(&bytes);
         }
 
         #[test]
-        fn any_grants_file_is_refused_or_read_again(bytes in files_of_grants()) {
+        fn grants_files_are_rejected_or_round_trip(bytes in grants_files()) {
             grants_file(&bytes);
         }
     }
@@ -417,7 +420,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn any_file_is_refused_or_its_calls_end(bytes in files()) {
+        fn component_files_are_rejected_or_their_calls_end(bytes in component_files()) {
             loading(&bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! Loads components and hands out plugins.
+//! The plugin host: loads components and returns callable plugins.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,32 +7,32 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 
-use crate::account::Account;
 use crate::admission;
 use crate::call::CallContext;
-use crate::calls::Export;
+use crate::call_stats::CallStats;
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
-use crate::compiling::{Compiled, Compiling, told};
-use crate::engine::Machine;
+use crate::compiling::{CompiledComponent, ComponentCompiler, engine_error};
+use crate::engine::WasmRuntime;
 use crate::error::PluginError;
+use crate::exports::Export;
 use crate::fault::{Fault, FaultKind};
 use crate::grants::{Capability, Grants, Manifest};
 use crate::inspect::{self, Inspection};
 use crate::invoke;
 use crate::kind::Kind;
 use crate::linking;
-use crate::loaded::{self, Loaded, SharedAccount};
+use crate::loaded_plugin::{LoadedPlugin, SharedStats, max_slots};
 pub use crate::options::HostOptions;
+use crate::precheck;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
-use crate::threads::PluginThreads;
+use crate::thread_pool::PluginThreadPool;
 use crate::verdict::Verdict;
-use crate::walk;
 
-/// Loads components and runs them on its own threads. Clones share everything.
+/// Loads components and runs them on its own thread pool. Clones share all state.
 #[derive(Clone)]
 pub struct PluginHost {
     inner: Arc<Inner>,
@@ -40,39 +40,39 @@ pub struct PluginHost {
 
 struct Inner {
     options: HostOptions,
-    compiling: Compiling,
-    threads: Arc<PluginThreads>,
-    /// Engines are started when the first component needs them.
-    deterministic: Mutex<Option<Arc<Machine>>>,
-    fast: Mutex<Option<Arc<Machine>>>,
+    compiler: ComponentCompiler,
+    threads: Arc<PluginThreadPool>,
+    /// Started when the first component of the profile is loaded.
+    deterministic: Mutex<Option<Arc<WasmRuntime>>>,
+    fast: Mutex<Option<Arc<WasmRuntime>>>,
     /// By name and digest.
-    accounts: Mutex<BTreeMap<(String, String), SharedAccount>>,
+    call_stats: Mutex<BTreeMap<(String, String), SharedStats>>,
 }
 
 impl PluginHost {
-    /// Starts the threads. Engines start with the first component of their profile.
+    /// Starts the thread pool. The engine of a profile starts with its first component.
     ///
     /// # Errors
-    /// [`PluginError::Host`] when threads cannot be started.
+    /// [`PluginError::Host`] when the threads cannot be started.
     pub fn new(options: HostOptions) -> Result<PluginHost, PluginError> {
-        let threads = Arc::new(PluginThreads::start(options.threads.max(1))?);
+        let threads = Arc::new(PluginThreadPool::start(options.threads.max(1))?);
         Ok(PluginHost {
             inner: Arc::new(Inner {
-                compiling: Compiling::new(&options),
+                compiler: ComponentCompiler::new(&options),
                 options,
                 threads,
                 deterministic: Mutex::new(None),
                 fast: Mutex::new(None),
-                accounts: Mutex::new(BTreeMap::new()),
+                call_stats: Mutex::new(BTreeMap::new()),
             }),
         })
     }
 
-    /// Checks, compiles and links a component. Takes milliseconds when its compiled code is in the
-    /// cache, up to seconds otherwise: call it off the threads that serve.
+    /// Validates, compiles and links a component. This blocks for milliseconds when the compiled code is cached and up
+    /// to seconds otherwise, so do not call it on a serving thread.
     ///
     /// # Errors
-    /// [`PluginError`] says what is wrong with the component or which grant it lacks.
+    /// [`PluginError`] when the component is invalid or a grant is missing.
     pub fn load(
         &self,
         name: &str,
@@ -80,14 +80,14 @@ impl PluginHost {
         grants: &Grants,
         profile: Profile,
     ) -> Result<Plugin, PluginError> {
-        self.load_as(name, bytes, grants, &Manifest::default(), profile)
+        self.load_with_manifest(name, bytes, grants, &Manifest::default(), profile)
     }
 
-    /// As [`PluginHost::load`], with no more than the plugin's manifest says it wants.
+    /// As [`PluginHost::load`], with the grants narrowed to what the plugin's manifest requests.
     ///
     /// # Errors
     /// As [`PluginHost::load`].
-    pub fn load_as(
+    pub fn load_with_manifest(
         &self,
         name: &str,
         bytes: &[u8],
@@ -96,39 +96,39 @@ impl PluginHost {
         profile: Profile,
     ) -> Result<Plugin, PluginError> {
         let grants = &manifest.narrow(grants);
-        walk::check(bytes, self.inner.options.max_component_bytes)?;
+        precheck::check(bytes, self.inner.options.max_component_bytes)?;
         let digest = inspect::digest(bytes);
-        let machine = self.machine(profile)?;
-        let Compiled { component, cached } = self
+        let runtime = self.runtime(profile)?;
+        let CompiledComponent { component, cached } = self
             .inner
-            .compiling
-            .component(&machine, profile, bytes, &digest)?;
+            .compiler
+            .component(&runtime, profile, bytes, &digest)?;
         let inspection = inspect::inspect(&component, bytes.len(), &digest)?;
         let options = &self.inner.options;
-        admission::permit(options, name, &inspection, grants, manifest)?;
-        admission::feed(options, &inspection)?;
-        let export = link(&machine, &component, &inspection)?;
-        let share = loaded::share_of(options.instances);
-        let linked = Linked {
+        admission::check_capabilities(options, name, &inspection, grants, manifest)?;
+        admission::check_initial_size(options, &inspection)?;
+        let export = link(&runtime, &component, &inspection)?;
+        let max_slots = max_slots(options.instances);
+        let linked = LinkedComponent {
             name,
             profile,
-            machine,
+            runtime,
             inspection,
-            share: Arc::new(Semaphore::new(share as usize)),
-            places: Machine::places_of(&component).min(share),
+            share: Arc::new(Semaphore::new(max_slots as usize)),
+            slots: WasmRuntime::slots_per_instance(&component).min(max_slots),
         };
         Ok(Plugin {
-            loaded: Arc::new(self.equip(linked, grants, manifest)),
+            loaded: Arc::new(self.with_capabilities(linked, grants, manifest)),
             export,
             cached,
         })
     }
 
-    /// A plugin that was loaded before, with other grants. Nothing is compiled, so this takes microseconds. Calls in
-    /// progress end with what they began with.
+    /// Returns a loaded plugin with other grants. Nothing is compiled, so this takes microseconds. Calls in progress
+    /// keep the grants that they started with.
     ///
     /// # Errors
-    /// [`PluginError::NotGranted`] when it lacks what it imports now.
+    /// [`PluginError::NotGranted`] when the new grants do not cover its imports.
     pub fn regrant(
         &self,
         plugin: &Plugin,
@@ -136,47 +136,58 @@ impl PluginHost {
         manifest: &Manifest,
     ) -> Result<Plugin, PluginError> {
         let grants = &manifest.narrow(grants);
-        let before = &plugin.loaded;
+        let current = &plugin.loaded;
         let options = &self.inner.options;
-        admission::permit(options, &before.name, &before.inspection, grants, manifest)?;
-        let linked = Linked {
-            name: &before.name,
-            profile: before.profile,
-            machine: Arc::clone(&before.machine),
-            inspection: before.inspection.clone(),
-            share: Arc::clone(&before.share),
-            places: before.places,
+        admission::check_capabilities(
+            options,
+            &current.name,
+            &current.inspection,
+            grants,
+            manifest,
+        )?;
+        let linked = LinkedComponent {
+            name: &current.name,
+            profile: current.profile,
+            runtime: Arc::clone(&current.runtime),
+            inspection: current.inspection.clone(),
+            share: Arc::clone(&current.share),
+            slots: current.slots,
         };
         Ok(Plugin {
-            loaded: Arc::new(self.equip(linked, grants, manifest)),
+            loaded: Arc::new(self.with_capabilities(linked, grants, manifest)),
             export: plugin.export.clone(),
             cached: plugin.cached,
         })
     }
 
-    /// Gives a component what it was granted, of what this host offers.
-    fn equip(&self, linked: Linked<'_>, grants: &Grants, manifest: &Manifest) -> Loaded {
+    /// Gives a component the capabilities that it imports and that are granted to it.
+    fn with_capabilities(
+        &self,
+        linked: LinkedComponent<'_>,
+        grants: &Grants,
+        manifest: &Manifest,
+    ) -> LoadedPlugin {
         let options = &self.inner.options;
-        let Linked {
+        let LinkedComponent {
             name,
             profile,
-            machine,
+            runtime,
             inspection,
             share,
-            places,
+            slots,
         } = linked;
-        let granted = |capability| inspection.capabilities.contains(&capability);
-        Loaded {
+        let imports = |capability| inspection.capabilities.contains(&capability);
+        LoadedPlugin {
             name: name.to_owned(),
             digest: inspection.digest.clone(),
             kind: inspection.kind,
             profile,
-            machine,
+            runtime,
             threads: Arc::clone(&self.inner.threads),
             model: options
                 .model
                 .clone()
-                .filter(|_| granted(Capability::Model))
+                .filter(|_| imports(Capability::Model))
                 .map(|client| ModelGrant {
                     client,
                     models: grants.models.clone(),
@@ -184,12 +195,12 @@ impl PluginHost {
             state: options
                 .state
                 .clone()
-                .filter(|_| granted(Capability::State))
+                .filter(|_| imports(Capability::State))
                 .map(|store| StateGrant { store }),
             http: options
                 .network
                 .clone()
-                .filter(|_| granted(Capability::Http))
+                .filter(|_| imports(Capability::Http))
                 .map(|network| HttpGrant {
                     network,
                     grants: Arc::new(grants.clone()),
@@ -198,59 +209,61 @@ impl PluginHost {
             log_rate: LogRate::of_lines(),
             fault_rate: LogRate::of_faults(),
             share,
-            places,
-            account: self.account(name, &inspection.digest),
+            slots,
+            call_stats: self.stats_of(name, &inspection.digest),
             inspection,
         }
     }
 
-    /// What the calls of every component came to since this host was started, by name and digest.
-    pub fn accounts(&self) -> Vec<(String, String, Account)> {
-        let accounts = self
+    /// The call statistics of every component since this host started: name, digest, statistics.
+    pub fn call_stats(&self) -> Vec<(String, String, CallStats)> {
+        let call_stats = self
             .inner
-            .accounts
+            .call_stats
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let one = |((name, digest), account): (&(String, String), &SharedAccount)| {
-            let account = account.lock().unwrap_or_else(PoisonError::into_inner);
-            (name.clone(), digest.clone(), account.clone())
+        let one = |((name, digest), stats): (&(String, String), &SharedStats)| {
+            let stats = stats.lock().unwrap_or_else(PoisonError::into_inner);
+            (name.clone(), digest.clone(), stats.clone())
         };
-        accounts.iter().map(one).collect()
+        call_stats.iter().map(one).collect()
     }
 
-    fn account(&self, name: &str, digest: &str) -> SharedAccount {
-        let mut accounts = self
+    fn stats_of(&self, name: &str, digest: &str) -> SharedStats {
+        let mut call_stats = self
             .inner
-            .accounts
+            .call_stats
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let key = (name.to_owned(), digest.to_owned());
-        Arc::clone(accounts.entry(key).or_default())
+        Arc::clone(call_stats.entry(key).or_default())
     }
 
-    /// Says what a component is without granting or running anything.
+    /// Inspects a component: kind, imports, exports and initial sizes. Grants and runs nothing, but compiles it.
     ///
     /// # Errors
-    /// [`PluginError`] when it is no component of the contract.
+    /// [`PluginError`] when it is not a plugin component.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, PluginError> {
-        walk::check(bytes, self.inner.options.max_component_bytes)?;
+        precheck::check(bytes, self.inner.options.max_component_bytes)?;
         let digest = inspect::digest(bytes);
         let profile = Profile::default();
-        let machine = self.machine(profile)?;
-        let compiling = &self.inner.compiling;
-        let compiled = compiling.component(&machine, profile, bytes, &digest)?;
+        let runtime = self.runtime(profile)?;
+        let compiled = self
+            .inner
+            .compiler
+            .component(&runtime, profile, bytes, &digest)?;
         inspect::inspect(&compiled.component, bytes.len(), &digest)
     }
 
-    /// Instances of this profile come from a pool. Starts the engine if need be.
+    /// Whether instances of this profile are allocated from a pool. Starts the engine if necessary.
     ///
     /// # Errors
     /// [`PluginError::Host`] when the engine cannot start.
     pub fn is_pooled(&self, profile: Profile) -> Result<bool, PluginError> {
-        Ok(self.machine(profile)?.pooled)
+        Ok(self.runtime(profile)?.pooled)
     }
 
-    fn machine(&self, profile: Profile) -> Result<Arc<Machine>, PluginError> {
+    fn runtime(&self, profile: Profile) -> Result<Arc<WasmRuntime>, PluginError> {
         let slot = match profile {
             Profile::Deterministic => &self.inner.deterministic,
             Profile::Fast => &self.inner.fast,
@@ -258,61 +271,60 @@ impl PluginHost {
         let mut slot = slot
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(machine) = &*slot {
-            return Ok(Arc::clone(machine));
+        if let Some(runtime) = &*slot {
+            return Ok(Arc::clone(runtime));
         }
-        let machine = Arc::new(Machine::start(profile, &self.inner.options)?);
-        *slot = Some(Arc::clone(&machine));
-        Ok(machine)
+        let runtime = Arc::new(WasmRuntime::start(profile, &self.inner.options)?);
+        *slot = Some(Arc::clone(&runtime));
+        Ok(runtime)
     }
 }
 
-/// A component that is compiled, linked and admitted.
-struct Linked<'a> {
+/// A component that is compiled, linked and admitted, before it gets its capabilities.
+struct LinkedComponent<'a> {
     name: &'a str,
     profile: Profile,
-    machine: Arc<Machine>,
+    runtime: Arc<WasmRuntime>,
     inspection: Inspection,
     share: Arc<Semaphore>,
-    places: u32,
+    slots: u32,
 }
 
-/// Links what the component imports and checks once that its exports have the types of the
-/// contract.
+/// Links the imports of the component and checks the types of its exports.
 fn link(
-    machine: &Machine,
+    runtime: &WasmRuntime,
     component: &Component,
     inspection: &Inspection,
 ) -> Result<Export, PluginError> {
-    let mismatch = |error: wasmtime::Error| PluginError::Mismatch(told(&error));
-    let linker = linking::linker(&machine.engine, inspection)
+    let mismatch = |error: wasmtime::Error| PluginError::TypeMismatch(engine_error(&error));
+    let linker = linking::linker(&runtime.engine, inspection)
         .map_err(|error| PluginError::Host(format!("{error:#}")))?;
     let pre = linker.instantiate_pre(component).map_err(mismatch)?;
     Export::find(inspection.kind, pre).map_err(mismatch)
 }
 
-/// A component that is ready to be called. Clones share it.
+/// A loaded component that can be called. Clones share it.
 #[derive(Clone)]
 pub struct Plugin {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedPlugin>,
     export: Export,
     cached: bool,
 }
 
-/// The result of a call and its account.
+/// The outcome of a call and its receipt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Called<T> {
-    /// The result, checked, or why there is none.
+pub struct CallResult<T> {
+    /// The validated result, or the fault.
     pub outcome: Result<T, Fault>,
-    /// What the call cost.
+    /// The resource usage of the call.
     pub receipt: Receipt,
 }
 
 /// The result of a judge call.
-pub type Judged = Called<Verdict>;
+pub type JudgeResult = CallResult<Verdict>;
 
 impl Plugin {
-    /// Name under which it was loaded.
+    /// The name under which it was loaded.
     pub fn name(&self) -> &str {
         &self.loaded.name
     }
@@ -322,22 +334,22 @@ impl Plugin {
         &self.loaded.digest
     }
 
-    /// What it is for.
+    /// The kind of plugin.
     pub fn kind(&self) -> Kind {
         self.loaded.kind
     }
 
-    /// Its imports, as written in the component.
+    /// The imported interfaces, as named in the component.
     pub fn imports(&self) -> &[String] {
         &self.loaded.inspection.imports
     }
 
-    /// How it runs.
+    /// The engine profile.
     pub fn profile(&self) -> Profile {
         self.loaded.profile
     }
 
-    /// Its compiled code was there already and did not have to be made.
+    /// Whether its compiled code came from the cache.
     pub fn was_cached(&self) -> bool {
         self.cached
     }
@@ -346,12 +358,12 @@ impl Plugin {
         &self.export
     }
 
-    pub(crate) fn loaded(&self) -> Arc<Loaded> {
+    pub(crate) fn loaded(&self) -> Arc<LoadedPlugin> {
         Arc::clone(&self.loaded)
     }
 
-    /// The answer to a call that this kind of plugin does not have.
-    pub(crate) fn wrong_kind<T>(&self, call: &CallContext, wanted: Kind) -> Called<T> {
+    /// The result of a call that this kind of plugin does not support.
+    pub(crate) fn wrong_kind<T>(&self, call: &CallContext, wanted: Kind) -> CallResult<T> {
         invoke::refused(
             &self.loaded,
             call,

@@ -1,4 +1,4 @@
-//! What a component is, read from its type: kind, imports, exports, needs.
+//! Reads the kind, imports, exports and initial sizes of a component from its type.
 
 use std::collections::BTreeSet;
 
@@ -12,35 +12,35 @@ use crate::grants::Capability;
 use crate::kind::Kind;
 use crate::printable::one_line;
 
-/// Bytes of a name that are kept. Names of the contract are far shorter.
+/// Names are truncated to this many bytes. Names in the WIT package are far shorter.
 const NAME_BYTES: usize = 256;
 
-/// The facts of one component file.
+/// The properties of one component file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Inspection {
     /// sha256 of the file, in hex.
     pub digest: String,
     /// Bytes of the file.
     pub bytes: usize,
-    /// What it is for.
+    /// The kind of plugin.
     pub kind: Kind,
     /// The version of `clawhost:plugin` that it was built for, such as `0.1.0`.
     pub contract: String,
-    /// Imported interfaces, as written in the component.
+    /// Imported interfaces, as named in the component.
     pub imports: Vec<String>,
-    /// Exported interfaces, as written in the component.
+    /// Exported interfaces, as named in the component.
     pub exports: Vec<String>,
     /// Host capabilities among the imports.
     pub capabilities: BTreeSet<Capability>,
-    /// It links WASI, which it gets with nothing behind it.
+    /// Whether it links WASI, which gives it no access to the system.
     pub wasi: bool,
-    /// Bytes of linear memory that it needs to start; none when that cannot be told.
+    /// Initial size of its largest linear memory, in bytes; none if unknown.
     pub initial_memory_bytes: Option<u64>,
-    /// Table elements that its largest table needs to start.
+    /// Initial elements of its largest table; none if unknown.
     pub initial_table_elements: Option<u64>,
 }
 
-/// sha256 of a component file, in hex: what grants are bound to.
+/// sha256 of a component file, in hex. Grants are bound to it.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
@@ -48,7 +48,7 @@ pub fn digest(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Plain WASI 0.2 packages that are linked to a closed context.
+/// The WASI 0.2 packages that are linked, without access to the system.
 const WASI: [&str; 6] = [
     "wasi:cli",
     "wasi:clocks",
@@ -58,7 +58,7 @@ const WASI: [&str; 6] = [
     "wasi:sockets",
 ];
 
-/// Reads the type of a component of this length and digest.
+/// Inspects the type of a component of this length and digest.
 pub(crate) fn inspect(
     component: &Component,
     bytes: usize,
@@ -71,8 +71,14 @@ pub(crate) fn inspect(
         bytes,
         kind: Kind::Judge,
         contract: String::new(),
-        imports: ty.imports(engine).map(|(name, _)| shown(name)).collect(),
-        exports: ty.exports(engine).map(|(name, _)| shown(name)).collect(),
+        imports: ty
+            .imports(engine)
+            .map(|(name, _)| printable_name(name))
+            .collect(),
+        exports: ty
+            .exports(engine)
+            .map(|(name, _)| printable_name(name))
+            .collect(),
         capabilities: BTreeSet::new(),
         wasi: false,
         initial_memory_bytes: None,
@@ -82,8 +88,10 @@ pub(crate) fn inspect(
         let import = Interface::parse(name);
         match import.package {
             "clawhost:plugin" => {
-                if !import.is_contract() {
-                    return Err(PluginError::OtherVersion { name: shown(name) });
+                if !import.is_supported_version() {
+                    return Err(PluginError::UnsupportedVersion {
+                        name: printable_name(name),
+                    });
                 }
                 match (
                     Capability::from_interface(import.interface),
@@ -94,7 +102,9 @@ pub(crate) fn inspect(
                     }
                     (None, "types") => {}
                     (None, _) => {
-                        return Err(PluginError::UnknownImport { name: shown(name) });
+                        return Err(PluginError::UnknownImport {
+                            name: printable_name(name),
+                        });
                     }
                 }
             }
@@ -103,11 +113,13 @@ pub(crate) fn inspect(
             }
             _ if matches!(item.ty, ComponentItem::Type(_)) => {}
             _ => {
-                return Err(PluginError::UnknownImport { name: shown(name) });
+                return Err(PluginError::UnknownImport {
+                    name: printable_name(name),
+                });
             }
         }
     }
-    let mut found: Option<(Kind, String)> = None;
+    let mut plugin_export: Option<(Kind, String)> = None;
     for name in &inspection.exports {
         let export = Interface::parse(name);
         if export.package != "clawhost:plugin" {
@@ -119,18 +131,18 @@ pub(crate) fn inspect(
         else {
             continue;
         };
-        if !export.is_contract() {
-            return Err(PluginError::OtherVersion { name: name.clone() });
+        if !export.is_supported_version() {
+            return Err(PluginError::UnsupportedVersion { name: name.clone() });
         }
-        if let Some((first, _)) = &found {
-            return Err(PluginError::TwoKinds {
+        if let Some((first, _)) = &plugin_export {
+            return Err(PluginError::MultipleKinds {
                 first: *first,
                 second: kind,
             });
         }
-        found = Some((kind, export.version.to_owned()));
+        plugin_export = Some((kind, export.version.to_owned()));
     }
-    let Some((kind, contract)) = found else {
+    let Some((kind, contract)) = plugin_export else {
         let exports = if inspection.exports.is_empty() {
             "nothing".to_owned()
         } else {
@@ -148,16 +160,15 @@ pub(crate) fn inspect(
     Ok(inspection)
 }
 
-/// Bytes of a page of linear memory; other sizes are not switched on.
+/// Bytes of a page of linear memory. Custom page sizes are not enabled.
 const PAGE: u64 = 64 << 10;
 
-/// A name from a component. Some forms (`url=<…>`) may hold any character, and these names are shown
-/// on terminals.
-fn shown(name: &str) -> String {
+/// Escapes a name from a component for terminals: some forms (`url=<…>`) may contain any character.
+fn printable_name(name: &str) -> String {
     one_line(name, NAME_BYTES)
 }
 
-/// `package:name/interface@version`, split.
+/// The parts of `package:name/interface@version`.
 pub(crate) struct Interface<'a> {
     package: &'a str,
     interface: &'a str,
@@ -175,15 +186,15 @@ impl<'a> Interface<'a> {
         }
     }
 
-    /// The interface of the contract that a plugin of this kind exports.
-    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+    /// Whether this is the interface that a plugin of this kind exports.
+    pub(crate) fn matches(&self, kind: Kind) -> bool {
         self.package == "clawhost:plugin"
             && self.interface == kind.interface()
-            && self.is_contract()
+            && self.is_supported_version()
     }
 
-    /// Any 0.1 version: later ones only add.
-    fn is_contract(&self) -> bool {
+    /// Any 0.1 version is supported, because later 0.1 versions only add to it.
+    fn is_supported_version(&self) -> bool {
         self.version.starts_with("0.1.")
     }
 }

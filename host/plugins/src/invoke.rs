@@ -14,20 +14,20 @@ use crate::bindings::types::PluginError as GuestError;
 use crate::call::CallContext;
 use crate::convert;
 use crate::fault::{Fault, FaultKind, PluginErrorKind};
-use crate::host::Called;
-use crate::loaded::Loaded;
+use crate::host::CallResult;
+use crate::loaded_plugin::LoadedPlugin;
 use crate::printable::one_line;
 use crate::receipt::{Outcome, Receipt};
 use crate::store::CallState;
 
 /// Bytes of a plugin's own error message that are kept.
 const MESSAGE_BYTES: usize = 2 << 10;
-/// Fuel between two moments at which a guest writes down what it has used, about 5 ms of work.
+/// Fuel after which a guest yields and stores its fuel counter, about 5 ms of work.
 ///
 /// Compiled code counts fuel in a register and writes it to the store at calls, at returns and when it runs out. A loop
-/// does none of these, and when it yields to an epoch tick the store still has the count from before the loop. Fuel is
-/// therefore handed out in portions: a call that is dropped at its wall limit has a receipt that is at most one portion
-/// short.
+/// does none of these, and when it yields at an epoch tick the store still has the count from before the loop. Fuel is
+/// therefore supplied in portions: the receipt of a call that is dropped at its wall limit is at most one portion too
+/// low.
 const FUEL_PORTION: u64 = 10_000_000;
 
 /// Why a call stopped, before it is told as a fault.
@@ -62,10 +62,10 @@ pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Stop>> + Sen
 
 /// Runs a call on the plugin threads and waits for it. Dropping the future ends the call.
 pub(crate) async fn on_plugin_threads<T, F>(
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedPlugin>,
     call: CallContext,
     work: F,
-) -> Called<T>
+) -> CallResult<T>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
@@ -83,14 +83,18 @@ where
 }
 
 /// A call that was never run.
-pub(crate) fn refused<T>(loaded: &Loaded, call: &CallContext, fault: Fault) -> Called<T> {
+pub(crate) fn refused<T>(loaded: &LoadedPlugin, call: &CallContext, fault: Fault) -> CallResult<T> {
     with_fault(loaded, blank_receipt(loaded, call), fault)
 }
 
-pub(crate) fn with_fault<T>(loaded: &Loaded, mut receipt: Receipt, fault: Fault) -> Called<T> {
+pub(crate) fn with_fault<T>(
+    loaded: &LoadedPlugin,
+    mut receipt: Receipt,
+    fault: Fault,
+) -> CallResult<T> {
     receipt.outcome = Outcome::of(&fault);
     loaded.count(&receipt);
-    Called {
+    CallResult {
         outcome: Err(fault),
         receipt,
     }
@@ -102,7 +106,12 @@ pub(crate) fn host_fault(message: &str) -> Fault {
     })
 }
 
-async fn run<T, F>(loaded: Arc<Loaded>, admitted: Admitted, call: CallContext, work: F) -> Called<T>
+async fn run<T, F>(
+    loaded: Arc<LoadedPlugin>,
+    admitted: Admitted,
+    call: CallContext,
+    work: F,
+) -> CallResult<T>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
@@ -113,7 +122,7 @@ where
         Err(fault) => return with_fault(&loaded, receipt, fault),
     };
     let (outcome, receipt) = supervise(&mut store, receipt, work).await;
-    Called { outcome, receipt }
+    CallResult { outcome, receipt }
 }
 
 /// A place among the instances, and the plugin's own share of them.
@@ -130,10 +139,10 @@ pub(crate) struct Admitted {
 
 /// Waits among the plugin's own calls, where the caller waits: those that are beyond its share neither
 /// stand in the queue for instances nor in that of the plugin threads, before the calls of others.
-pub(crate) async fn admit(loaded: &Loaded) -> Result<Admitted, Fault> {
+pub(crate) async fn admit(loaded: &LoadedPlugin) -> Result<Admitted, Fault> {
     let since = Instant::now();
     let share = Arc::clone(&loaded.share)
-        .acquire_many_owned(loaded.places)
+        .acquire_many_owned(loaded.slots)
         .await;
     let share = share.map_err(|_| host_fault("the host is shutting down"))?;
     Ok(Admitted { since, share })
@@ -141,13 +150,13 @@ pub(crate) async fn admit(loaded: &Loaded) -> Result<Admitted, Fault> {
 
 /// Waits for an instance and opens a store with every limit armed.
 pub(crate) async fn open(
-    loaded: &Arc<Loaded>,
+    loaded: &Arc<LoadedPlugin>,
     admitted: Admitted,
     call: CallContext,
     receipt: &mut Receipt,
 ) -> Result<(Store<CallState>, Place), Fault> {
-    let instance = Arc::clone(&loaded.machine.places)
-        .acquire_many_owned(loaded.places)
+    let instance = Arc::clone(&loaded.runtime.slots)
+        .acquire_many_owned(loaded.slots)
         .await
         .map_err(|_| host_fault("the host is shutting down"))?;
     receipt.queued_us = micros(admitted.since.elapsed());
@@ -189,11 +198,11 @@ where
 }
 
 /// A store with every limit of the call set.
-fn arm(loaded: &Arc<Loaded>, mut call: CallContext) -> wasmtime::Result<Store<CallState>> {
+fn arm(loaded: &Arc<LoadedPlugin>, mut call: CallContext) -> wasmtime::Result<Store<CallState>> {
     call.limits = loaded.budgets.narrow(call.limits);
     let handles = call.limits.handles;
     let state = CallState::new(Arc::clone(loaded), call);
-    let mut store = Store::try_new(&loaded.machine.engine, state)?;
+    let mut store = Store::try_new(&loaded.runtime.engine, state)?;
     store.limiter(|state| &mut state.meter);
     store.set_max_component_handles(handles);
     if store.data().is_deterministic() {
@@ -212,7 +221,7 @@ fn arm(loaded: &Arc<Loaded>, mut call: CallContext) -> wasmtime::Result<Store<Ca
 
 /// Gives a store the budgets of one more call.
 pub(crate) fn refuel(store: &mut Store<CallState>) -> wasmtime::Result<()> {
-    store.data_mut().renew();
+    store.data_mut().reset();
     let limits = store.data().meter.limits();
     let (fuel, host_call_bytes) = (limits.fuel, limits.host_call_bytes);
     store.set_hostcall_fuel(host_call_bytes);
@@ -304,7 +313,7 @@ fn frames(error: &wasmtime::Error) -> Vec<String> {
         .collect()
 }
 
-pub(crate) fn blank_receipt(loaded: &Loaded, call: &CallContext) -> Receipt {
+pub(crate) fn blank_receipt(loaded: &LoadedPlugin, call: &CallContext) -> Receipt {
     Receipt {
         plugin: loaded.name.clone(),
         digest: loaded.digest.clone(),
@@ -348,7 +357,7 @@ fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T,
 
 /// Tells the operator what is wrong, at a rate that a plugin cannot raise. The receipts have it all.
 fn report(state: &CallState, receipt: &Receipt, fault: Option<&Fault>) {
-    let fault = fault.filter(|fault| !fault.is_no_answer());
+    let fault = fault.filter(|fault| !fault.is_unsupported());
     if state.log.dropped == 0 && fault.is_none() {
         return;
     }

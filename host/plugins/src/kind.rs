@@ -1,10 +1,10 @@
-//! The kinds of plugin, read from what a component exports.
+//! The kinds of plugin. A component's export decides its kind.
 
 use serde::Serialize;
 
 use crate::grants::Capability;
 
-/// What a component is for. Decided by its exports, never by its name.
+/// The kind of a plugin, decided by what the component exports and never by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -12,18 +12,18 @@ pub enum Kind {
     Judge,
     /// Scores all samples of one prompt together.
     GroupJudge,
-    /// Turns what happened next into a hint.
+    /// Extracts a hint from the messages that followed a response.
     Hint,
     /// A training objective.
     Loss,
-    /// Rewards into advantages.
+    /// Estimates advantages from rewards.
     Advantage,
-    /// A world that the policy acts in.
+    /// An environment that the policy acts in.
     Environment,
 }
 
 impl Kind {
-    /// All kinds, in the order of the contract.
+    /// All kinds, in the order of the WIT package.
     pub const ALL: [Kind; 6] = [
         Kind::Judge,
         Kind::GroupJudge,
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// The world of this kind includes the capability.
+    /// Whether the world of this kind includes the capability.
     pub fn may_import(self, capability: Capability) -> bool {
         use Capability::{Context, Display, Http, Log, Model, Sandbox, State};
         match self {

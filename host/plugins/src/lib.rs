@@ -1,16 +1,14 @@
-//! The WebAssembly component host: load, grants, limits, receipts.
+//! The WebAssembly component host: loading, grants, limits, calls and receipts.
 //!
-//! A component gets what its imports ask for *and* the operator granted to its digest, and nothing
-//! else. Every call runs in a fresh store under limits on CPU, wall time, memory and host calls;
-//! whatever a guest does, the call ends with a checked result or a typed [`Fault`], and with a
-//! [`Receipt`]. Host capabilities such as models are traits that the binary hands in, so this
-//! crate links no engine of ours.
+//! A component gets a capability only if it imports it *and* the operator granted it to the component's digest.
+//! Every call runs in a fresh store under limits on CPU, wall time, memory and host calls. Whatever a guest does, the
+//! call ends with a validated result or a typed [`Fault`], and with a [`Receipt`]. Host capabilities such as models
+//! are traits that the binary implements, so this crate does not link the inference engine.
 
-mod account;
 mod admission;
 mod bindings;
 mod call;
-mod calls;
+mod call_stats;
 mod capability;
 mod compiling;
 mod conversation;
@@ -18,6 +16,7 @@ mod convert;
 mod embedded;
 mod engine;
 mod error;
+mod exports;
 mod fault;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -28,24 +27,24 @@ mod inspect;
 mod invoke;
 mod kind;
 mod linking;
-mod loaded;
+mod loaded_plugin;
 pub mod measure;
 mod meter;
 mod openai;
 mod options;
+mod precheck;
 pub mod printable;
 mod profile;
 mod receipt;
 mod regular_file;
 mod store;
-mod threads;
+mod thread_pool;
 mod verdict;
-mod walk;
 mod wasi;
 mod worlds;
 
-pub use account::{Account, Times};
 pub use call::{CallContext, Limits, TICK, TensorLimits};
+pub use call_stats::{CallStats, LatencyHistogram};
 pub use capability::Answer;
 pub use capability::http::{HttpRequest, InboundResponse, Network, NetworkError, OutboundRequest};
 pub use capability::model::{
@@ -53,20 +52,20 @@ pub use capability::model::{
 };
 pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
 pub use compiling::{
-    CompileLimits, CompileResource, CompilerCommand, CompilerEnd, compile_component,
+    CompileLimits, CompileResource, CompilerCommand, CompilerExit, compile_component,
 };
 pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
-pub use embedded::{EMBEDDED, embedded};
+pub use embedded::{EMBEDDED_COMPONENTS, embedded_component};
 pub use error::PluginError;
 pub use fault::{Fault, FaultKind, PluginErrorKind};
 pub use grants::{
-    Capability, GrantBook, GrantBookError, GrantEditor, GrantedTo, Grants, HTTP_PLACE, Manifest,
-    ManifestError, Origin, SecretBinding,
+    Capability, GrantEditor, GrantEntry, GrantFile, GrantFileError, Grants, HTTP_PLACEHOLDER,
+    Manifest, ManifestError, Origin, SecretBinding,
 };
-pub use host::{Called, HostOptions, Judged, Plugin, PluginHost};
+pub use host::{CallResult, HostOptions, JudgeResult, Plugin, PluginHost};
 pub use inspect::{Inspection, digest};
 pub use kind::Kind;
-pub use openai::BadMessage;
+pub use openai::MessageError;
 pub use profile::Profile;
 pub use receipt::{Outcome, Receipt};
 pub use regular_file::{FileError, read_regular_file};

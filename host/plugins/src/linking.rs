@@ -1,4 +1,4 @@
-//! Links a component to the capabilities that it imports, and to nothing else.
+//! Links a component to exactly the capabilities that it imports.
 
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
@@ -8,7 +8,7 @@ use crate::grants::Capability;
 use crate::inspect::Inspection;
 use crate::store::CallState;
 
-/// A linker with what the component imports. Its capabilities have been permitted before.
+/// Creates a linker with the imports of the component. The caller has checked that they are granted.
 pub(crate) fn linker(
     engine: &Engine,
     inspection: &Inspection,
@@ -31,7 +31,7 @@ pub(crate) fn linker(
             Capability::Http => {
                 bindings::http::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
             }
-            // Refused before: no host of this build has them.
+            // Rejected by the admission checks: this build does not provide them.
             Capability::Sandbox | Capability::Display => {}
         }
     }

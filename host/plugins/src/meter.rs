@@ -1,8 +1,8 @@
-//! Counts what one call uses and remembers the limit that stopped it.
+//! Resource accounting of one call, and the limit that stopped it.
 //!
-//! Memory and tables are counted as sums over the whole store: a guest with many small memories
-//! gets no more than one with a single large one. The first limit that is exceeded is kept as the
-//! cause of the fault, because the engine reports it to us wrapped in its own errors.
+//! Memory and tables are summed over the whole store: a guest with many small memories gets no more than a guest with
+//! one large memory. The first exceeded limit is stored as the cause of the fault, because the engine returns it
+//! wrapped in its own errors.
 
 use wasmtime::ResourceLimiter;
 
@@ -26,9 +26,9 @@ pub(crate) struct Meter {
     cause: Option<FaultKind>,
 }
 
-/// The engine sees this as the error that stops the guest; [`Meter::cause`] has the meaning.
+/// The error that makes the engine stop the guest; [`Meter::cause`] returns which limit it was.
 #[derive(Debug, thiserror::Error)]
-#[error("a limit of the call is exceeded")]
+#[error("a limit of the call was exceeded")]
 struct LimitExceeded;
 
 impl Meter {
@@ -54,8 +54,8 @@ impl Meter {
         &self.limits
     }
 
-    /// Starts the counts of another call in the same store. What it holds stays held.
-    pub(crate) fn renew(&mut self) {
+    /// Resets the per-call counters for another call in the same store. Memory and tables stay counted.
+    pub(crate) fn reset(&mut self) {
         self.ticks = 0;
         self.host_calls = 0;
         self.model_calls = 0;
@@ -64,13 +64,13 @@ impl Meter {
         self.cause = None;
     }
 
-    /// The limit that stopped the call, if one did.
+    /// Takes the limit that stopped the call, if any.
     pub(crate) fn cause(&mut self) -> Option<FaultKind> {
         self.cause.take()
     }
 
-    /// A tick ended while the guest ran. True while there is budget left. In the deterministic profile ticks are
-    /// counted and limit nothing: how many of them a call takes depends on the load of the machine.
+    /// Counts a tick that ended while the guest ran. Returns false when the CPU limit is reached. In the deterministic
+    /// profile ticks are only counted, because their number depends on the load of the machine.
     pub(crate) fn tick(&mut self) -> bool {
         self.ticks += 1;
         if self.profile == Profile::Deterministic || self.ticks < self.limits.cpu_ticks {
@@ -85,7 +85,7 @@ impl Meter {
         false
     }
 
-    /// The guest calls into the host.
+    /// Counts a call from the guest into the host.
     pub(crate) fn host_call(&mut self) -> wasmtime::Result<()> {
         self.host_calls += 1;
         if self.host_calls > self.limits.host_calls {
@@ -99,7 +99,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Stops the call for this reason.
+    /// Records the cause and returns the error that stops the guest.
     pub(crate) fn stop(&mut self, cause: FaultKind) -> wasmtime::Error {
         self.cause.get_or_insert(cause);
         wasmtime::Error::from(LimitExceeded)
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_a_sum_and_a_failed_growth_is_given_back() {
+    fn memory_is_summed_and_failed_growth_is_not_counted() {
         let limits = Limits {
             memory_bytes: 100,
             ..Limits::default()
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_of_ticks_is_exact_and_that_of_the_fast_profile_alone() {
+    fn ticks_are_limited_exactly_and_only_in_the_fast_profile() {
         let limits = Limits {
             cpu_ticks: 3,
             ..Limits::default()

@@ -1,8 +1,7 @@
-//! Reads and writes OpenAI-format chat messages, the form in which the journal keeps conversations.
+//! Parses and writes OpenAI chat messages, the format of conversations in the journal.
 //!
-//! Lenient about shape (content as a string or as parts, `developer` for `system`, unknown part
-//! types kept as they are), strict about meaning: a message without a role that we know is an
-//! error, never a guess.
+//! Parsing accepts content as a string or as parts, reads `developer` as `system` and preserves unknown part types. A
+//! message without a known role is an error.
 
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
@@ -12,37 +11,37 @@ use serde_json::Value;
 use crate::capability::model::ToolSpec;
 use crate::conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 
-/// A message that is not an OpenAI chat message.
+/// The value is not an OpenAI chat message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadMessage {
+pub enum MessageError {
     /// The value is not a JSON object.
-    #[error("a chat message must be a JSON object, this one is {0}")]
+    #[error("a chat message must be a JSON object, not {0}")]
     NotAnObject(&'static str),
     /// The list of messages is not a JSON array.
-    #[error("chat messages must be a JSON array, this is {0}")]
+    #[error("chat messages must be a JSON array, not {0}")]
     NotAList(&'static str),
     /// The role is missing or unknown.
     #[error(
-        "chat message with role {0:?}; known roles are system, developer, user, assistant, tool, function"
+        "unknown chat message role {0:?}; known roles are system, developer, user, assistant, tool, function"
     )]
     UnknownRole(String),
 }
 
 impl Message {
-    /// Reads one OpenAI-format message.
+    /// Parses one OpenAI chat message.
     ///
     /// # Errors
-    /// [`BadMessage`] when the value is no object or has no known role.
-    pub fn from_openai(value: &Value) -> Result<Message, BadMessage> {
+    /// [`MessageError`] when the value is not an object or has no known role.
+    pub fn from_openai(value: &Value) -> Result<Message, MessageError> {
         let Some(object) = value.as_object() else {
-            return Err(BadMessage::NotAnObject(json_kind(value)));
+            return Err(MessageError::NotAnObject(json_kind(value)));
         };
         let role = match object.get("role").and_then(Value::as_str) {
             Some("system" | "developer") => Role::System,
             Some("user") => Role::User,
             Some("assistant") => Role::Assistant,
             Some("tool" | "function") => Role::Tool,
-            other => return Err(BadMessage::UnknownRole(other.unwrap_or("").to_owned())),
+            other => return Err(MessageError::UnknownRole(other.unwrap_or("").to_owned())),
         };
         let string = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         let mut content = Vec::new();
@@ -55,7 +54,7 @@ impl Message {
         match object.get("content") {
             None | Some(Value::Null) => {}
             Some(Value::String(text)) => content.push(Part::Text(text.clone())),
-            Some(Value::Array(parts)) => content.extend(parts.iter().map(read_part)),
+            Some(Value::Array(parts)) => content.extend(parts.iter().map(parse_part)),
             Some(other) => {
                 content.push(Part::Other(json_kind(other).to_owned(), other.to_string()))
             }
@@ -66,10 +65,10 @@ impl Message {
         let mut tool_calls: Vec<ToolCall> = object
             .get("tool_calls")
             .and_then(Value::as_array)
-            .map(|calls| calls.iter().map(read_tool_call).collect())
+            .map(|calls| calls.iter().map(parse_tool_call).collect())
             .unwrap_or_default();
         if let Some(function) = object.get("function_call").filter(|call| call.is_object()) {
-            tool_calls.push(read_function("", function));
+            tool_calls.push(parse_function("", function));
         }
         Ok(Message {
             role,
@@ -80,22 +79,22 @@ impl Message {
         })
     }
 
-    /// Reads a JSON array of messages; `null` is an empty list.
+    /// Parses a JSON array of messages; `null` is an empty list.
     ///
     /// # Errors
-    /// [`BadMessage`] when the value is no array, or for the first message that is none.
-    pub fn list_from_openai(value: &Value) -> Result<Vec<Message>, BadMessage> {
+    /// [`MessageError`] when the value is not an array, or for the first invalid message.
+    pub fn list_from_openai(value: &Value) -> Result<Vec<Message>, MessageError> {
         match value {
             Value::Null => Ok(Vec::new()),
             Value::Array(messages) => messages.iter().map(Message::from_openai).collect(),
-            other => Err(BadMessage::NotAList(json_kind(other))),
+            other => Err(MessageError::NotAList(json_kind(other))),
         }
     }
 }
 
 impl Message {
-    /// The message as OpenAI's API has it: content as a string where it is text alone, reasoning
-    /// beside it.
+    /// Converts the message to OpenAI's format. Content that is one text part becomes a string; reasoning becomes
+    /// `reasoning_content`.
     pub fn to_openai(&self) -> Value {
         let mut object = serde_json::Map::new();
         let role = match self.role {
@@ -116,15 +115,15 @@ impl Message {
         if !reasoning.is_empty() {
             object.insert("reasoning_content".to_owned(), reasoning.join("\n").into());
         }
-        let shown: Vec<&Part> = self
+        let visible: Vec<&Part> = self
             .content
             .iter()
             .filter(|part| !matches!(part, Part::Reasoning(_)))
             .collect();
-        let content = match shown.as_slice() {
+        let content = match visible.as_slice() {
             [] => Value::String(String::new()),
             [Part::Text(text)] => Value::String(text.clone()),
-            parts => parts.iter().map(|part| write_part(part)).collect(),
+            parts => parts.iter().map(|part| part_to_openai(part)).collect(),
         };
         object.insert("content".to_owned(), content);
         if !self.tool_calls.is_empty() {
@@ -144,7 +143,7 @@ impl Message {
 }
 
 impl ToolSpec {
-    /// The tool as OpenAI's API has it; parameters that are no JSON become an empty schema.
+    /// Converts the tool to OpenAI's format. Parameters that are invalid JSON become an empty schema.
     pub fn to_openai(&self) -> Value {
         let parameters: Value =
             serde_json::from_str(&self.parameters).unwrap_or_else(|_| serde_json::json!({}));
@@ -153,8 +152,8 @@ impl ToolSpec {
     }
 }
 
-/// What [`read_part`] reads.
-fn write_part(part: &Part) -> Value {
+/// The inverse of [`parse_part`].
+fn part_to_openai(part: &Part) -> Value {
     match part {
         Part::Text(text) | Part::Reasoning(text) => {
             serde_json::json!({"type": "text", "text": text})
@@ -170,11 +169,11 @@ fn write_part(part: &Part) -> Value {
 }
 
 impl Trajectory {
-    /// A trajectory of one turn from OpenAI-format JSON: `prompt` and `next_state` are arrays of
-    /// messages (or null), `reply` is the assistant's message.
+    /// Creates a trajectory of one turn from OpenAI messages: `prompt` and `next_state` are arrays of messages or null,
+    /// `reply` is the assistant's message.
     ///
     /// # Errors
-    /// [`BadMessage`] for the first value that is not a chat message.
+    /// [`MessageError`] for the first value that is not a chat message.
     pub fn from_openai(
         session_id: impl Into<String>,
         group_id: impl Into<String>,
@@ -182,23 +181,23 @@ impl Trajectory {
         reply: &Value,
         next_state: &Value,
         truncated: bool,
-    ) -> Result<Trajectory, BadMessage> {
+    ) -> Result<Trajectory, MessageError> {
         let mut trajectory = Trajectory::new(session_id, group_id);
         trajectory.push_openai(prompt, reply, next_state, truncated)?;
         Ok(trajectory)
     }
 
-    /// Appends a turn read from OpenAI-format JSON and returns its index.
+    /// Appends a turn from OpenAI messages and returns its index.
     ///
     /// # Errors
-    /// As [`Trajectory::from_openai`]; the trajectory is unchanged then.
+    /// As [`Trajectory::from_openai`]; on an error the trajectory is unchanged.
     pub fn push_openai(
         &mut self,
         prompt: &Value,
         reply: &Value,
         next_state: &Value,
         truncated: bool,
-    ) -> Result<u32, BadMessage> {
+    ) -> Result<u32, MessageError> {
         let index = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
         let turn = Turn {
             index,
@@ -212,7 +211,7 @@ impl Trajectory {
     }
 }
 
-fn read_part(part: &Value) -> Part {
+fn parse_part(part: &Value) -> Part {
     if let Value::String(text) = part {
         return Part::Text(text.clone());
     }
@@ -233,7 +232,7 @@ fn read_part(part: &Value) -> Part {
             let url = part
                 .get("image_url")
                 .and_then(|image| image.as_str().or_else(|| image.get("url")?.as_str()));
-            if let Some(blob) = url.and_then(read_data_url) {
+            if let Some(blob) = url.and_then(parse_data_url) {
                 return Part::Image(blob);
             }
         }
@@ -242,12 +241,12 @@ fn read_part(part: &Value) -> Part {
     Part::Other(kind.to_owned(), part.to_string())
 }
 
-fn read_tool_call(call: &Value) -> ToolCall {
+fn parse_tool_call(call: &Value) -> ToolCall {
     let id = call.get("id").and_then(Value::as_str).unwrap_or("");
-    read_function(id, call.get("function").unwrap_or(call))
+    parse_function(id, call.get("function").unwrap_or(call))
 }
 
-fn read_function(id: &str, function: &Value) -> ToolCall {
+fn parse_function(id: &str, function: &Value) -> ToolCall {
     let arguments = match function.get("arguments") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
@@ -264,8 +263,8 @@ fn read_function(id: &str, function: &Value) -> ToolCall {
     }
 }
 
-/// `data:image/png;base64,…`; anything else is no data URL.
-fn read_data_url(url: &str) -> Option<Blob> {
+/// Parses a base64 data URL (`data:image/png;base64,…`); returns none for any other URL.
+fn parse_data_url(url: &str) -> Option<Blob> {
     let (head, body) = url.strip_prefix("data:")?.split_once(',')?;
     let media_type = head.strip_suffix(";base64")?;
     Some(Blob {
@@ -274,7 +273,7 @@ fn read_data_url(url: &str) -> Option<Blob> {
     })
 }
 
-/// Either alphabet, padded or not: clients differ.
+/// Accepts both base64 alphabets, with or without padding, because clients differ.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let lenient = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -301,7 +300,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn reads_strings_parts_tools_and_images() {
+    fn strings_parts_tools_and_images_are_parsed() {
         let text =
             Message::from_openai(&json!({"role": "developer", "content": "be kind"})).unwrap();
         assert_eq!(text, Message::text(Role::System, "be kind"));
@@ -338,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_message_and_keeps_the_trajectory() {
+    fn invalid_messages_are_rejected_and_leave_the_trajectory_unchanged() {
         assert_eq!(
             Message::from_openai(&json!({"role": "robot", "content": "x"})),
-            Err(BadMessage::UnknownRole("robot".into()))
+            Err(MessageError::UnknownRole("robot".into()))
         );
         assert_eq!(
             Message::from_openai(&json!("hi")),
-            Err(BadMessage::NotAnObject("a string"))
+            Err(MessageError::NotAnObject("a string"))
         );
         let mut trajectory = Trajectory::new("s", "g");
         let reply = json!({"role": "assistant", "content": "ok"});
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn messages_round_trip() {
         for value in [
             json!({"role": "user", "content": "hi"}),
             json!({"role": "assistant", "content": "", "tool_calls": [

@@ -1,4 +1,4 @@
-//! What a host is told when it is made.
+//! Options of a plugin host.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,45 +10,44 @@ use crate::capability::model::ModelClient;
 use crate::capability::state::StateStore;
 use crate::compiling::{CompileLimits, CompilerCommand};
 
-/// How a host runs its plugins.
+/// Options of a plugin host.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostOptions {
     /// Threads that run guests. Default: the number of cores, at most 4.
     pub threads: usize,
-    /// Instances at a time, for each profile. Calls beyond wait; those of one plugin hold at most three
-    /// quarters. Default 256.
+    /// Concurrent instances per profile. Further calls wait. One plugin gets at most three quarters of them. Default
+    /// 256.
     pub instances: u32,
-    /// Take instances from a pool when the address space allows. Default true.
+    /// Allocate instances from a pool if its address space can be reserved. Default true.
     pub pooling: bool,
     /// Largest component file, in bytes. Default 64 MiB.
     pub max_component_bytes: usize,
-    /// Largest single memory of a guest, in bytes; `limits.memory_bytes` caps the sum. Default
-    /// 256 MiB.
+    /// Largest single memory of a guest, in bytes; `limits.memory_bytes` limits the sum. Default 256 MiB.
     pub max_memory_bytes: usize,
     /// Elements of a guest's largest table. Default 20,000.
     pub max_table_elements: usize,
-    /// Most bytes of compiled code that are kept in `cache`; what was not used for longest is removed.
-    /// 0 keeps nothing. Default 1 GiB.
+    /// Size limit of the compiled-code cache, in bytes; the least recently used entries are evicted. 0 disables the
+    /// cache. Default 1 GiB.
     pub cache_bytes: u64,
-    /// Where compiled code is kept: a directory of this user alone, which is made when it is not there.
-    /// Default none, every load compiles.
+    /// Directory of the compiled-code cache. It is created if missing and must be accessible to this user only. Default
+    /// none: every load compiles.
     #[serde(skip)]
     pub cache: Option<PathBuf>,
-    /// What compiles components in a process of its own, under the limits of `compiling`. Default none,
-    /// they are compiled in this process, without limits.
+    /// The command that compiles components in a separate process, under the limits of `compiling`. Default none:
+    /// components are compiled in this process, and only the size of the code is limited.
     #[serde(skip)]
     pub compiler: Option<CompilerCommand>,
-    /// Models that plugins may be granted. Default none.
+    /// Models that can be granted to plugins. Default none.
     #[serde(skip)]
     pub model: Option<Arc<dyn ModelClient>>,
-    /// Durable state that plugins may be granted. Default none.
+    /// Durable state that can be granted to plugins. Default none.
     #[serde(skip)]
     pub state: Option<Arc<dyn StateStore>>,
-    /// The way out for plugins that may be granted `http`. Default none.
+    /// Network access for plugins that are granted `http`. Default none.
     #[serde(skip)]
     pub network: Option<Arc<dyn Network>>,
-    /// What compiling one component may use up, where `compiler` is set.
+    /// Limits on compiling one component.
     pub compiling: CompileLimits,
 }
 

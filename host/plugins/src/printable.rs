@@ -1,11 +1,11 @@
-//! Makes text from a guest safe to show: one line, bounded, no control characters.
+//! Escapes and truncates text from guests for logs and terminals.
 
-/// The text with control and direction-changing characters escaped, cut to `max_bytes` of its own
-/// text at a character boundary. A cut ends with the number of bytes that are missing.
+/// Escapes control and direction-changing characters so that the text is one line, and truncates it to `max_bytes` of
+/// the original text at a character boundary. A truncated text ends with the number of missing bytes.
 pub(crate) fn one_line(text: &str, max_bytes: usize) -> String {
-    let kept = floor(text, max_bytes);
-    let mut out = String::with_capacity(kept.len() + 16);
-    for c in kept.chars() {
+    let head = truncate(text, max_bytes);
+    let mut out = String::with_capacity(head.len() + 16);
+    for c in head.chars() {
         match c {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
@@ -14,14 +14,14 @@ pub(crate) fn one_line(text: &str, max_bytes: usize) -> String {
             c => out.push(c),
         }
     }
-    let missing = text.len() - kept.len();
+    let missing = text.len() - head.len();
     if missing > 0 {
         out.push_str(&format!("… ({missing} more bytes)"));
     }
     out
 }
 
-/// The text with the same characters escaped but for line ends: for several lines on a terminal.
+/// Escapes the same characters except newlines, for multi-line output on a terminal.
 pub fn lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -38,8 +38,8 @@ fn is_direction_or_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// The longest start of `text` of at most `max_bytes` that ends between characters.
-pub(crate) fn floor(text: &str, max_bytes: usize) -> &str {
+/// The longest prefix of `text` of at most `max_bytes` that ends at a character boundary.
+pub(crate) fn truncate(text: &str, max_bytes: usize) -> &str {
     let end = text.floor_char_boundary(max_bytes);
     text.get(..end).unwrap_or("")
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_and_cuts() {
+    fn text_is_escaped_and_truncated() {
         assert_eq!(
             one_line("a\nb\x1b[31m\u{202e}", 100),
             "a\\nb\\u{1b}[31m\\u{202e}"

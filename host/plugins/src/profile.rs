@@ -1,4 +1,4 @@
-//! The two ways to run a component.
+//! The engine profiles.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// Fuel is the limit, NaNs are canonical, clocks stand still, random numbers are seeded: the
-    /// same input gives the same result, bit for bit, on a busy machine as on an idle one. Wall time only ends a
-    /// call without a result, to be retried. The default.
+    /// Fuel limits the CPU, NaNs are canonicalized, clocks are frozen, random numbers are seeded: the same input gives
+    /// bit-identical results on a busy and on an idle machine. The wall time limit only ends a call without a result,
+    /// to be retried. The default.
     #[default]
     Deterministic,
-    /// Ticks are the limit and clocks run. Faster for heavy guests.
+    /// Epoch ticks limit the CPU and clocks run. Faster for compute-heavy guests.
     Fast,
 }
 

@@ -1,11 +1,11 @@
-//! What one call cost and how it ended.
+//! The resource usage and outcome of one call.
 
 use serde::Serialize;
 
 use crate::fault::{Fault, FaultKind, PluginErrorKind};
 use crate::profile::Profile;
 
-/// The account of one call. It exists for every call, whatever its outcome.
+/// The resource usage and outcome of one call. Every call has one, whatever its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Receipt {
     /// Name under which the plugin was loaded.
@@ -14,7 +14,7 @@ pub struct Receipt {
     pub digest: String,
     /// The world that was called, such as `judge-plugin`.
     pub world: &'static str,
-    /// Run, sample and attempt.
+    /// `RUN/SAMPLE/ATTEMPT`.
     pub call: String,
     /// The engine profile.
     pub profile: Profile,
@@ -29,7 +29,7 @@ pub struct Receipt {
     pub host_calls: u64,
     /// Requests to models.
     pub model_calls: u32,
-    /// Tokens of models, prompt and completion.
+    /// Model tokens, prompt and completion.
     pub model_tokens: u64,
     /// HTTP exchanges.
     pub http_calls: u32,
@@ -37,28 +37,28 @@ pub struct Receipt {
     pub log_lines_dropped: u64,
     /// Time spent waiting for a free instance, in microseconds.
     pub queued_us: u64,
-    /// Time from the start of the instance to its end, in microseconds.
+    /// Run time, from creating the instance to its end, in microseconds.
     pub wall_us: u64,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "kind")]
 pub enum Outcome {
-    /// With a result that passed the checks.
+    /// A valid result.
     Ok,
-    /// With an error that the plugin chose.
+    /// The plugin returned an error.
     Refused(PluginErrorKind),
-    /// With a fault; the short name of its kind.
+    /// A fault; the short name of its kind.
     Fault(&'static str),
-    /// Ended by the host at the wall limit of a deterministic call, without a result. No fault of the plugin.
+    /// The host ended a deterministic call at its wall time limit. Not a fault of the plugin.
     DeadlineExceeded,
 }
 
 impl Outcome {
-    /// The outcome that belongs to a fault.
+    /// The outcome for a fault.
     pub fn of(fault: &Fault) -> Outcome {
         match &fault.kind {
             FaultKind::PluginError { kind, .. } => Outcome::Refused(*kind),

@@ -1,7 +1,7 @@
-//! Reads files that others may have put there: components and what lies beside them.
+//! Reads untrusted files: components and their manifests.
 //!
-//! What stands at a path may be a device that never ends, a pipe that nobody writes to, or larger than memory. So only
-//! regular files are read, what was opened is looked at and not its name, and never more than a limit.
+//! A path may name an endless device, a pipe without a writer, or a file larger than memory. So only regular files are
+//! read, the type is checked on the opened file and not on the path, and the size is limited.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -10,38 +10,38 @@ use std::path::Path;
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refuses it.
+    /// An I/O error.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A pipe, a device, a directory or a socket.
     #[error("it is {0}, not a regular file")]
     NotRegular(&'static str),
-    /// More bytes than are read.
-    #[error("it has {size} bytes, at most {limit} are read")]
+    /// The file is larger than the limit.
+    #[error("it has {size} bytes, the limit is {limit}")]
     TooLarge {
-        /// Bytes of the file, as far as they were counted.
+        /// Size of the file, as far as it was read.
         size: u64,
-        /// Bytes that are allowed.
+        /// Largest allowed size.
         limit: u64,
     },
 }
 
-/// The bytes of a regular file of at most `limit` bytes. Links are followed. Never waits for a writer.
+/// Reads a regular file of at most `limit` bytes. Follows symbolic links. Never blocks on a pipe.
 ///
 /// # Errors
-/// [`FileError`] when it cannot be read, is no regular file, or is larger.
+/// [`FileError`] when the file cannot be read, is not a regular file, or is larger.
 pub fn read_regular_file(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     let file = open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(FileError::NotRegular(described(found.file_type())));
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(FileError::NotRegular(file_type_name(metadata.file_type())));
     }
     let too_large = |size| FileError::TooLarge { size, limit };
-    if found.len() > limit {
-        return Err(too_large(found.len()));
+    if metadata.len() > limit {
+        return Err(too_large(metadata.len()));
     }
     let mut bytes = Vec::new();
-    // It may have grown, and some files do not say how long they are.
+    // The file may have grown, and some files report no length.
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(too_large(bytes.len() as u64));
@@ -49,7 +49,7 @@ pub fn read_regular_file(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> 
     Ok(bytes)
 }
 
-/// Opens without waiting: a pipe has a reader at once, and a terminal does not become this process's.
+/// Opens without blocking on a pipe and without acquiring a controlling terminal.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -65,7 +65,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).open(path)
 }
 
-fn described(kind: FileType) -> &'static str {
+fn file_type_name(kind: FileType) -> &'static str {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileTypeExt;
@@ -92,7 +92,7 @@ mod tests {
     use rustix::fs::{CWD, FileType as Kind, Mode, mknodat};
 
     #[test]
-    fn only_regular_files_within_the_limit_are_read_and_nothing_is_waited_for() {
+    fn only_regular_files_within_the_limit_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::write(at("good"), b"four").unwrap();
@@ -100,19 +100,19 @@ mod tests {
         std::os::unix::fs::symlink(at("good"), at("link")).unwrap();
         assert_eq!(read_regular_file(&at("link"), 4).unwrap(), b"four");
 
-        // Nobody ever writes to it; /dev/zero never ends; 6 GB that take no room on the disk.
+        // A pipe without a writer, an endless device, and a sparse file of 6 GiB.
         mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         std::fs::create_dir(at("directory")).unwrap();
         File::create(at("sparse"))
             .unwrap()
             .set_len(6 << 30)
             .unwrap();
-        let said = |path: &Path, limit| read_regular_file(path, limit).unwrap_err().to_string();
-        assert!(said(&at("pipe"), 100).contains("a named pipe"));
-        assert!(said(Path::new("/dev/zero"), 100).contains("a device"));
-        assert!(said(&at("directory"), 100).contains("a directory"));
-        assert!(said(&at("sparse"), 64 << 20).contains("6442450944 bytes"));
-        assert!(said(&at("good"), 3).contains("at most 3"));
+        let error = |path: &Path, limit| read_regular_file(path, limit).unwrap_err().to_string();
+        assert!(error(&at("pipe"), 100).contains("a named pipe"));
+        assert!(error(Path::new("/dev/zero"), 100).contains("a device"));
+        assert!(error(&at("directory"), 100).contains("a directory"));
+        assert!(error(&at("sparse"), 64 << 20).contains("6442450944 bytes"));
+        assert!(error(&at("good"), 3).contains("the limit is 3"));
         assert!(matches!(
             read_regular_file(&at("missing"), 100),
             Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound

@@ -1,4 +1,4 @@
-//! Everything that belongs to one call: who it is, what it has used, what it may reach.
+//! The store data of one call: its identity, resource usage and capabilities.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::capability::log::LogLines;
 use crate::capability::model::ModelGrant;
 use crate::capability::state::StateGrant;
 use crate::fault::FaultKind;
-use crate::loaded::Loaded;
+use crate::loaded_plugin::LoadedPlugin;
 use crate::meter::Meter;
 use crate::profile::Profile;
-use crate::wasi::Ring;
+use crate::wasi::TailBuffer;
 
-/// The data of a store. Dropped with it, after every call.
+/// The data of a store. A store serves one call, or one episode, and is dropped afterwards.
 pub(crate) struct CallState {
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<LoadedPlugin>,
     pub(crate) meter: Meter,
     pub(crate) identity: Identity,
     pub(crate) started: Instant,
     pub(crate) log: LogLines,
-    pub(crate) stdout: Ring,
-    pub(crate) stderr: Ring,
+    pub(crate) stdout: TailBuffer,
+    pub(crate) stderr: TailBuffer,
     pub(crate) wasi: Option<WasiCtx>,
     pub(crate) table: ResourceTable,
     pub(crate) model: Option<ModelGrant>,
@@ -35,7 +35,7 @@ pub(crate) struct CallState {
     pub(crate) http: Option<HttpGrant>,
 }
 
-/// Which call it is, as the guest may know it.
+/// The identity of the call, as the guest sees it.
 pub(crate) struct Identity {
     pub(crate) run_id: String,
     pub(crate) sample_id: String,
@@ -46,14 +46,14 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Names the call in logs and receipts.
+    /// The call's name in logs and receipts: `RUN/SAMPLE/ATTEMPT`.
     pub(crate) fn call_id(&self) -> String {
         format!("{}/{}/{}", self.run_id, self.sample_id, self.attempt)
     }
 }
 
 impl CallState {
-    pub(crate) fn new(loaded: Arc<Loaded>, call: CallContext) -> CallState {
+    pub(crate) fn new(loaded: Arc<LoadedPlugin>, call: CallContext) -> CallState {
         let seed = derive_seed(&loaded.digest, &call);
         CallState {
             meter: Meter::new(call.limits, loaded.profile),
@@ -66,8 +66,8 @@ impl CallState {
             },
             started: Instant::now(),
             log: LogLines::default(),
-            stdout: Ring::default(),
-            stderr: Ring::default(),
+            stdout: TailBuffer::default(),
+            stderr: TailBuffer::default(),
             wasi: None,
             table: {
                 let mut table = ResourceTable::new();
@@ -81,9 +81,9 @@ impl CallState {
         }
     }
 
-    /// Starts another call in the same store.
-    pub(crate) fn renew(&mut self) {
-        self.meter.renew();
+    /// Prepares the store for another call of the same episode.
+    pub(crate) fn reset(&mut self) {
+        self.meter.reset();
         self.started = Instant::now();
         self.log = LogLines::default();
     }
@@ -98,8 +98,8 @@ impl CallState {
         self.meter.limits().wall_ms.saturating_sub(spent)
     }
 
-    /// The fault of a call whose wall time is over. In the deterministic profile fuel bounds the guest, so a
-    /// call that takes too long shows how busy the machine is and nothing about the plugin.
+    /// The fault of a call that exceeded its wall time limit. In the deterministic profile fuel limits the guest, so a
+    /// slow call is caused by a busy machine and not by the plugin.
     pub(crate) fn out_of_time(&self) -> FaultKind {
         let limit_ms = self.meter.limits().wall_ms;
         match self.loaded.profile {

@@ -1,8 +1,7 @@
-//! What a judge answers, and the checks every answer passes before it leaves this crate.
+//! The verdict of a judge, and its validation.
 //!
-//! A component's result is untrusted data: a reward that is not a finite number inside the agreed
-//! range never reaches a sample. Nothing is clamped or repaired, because a repaired reward would
-//! look like one that somebody meant.
+//! A component's result is untrusted: a reward that is not finite or outside the configured range never reaches a
+//! sample. Nothing is clamped or repaired, because a repaired reward would look like an intended one.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,31 +14,31 @@ pub struct Metric {
     pub value: f64,
 }
 
-/// One opinion that went into a verdict.
+/// One vote behind a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Vote {
-    /// Score in the range of the reward.
+    /// Score, in the range of the reward.
     pub score: f32,
-    /// Why.
+    /// The reason.
     pub rationale: String,
 }
 
-/// A judge's answer for one turn.
+/// A judge's verdict on one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The reward, checked: finite and inside [`VerdictRules`].
+    /// The reward, validated: finite and within [`VerdictRules`].
     pub reward: f32,
-    /// False keeps the turn out of training but in the record.
+    /// False excludes the turn from training. The verdict is still recorded.
     pub accept: bool,
-    /// The opinions behind it.
+    /// The votes behind it.
     pub votes: Vec<Vote>,
-    /// Why, in one or two sentences.
+    /// The reason, in one or two sentences.
     pub rationale: String,
     /// Numbers for metrics.
     pub metrics: Vec<Metric>,
 }
 
-/// What a verdict has to satisfy.
+/// Validation rules for verdicts and other results.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerdictRules {
@@ -47,16 +46,16 @@ pub struct VerdictRules {
     pub min: f32,
     /// Largest reward and vote. Default 1.
     pub max: f32,
-    /// Most votes in one verdict. Default 1,000.
+    /// Maximum votes in one verdict. Default 1,000.
     pub votes: usize,
-    /// Most metrics in one verdict. Default 256.
+    /// Maximum metrics in one result. Default 256.
     pub metrics: usize,
-    /// Most bytes in one rationale. Default 16 KiB.
+    /// Maximum bytes of one rationale. Default 16 KiB.
     pub text_bytes: usize,
-    /// Most bytes in the name of a metric. Default 128.
+    /// Maximum bytes of a metric's name. Default 128.
     pub name_bytes: usize,
-    /// Most bytes of one result: its texts, votes and metrics together, each number with its size. All of it is
-    /// recorded for every turn. Default 128 KiB.
+    /// Maximum bytes of one result, counting its texts, votes and metrics. All of it is recorded for every turn.
+    /// Default 128 KiB.
     pub total_bytes: usize,
 }
 
@@ -75,16 +74,16 @@ impl Default for VerdictRules {
 }
 
 impl VerdictRules {
-    /// Checks a verdict; the error says what is wrong and what is allowed.
+    /// Validates a verdict.
     ///
     /// # Errors
-    /// The first thing that breaks a rule, as a sentence.
+    /// A message about the first violated rule: what is wrong and what is allowed.
     pub fn check(&self, verdict: &Verdict) -> Result<(), String> {
         self.check_reward("reward", verdict.reward)?;
         self.check_text("rationale", &verdict.rationale)?;
         if verdict.votes.len() > self.votes {
             return Err(format!(
-                "{} votes, at most {} are taken",
+                "{} votes, the limit is {}",
                 verdict.votes.len(),
                 self.votes
             ));
@@ -102,7 +101,7 @@ impl VerdictRules {
         self.check_total(verdict.rationale.len() + votes, &verdict.metrics)
     }
 
-    /// A whole result: `bytes` of texts and numbers, and its metrics.
+    /// Checks the size of a whole result: `bytes` of texts and numbers plus its metrics.
     pub(crate) fn check_total(&self, bytes: usize, metrics: &[Metric]) -> Result<(), String> {
         let metrics: usize = metrics
             .iter()
@@ -111,18 +110,18 @@ impl VerdictRules {
         let total = bytes + metrics;
         if total > self.total_bytes {
             return Err(format!(
-                "the result has {total} bytes in all, at most {} are taken; limits.verdict.total_bytes raises it",
+                "the result has {total} bytes in all, the limit is {}; raise limits.verdict.total_bytes to allow more",
                 self.total_bytes
             ));
         }
         Ok(())
     }
 
-    /// Metrics of any result: bounded, named, finite.
+    /// Checks the metrics of a result: bounded, named, finite.
     pub(crate) fn check_metrics(&self, metrics: &[Metric]) -> Result<(), String> {
         if metrics.len() > self.metrics {
             return Err(format!(
-                "{} metrics, at most {} are taken",
+                "{} metrics, the limit is {}",
                 metrics.len(),
                 self.metrics
             ));
@@ -130,7 +129,7 @@ impl VerdictRules {
         for metric in metrics {
             if metric.name.is_empty() || metric.name.len() > self.name_bytes {
                 return Err(format!(
-                    "a metric's name of {} bytes, 1 to {} are allowed",
+                    "a metric's name has {} bytes, expected 1 to {}",
                     metric.name.len(),
                     self.name_bytes
                 ));
@@ -151,7 +150,7 @@ impl VerdictRules {
         }
         if value < self.min || value > self.max {
             return Err(format!(
-                "{what} is {value}, allowed is {} to {}",
+                "{what} is {value}, expected {} to {}",
                 self.min, self.max
             ));
         }
@@ -161,7 +160,7 @@ impl VerdictRules {
     pub(crate) fn check_text(&self, what: &str, text: &str) -> Result<(), String> {
         if text.len() > self.text_bytes {
             return Err(format!(
-                "{what} has {} bytes, at most {} are taken",
+                "{what} has {} bytes, the limit is {}",
                 text.len(),
                 self.text_bytes
             ));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_finite_numbers_in_range_pass() {
+    fn rewards_must_be_finite_and_in_range() {
         let rules = VerdictRules::default();
         for good in [-1.0, -0.0, 0.0, 0.3, 1.0] {
             assert_eq!(rules.check(&verdict(good)), Ok(()), "{good}");
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_bounded() {
+    fn oversized_results_are_rejected() {
         let rules = VerdictRules::default();
         let mut many = verdict(0.0);
         many.votes = vec![
@@ -221,7 +220,7 @@ mod tests {
         ];
         assert_eq!(
             rules.check(&many),
-            Err("1001 votes, at most 1000 are taken".into())
+            Err("1001 votes, the limit is 1000".into())
         );
         let mut long = verdict(0.0);
         long.rationale = "x".repeat((16 << 10) + 1);
@@ -232,7 +231,7 @@ mod tests {
             value: f64::NAN,
         });
         assert!(rules.check(&nan).is_err());
-        // Each of them within its own bound.
+        // Each text is within its own limit.
         let mut amplified = verdict(0.0);
         amplified.votes = vec![
             Vote {

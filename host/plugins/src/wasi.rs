@@ -1,9 +1,9 @@
-//! WASI 0.2 for components whose language needs it, with nothing behind it.
+//! WASI 0.2 without access to the system, for components whose language runtime links it.
 //!
-//! No environment, no arguments, no directories, no sockets, no standard input. Output goes to a
-//! small ring whose end appears in a fault. Random numbers follow from the call's seed; in the
-//! deterministic profile the clocks stand still. The context is built when a guest first uses it,
-//! so guests that only link WASI do not pay for it.
+//! There are no environment variables, arguments, directories, sockets or standard input. Output goes to a small ring
+//! buffer whose end is included in a fault. Random numbers derive from the call's seed; in the deterministic profile
+//! the clocks are frozen. The context is created when a guest first uses it, so guests that only link WASI do not pay
+//! for it.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,11 +24,11 @@ use wasmtime_wasi::{
 use crate::printable::one_line;
 use crate::store::CallState;
 
-/// Bytes of output that are kept.
-const RING_BYTES: usize = 4 << 10;
-/// Bytes that a guest may write at once.
+/// Capacity of the output buffer.
+const TAIL_BYTES: usize = 4 << 10;
+/// Maximum bytes of one write.
 const WRITE_BYTES: usize = 16 << 10;
-/// Random bytes that a guest may ask for at once.
+/// Maximum random bytes of one request.
 const RANDOM_BYTES: u64 = 64 << 10;
 
 impl WasiView for CallState {
@@ -49,7 +49,12 @@ impl WasiView for CallState {
     }
 }
 
-fn closed_context(seed: u64, deterministic: bool, stdout: Ring, stderr: Ring) -> WasiCtx {
+fn closed_context(
+    seed: u64,
+    deterministic: bool,
+    stdout: TailBuffer,
+    stderr: TailBuffer,
+) -> WasiCtx {
     let mut builder = WasiCtxBuilder::new();
     builder
         .stdout(stdout)
@@ -62,15 +67,15 @@ fn closed_context(seed: u64, deterministic: bool, stdout: Ring, stderr: Ring) ->
         .allow_udp(false)
         .allow_ip_name_lookup(false);
     if deterministic {
-        builder.wall_clock(Frozen).monotonic_clock(Frozen);
+        builder.wall_clock(FrozenClock).monotonic_clock(FrozenClock);
     }
     builder.build()
 }
 
-/// A clock that always shows its start.
-struct Frozen;
+/// A clock that always returns zero.
+struct FrozenClock;
 
-impl HostWallClock for Frozen {
+impl HostWallClock for FrozenClock {
     fn resolution(&self) -> Duration {
         Duration::from_nanos(1)
     }
@@ -80,7 +85,7 @@ impl HostWallClock for Frozen {
     }
 }
 
-impl HostMonotonicClock for Frozen {
+impl HostMonotonicClock for FrozenClock {
     fn resolution(&self) -> u64 {
         1
     }
@@ -90,30 +95,30 @@ impl HostMonotonicClock for Frozen {
     }
 }
 
-/// Keeps the end of what is written to it.
+/// A ring buffer that holds the last [`TAIL_BYTES`] bytes written to it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ring {
+pub(crate) struct TailBuffer {
     bytes: Arc<Mutex<VecDeque<u8>>>,
 }
 
-impl Ring {
-    /// What is kept, as one printable line.
+impl TailBuffer {
+    /// The buffered bytes, escaped to one line.
     pub(crate) fn tail(&self) -> String {
-        let ring = self.lock();
-        if ring.is_empty() {
+        let buffer = self.lock();
+        if buffer.is_empty() {
             return String::new();
         }
-        let bytes: Vec<u8> = ring.iter().copied().collect();
+        let bytes: Vec<u8> = buffer.iter().copied().collect();
         one_line(String::from_utf8_lossy(&bytes).trim_end(), usize::MAX)
     }
 
     pub(crate) fn push(&self, bytes: &[u8]) {
-        let skip = bytes.len().saturating_sub(RING_BYTES);
+        let skip = bytes.len().saturating_sub(TAIL_BYTES);
         let tail = bytes.get(skip..).unwrap_or_default();
-        let mut ring = self.lock();
-        let overflow = (ring.len() + tail.len()).saturating_sub(RING_BYTES);
-        ring.drain(..overflow);
-        ring.extend(tail);
+        let mut buffer = self.lock();
+        let overflow = (buffer.len() + tail.len()).saturating_sub(TAIL_BYTES);
+        buffer.drain(..overflow);
+        buffer.extend(tail);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<u8>> {
@@ -123,13 +128,13 @@ impl Ring {
     }
 }
 
-impl IsTerminal for Ring {
+impl IsTerminal for TailBuffer {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for Ring {
+impl StdoutStream for TailBuffer {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(self.clone())
     }
@@ -140,11 +145,11 @@ impl StdoutStream for Ring {
 }
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for Ring {
+impl Pollable for TailBuffer {
     async fn ready(&mut self) {}
 }
 
-impl OutputStream for Ring {
+impl OutputStream for TailBuffer {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.push(&bytes);
         Ok(())
@@ -159,7 +164,7 @@ impl OutputStream for Ring {
     }
 }
 
-impl AsyncWrite for Ring {
+impl AsyncWrite for TailBuffer {
     fn poll_write(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -183,16 +188,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ring_keeps_the_end_and_never_grows() {
-        let ring = Ring::default();
-        ring.push(b"begin");
+    fn the_tail_buffer_holds_the_end_and_is_bounded() {
+        let buffer = TailBuffer::default();
+        buffer.push(b"begin");
         for _ in 0..1_000 {
-            ring.push(&[b'x'; 100]);
+            buffer.push(&[b'x'; 100]);
         }
-        ring.push(&vec![b'y'; 3 * RING_BYTES]);
-        ring.push(b"end\n");
-        let tail = ring.tail();
-        assert_eq!(tail.len(), RING_BYTES - 1);
+        buffer.push(&vec![b'y'; 3 * TAIL_BYTES]);
+        buffer.push(b"end\n");
+        let tail = buffer.tail();
+        assert_eq!(tail.len(), TAIL_BYTES - 1);
         assert!(tail.starts_with("yy") && tail.ends_with("yend"));
     }
 }

@@ -1,8 +1,8 @@
-//! Work behind serving: training on a machine that answers people at the same time.
+//! Background work: training on a machine that serves requests at the same time.
 //!
-//! Its threads have a low priority in the operating system, and threads of their own where serving shares some. While
-//! the engine has requests they also leave the processors to it between two layers. The one place that changes the
-//! priority of a thread.
+//! Background threads run at a low OS priority (nice) and use their own thread pool where serving uses a shared one.
+//! While the engine has requests, they also yield the CPU between layers. This is the only place that changes a
+//! thread's priority.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,171 +12,171 @@ use std::time::{Duration, Instant};
 use crate::engine::Engine;
 
 thread_local! {
-    /// What this thread works for.
-    static CURRENT: RefCell<Option<Background>> = const { RefCell::new(None) };
-    /// When it last yielded: wall time, and the processor time that it had used.
-    static YIELDED: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+    /// The background work this thread runs.
+    static CURRENT: RefCell<Option<BackgroundWork>> = const { RefCell::new(None) };
+    /// The last yield: wall time, and the CPU time of this thread.
+    static LAST_YIELD: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
-/// Whether the engine has requests, shared by its thread and by work behind it.
+/// Whether the engine has requests, shared by the engine thread and background work.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
-    state: Mutex<State>,
+pub(crate) struct EngineLoad {
+    state: Mutex<LoadState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LoadState {
     busy: bool,
     waiting: usize,
 }
 
-impl Load {
-    /// The engine's thread says whether it has running requests.
-    pub(crate) fn set(&self, busy: bool) {
+impl EngineLoad {
+    /// Sets whether the engine has running requests. Called by the engine thread.
+    pub(crate) fn set_busy(&self, busy: bool) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.busy, busy) && !busy {
             self.changed.notify_all();
         }
     }
 
-    /// Threads that wait for requests to end.
+    /// Number of threads that wait for requests to finish.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting
     }
 
-    /// Waits until there is no request, `hurry` is set, or this time has passed.
-    fn wait(&self, most: Duration, hurry: &AtomicBool) {
+    /// Waits until there is no request, `unthrottled` is set, or `timeout` has passed.
+    fn wait_until_idle(&self, timeout: Duration, unthrottled: &AtomicBool) {
         let mut state = self.lock();
         state.waiting += 1;
-        let waited = self.changed.wait_timeout_while(state, most, |state| {
-            state.busy && !hurry.load(Ordering::SeqCst)
+        let result = self.changed.wait_timeout_while(state, timeout, |state| {
+            state.busy && !unthrottled.load(Ordering::SeqCst)
         });
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = result.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LoadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How work behind an engine shares the machine with it. Clones are the same work.
+/// Background work that shares the machine with an engine. Clones refer to the same work.
 #[derive(Debug, Clone)]
-pub struct Background {
-    load: Arc<Load>,
+pub struct BackgroundWork {
+    load: Arc<EngineLoad>,
     nice: u8,
     share: f64,
-    hurry: Arc<AtomicBool>,
+    unthrottled: Arc<AtomicBool>,
 }
 
-impl Background {
-    /// Work behind this engine. `nice` is the priority of its threads, 0 (as serving) to 19 (lowest). While the engine
-    /// has requests each of them computes for this share of the time, more than 0 and at most 1 (it never waits).
+impl BackgroundWork {
+    /// Background work of this engine. `nice` is the OS priority of its threads, 0 (as serving) to 19 (lowest). While
+    /// the engine has requests, each thread uses the CPU for `share` of the time: more than 0, at most 1 (never waits).
     pub fn new(engine: &Engine, nice: u8, share: f64) -> Self {
         Self {
-            load: engine.request_load(),
+            load: engine.engine_load(),
             nice,
             share,
-            hurry: Arc::default(),
+            unthrottled: Arc::default(),
         }
     }
 
-    /// Does some work on this thread. The thread keeps its low priority afterwards, since an ordinary user cannot
-    /// raise it again, and threads that it starts inherit it: to be called on a thread of its own.
+    /// Runs `work` on this thread at low priority. The thread keeps the low priority afterwards, because an
+    /// unprivileged process cannot raise it again, and threads it starts inherit it: call this on a dedicated thread.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         lower_priority(self.nice);
-        let _entered = enter(Some(self.clone()));
+        let _guard = enter(Some(self.clone()));
         work()
     }
 
-    /// From now on the work waits for nobody, so that a server that stops need not wait for it.
-    pub fn hurry(&self) {
-        // Under the lock, so that nobody looks at it before this and begins to wait after it.
+    /// Stops throttling the work, so that a server that shuts down does not wait for it.
+    pub fn stop_yielding(&self) {
+        // Under the lock, so that no thread checks the flag before this and starts to wait after it.
         let state = self.load.lock();
-        self.hurry.store(true, Ordering::SeqCst);
+        self.unthrottled.store(true, Ordering::SeqCst);
         drop(state);
         self.load.changed.notify_all();
     }
 
-    /// Waits for as long as the work since the last call allows.
-    fn pause(&self) {
-        let now = (Instant::now(), processor_time());
-        let Some((wall, used)) = YIELDED.replace(Some(now)) else {
+    /// Sleeps so that the CPU time since the last call stays within the share.
+    fn throttle(&self) {
+        let now = (Instant::now(), thread_cpu_time());
+        let Some((wall, used)) = LAST_YIELD.replace(Some(now)) else {
             return;
         };
         if self.share >= 1.0 || !self.load.lock().busy {
             return;
         }
-        // Processor time and not wall time: where the system already gave the processor to others, that counts.
+        // CPU time, not wall time: time in which the OS ran other threads counts as yielded.
         let due = now.1.saturating_sub(used).as_secs_f64() / self.share;
         let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX);
-        let owed = due.saturating_sub(now.0 - wall);
-        if !owed.is_zero() {
-            self.load.wait(owed, &self.hurry);
-            YIELDED.set(Some((Instant::now(), processor_time())));
+        let wait = due.saturating_sub(now.0 - wall);
+        if !wait.is_zero() {
+            self.load.wait_until_idle(wait, &self.unthrottled);
+            LAST_YIELD.set(Some((Instant::now(), thread_cpu_time())));
         }
     }
 }
 
-/// What this thread works for, to be handed to threads that help it.
-pub(crate) fn current() -> Option<Background> {
+/// The background work of this thread, to pass on to worker threads.
+pub(crate) fn current() -> Option<BackgroundWork> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Whether this thread works behind an engine.
-pub(crate) fn is_behind() -> bool {
+/// Whether this thread runs background work.
+pub(crate) fn is_background() -> bool {
     CURRENT.with_borrow(Option::is_some)
 }
 
-/// Lets this thread work for it until the guard is dropped.
-pub(crate) fn enter(background: Option<Background>) -> Entered {
-    YIELDED.set(None);
-    Entered(CURRENT.replace(background))
+/// Marks this thread as running `background` until the guard is dropped.
+pub(crate) fn enter(background: Option<BackgroundWork>) -> BackgroundGuard {
+    LAST_YIELD.set(None);
+    BackgroundGuard(CURRENT.replace(background))
 }
 
-/// Ends with what the thread did before.
-pub(crate) struct Entered(Option<Background>);
+/// Restores the thread's previous background work on drop.
+pub(crate) struct BackgroundGuard(Option<BackgroundWork>);
 
-impl Drop for Entered {
+impl Drop for BackgroundGuard {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
-        YIELDED.set(None);
+        LAST_YIELD.set(None);
     }
 }
 
-/// Leaves the processor to requests, on a thread that works behind an engine that has some.
+/// Yields the CPU to requests, if this thread runs background work and the engine has requests.
 pub(crate) fn yield_to_requests() {
     if let Some(background) = current() {
-        background.pause();
+        background.throttle();
     }
 }
 
-/// Threads for large products behind serving: those of the library's own pool are serving's. None where they cannot
-/// be had.
+/// Thread pool for large matrix products of background work; rayon's global pool belongs to serving. `None` if the pool
+/// cannot be created.
 pub(crate) fn pool() -> Option<&'static rayon::ThreadPool> {
     static POOL: OnceLock<Option<rayon::ThreadPool>> = OnceLock::new();
     let make = || {
         rayon::ThreadPoolBuilder::new()
-            .thread_name(|index| format!("clawhost-behind-{index}"))
+            .thread_name(|index| format!("clawhost-background-{index}"))
             .build()
-            .inspect_err(|error| tracing::warn!(%error, "training has no threads of its own"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot create a thread pool for training"))
             .ok()
     };
     POOL.get_or_init(make).as_ref()
 }
 
-/// Processor time of this thread.
-fn processor_time() -> Duration {
+/// CPU time of this thread.
+fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Lowers the priority of this thread, where threads have one of their own.
+/// Lowers the OS priority of this thread, on systems with per-thread priorities.
 fn lower_priority(nice: u8) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, i32::from(nice)) {
-        tracing::warn!(%error, "training competes with serving on equal terms");
+        tracing::warn!(%error, "cannot lower the priority of the training thread; it competes with serving for the CPU");
     }
     #[cfg(not(target_os = "linux"))]
     let _ = nice;
@@ -187,36 +187,36 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Hardly ever computes while there are requests.
-    fn behind(load: &Arc<Load>) -> Background {
-        Background {
+    /// Work that almost never runs while there are requests.
+    fn throttled_work(load: &Arc<EngineLoad>) -> BackgroundWork {
+        BackgroundWork {
             load: Arc::clone(load),
             nice: 15,
             share: 1e-9,
-            hurry: Arc::default(),
+            unthrottled: Arc::default(),
         }
     }
 
-    /// Uses some processor time.
+    /// Uses some CPU time.
     fn compute() {
-        let begun = processor_time();
-        while processor_time() == begun {
+        let begun = thread_cpu_time();
+        while thread_cpu_time() == begun {
             std::hint::spin_loop();
         }
     }
 
-    fn until_it_waits(load: &Load) {
+    fn wait_for_waiting_thread(load: &EngineLoad) {
         while load.waiting() == 0 {
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn work_waits_between_layers_until_requests_have_ended_or_it_must_hurry() {
+    fn background_work_waits_until_requests_end_or_throttling_stops() {
         for ends in [true, false] {
-            let load = Arc::new(Load::default());
-            load.set(true);
-            let background = behind(&load);
+            let load = Arc::new(EngineLoad::default());
+            load.set_busy(true);
+            let background = throttled_work(&load);
             let (done, ended) = mpsc::channel();
             let worker = {
                 let background = background.clone();
@@ -229,12 +229,12 @@ mod tests {
                     });
                 })
             };
-            until_it_waits(&load);
+            wait_for_waiting_thread(&load);
             assert!(ended.try_recv().is_err());
             if ends {
-                load.set(false);
+                load.set_busy(false);
             } else {
-                background.hurry();
+                background.stop_yielding();
             }
             ended.recv().unwrap();
             worker.join().unwrap();
@@ -243,18 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn work_waits_for_nobody_while_there_is_no_request_or_elsewhere() {
-        let load = Arc::new(Load::default());
-        let background = behind(&load);
-        let _entered = enter(Some(background));
+    fn background_work_does_not_wait_while_idle_nor_do_other_threads() {
+        let load = Arc::new(EngineLoad::default());
+        let background = throttled_work(&load);
+        let _guard = enter(Some(background));
         for _ in 0..3 {
             compute();
             yield_to_requests();
         }
-        load.set(true);
-        // Another thread does not work behind anybody.
+        load.set_busy(true);
+        // Another thread runs no background work.
         std::thread::spawn(|| {
-            assert!(!is_behind());
+            assert!(!is_background());
             compute();
             yield_to_requests();
         })
@@ -264,10 +264,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_thread_behind_serving_and_those_it_starts_have_a_low_priority() {
+    fn background_threads_and_threads_they_start_have_low_priority() {
         let priority = || rustix::process::getpriority_process(None).unwrap();
         let own = priority();
-        let background = behind(&Arc::default());
+        let background = throttled_work(&Arc::default());
         let (one, inherited) = std::thread::spawn(move || {
             background.run(|| (priority(), std::thread::spawn(priority).join().unwrap()))
         })

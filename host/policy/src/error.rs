@@ -1,4 +1,4 @@
-//! What can go wrong before and during a forward pass, with the fact a person needs to mend it.
+//! Errors of loading a checkpoint and of forward and backward passes, each with what is needed to fix it.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// A file that the layout requires is not there.
-    #[error("{dir} has no {file}; {}", what_to_do(.file))]
+    /// A required file is missing.
+    #[error("{dir} has no {file}; {}", fix_hint(.file))]
     MissingFile {
         /// The directory.
         dir: PathBuf,
         /// The missing file.
         file: &'static str,
     },
-    /// A file is there but does not parse.
+    /// A file does not parse.
     #[error("{file} is malformed: {reason}")]
     Malformed {
         /// The file.
@@ -29,27 +29,27 @@ pub enum LoadError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The architecture is not one this engine implements.
-    #[error("config.json: architecture {found} is not supported; this build serves {supported}")]
+    /// The architecture is not supported.
+    #[error("config.json: architecture {found} is not supported; this build supports {supported}")]
     Architecture {
-        /// What the configuration names.
+        /// The architecture in the configuration.
         found: String,
-        /// What would have been accepted.
+        /// The supported architectures.
         supported: &'static str,
     },
-    /// A configuration value cannot describe a model.
+    /// A configuration value is invalid.
     #[error("config.json: {key} = {value} {problem}")]
     Config {
         /// The key.
         key: &'static str,
         /// Its value.
         value: String,
-        /// Why it cannot be.
+        /// Why it is invalid.
         problem: String,
     },
-    /// The weights are in a format that runs code when it is opened.
+    /// The weights are in a format that can run code when loaded.
     #[error(
-        "{dir} has its weights in {file}, a pickle, which is not opened because it can run code; write them as safetensors with \
+        "{dir} has its weights in {file}, a pickle file, which is not loaded because it can run code; convert them to safetensors with \
          python3 -c \"import transformers as t; t.AutoModelForCausalLM.from_pretrained('{dir}', dtype='auto').save_pretrained('{dir}')\""
     )]
     Pickle {
@@ -66,18 +66,18 @@ pub enum LoadError {
         /// The tensor's name.
         name: String,
     },
-    /// A tensor would change the result and has no place in the model.
+    /// A tensor that the model does not use but that would change its output.
     #[error("{file}: tensor {name} {problem}")]
     ForeignTensor {
         /// The file.
         file: String,
         /// The tensor's name.
         name: String,
-        /// Why it cannot be passed over.
+        /// Why it cannot be ignored.
         problem: String,
     },
-    /// A tensor has another shape than the configuration implies.
-    #[error("{file}: tensor {name} has shape {found:?}, the configuration implies {expected:?}")]
+    /// A tensor's shape does not match the configuration.
+    #[error("{file}: tensor {name} has shape {found:?}, but config.json implies {expected:?}")]
     Shape {
         /// The file.
         file: String,
@@ -85,7 +85,7 @@ pub enum LoadError {
         name: String,
         /// Its shape in the file.
         found: Vec<usize>,
-        /// The shape that was expected.
+        /// The expected shape.
         expected: Vec<usize>,
     },
     /// A tensor holds NaN or infinity.
@@ -96,36 +96,36 @@ pub enum LoadError {
         /// The tensor's name.
         name: String,
     },
-    /// The adapter belongs to another model.
+    /// The adapter does not match the base model.
     #[error("the adapter does not fit the model: {reason}")]
     AdapterMismatch {
         /// What differs.
         reason: String,
     },
-    /// Writing a checkpoint failed.
+    /// A checkpoint file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: std::io::Error,
     },
 }
 
-/// What mends a model directory without this file.
-fn what_to_do(file: &str) -> &'static str {
+/// How to fix a model directory without this file.
+fn fix_hint(file: &str) -> &'static str {
     match file {
         "tokenizer.json" => {
             "write it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         }
         "chat_template.jinja" => {
-            "a base model has none and cannot be talked to: take the instruct model, or put the template of its chat format there"
+            "a base model has none and cannot chat: use the instruct model, or add the template of its chat format"
         }
-        _ => "a model directory holds config.json, tokenizer.json and *.safetensors",
+        _ => "a model directory must contain config.json, tokenizer.json and *.safetensors",
     }
 }
 
-/// Why a forward or backward pass was refused. The model is unchanged afterwards.
+/// Why a forward or backward pass failed. The model is unchanged afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
     /// A token id is outside the vocabulary.
@@ -137,12 +137,12 @@ pub enum ForwardError {
         vocab: usize,
     },
     /// A row or sequence has no new token.
-    #[error("a row without new tokens cannot be run")]
+    #[error("a row has no new tokens to run")]
     Empty,
     /// `Sequence::start` is zero or past the end.
     #[error("first scored position {start} is outside 1..{len}")]
     Start {
-        /// The position asked for.
+        /// The requested position.
         start: usize,
         /// Number of tokens.
         len: usize,
@@ -150,7 +150,7 @@ pub enum ForwardError {
     /// The temperature is not a positive finite number.
     #[error("temperature {0} must be positive and finite")]
     Temperature(String),
-    /// A vector handed back by a loss has the wrong length.
+    /// A vector of partial derivatives has the wrong length.
     #[error("{what}: {found} values for {expected} scored tokens")]
     Length {
         /// Which vector.
@@ -160,12 +160,10 @@ pub enum ForwardError {
         /// The length it must have.
         expected: usize,
     },
-    /// The adapter was made for a model of another shape.
-    #[error("the adapter was made for a model of another shape")]
+    /// The adapter does not match the model's shape.
+    #[error("the adapter belongs to a model of another shape")]
     Adapter,
-    /// The pool of attention memory has too few blocks for the rows.
-    #[error(
-        "the attention memory is used up; give it more blocks (engine.cache_megabytes) or run fewer rows"
-    )]
-    Memory,
+    /// The KV cache has too few free blocks for the rows.
+    #[error("the KV cache is out of blocks; raise engine.cache_megabytes or run fewer rows")]
+    OutOfBlocks,
 }

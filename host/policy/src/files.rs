@@ -1,5 +1,5 @@
-//! The files of a checkpoint in Hugging Face layout, from a directory or from the binary itself.
-//! It only finds and reads them; their owners parse.
+//! The files of a checkpoint in Hugging Face layout, from a directory or embedded in the binary. This module only
+//! locates and reads them; their users parse them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::error::LoadError;
-use crate::tensors::{Source, TensorFile};
+use crate::tensors::{TensorFile, TensorSource};
 
 type Bytes = Cow<'static, [u8]>;
 
@@ -20,29 +20,29 @@ pub struct ModelFiles {
     tokenizer: Option<Bytes>,
     tokenizer_config: Option<Bytes>,
     template: Option<Bytes>,
-    /// Further templates by their names, such as `tool_use`.
+    /// Named templates, such as `tool_use`.
     templates: BTreeMap<String, Bytes>,
     generation: Option<Bytes>,
     weights: Vec<Shard>,
 }
 
-/// A file of weights.
+/// A weight file.
 #[derive(Debug, Clone)]
 struct Shard {
-    source: Source,
-    /// The tensors that are to be taken from it; none = all that it has.
+    source: TensorSource,
+    /// The tensors to read from it; `None` = all.
     only: Option<BTreeSet<String>>,
 }
 
 impl ModelFiles {
-    /// The files of a model directory: `config.json`, `model.safetensors` (or what `model.safetensors.index.json` lists, or
-    /// where there is neither all other `*.safetensors`), and when there are any `tokenizer.json`, `tokenizer_config.json`,
-    /// `chat_template.jinja` and `additional_chat_templates/*.jinja` (or `chat_template` in `tokenizer_config.json`) and
-    /// `generation_config.json`.
+    /// Locates the files of a model directory: `config.json`; `model.safetensors`, or the files listed in
+    /// `model.safetensors.index.json`, or else all other `*.safetensors`; and the optional files `tokenizer.json`,
+    /// `tokenizer_config.json`, `chat_template.jinja` and `additional_chat_templates/*.jinja` (or `chat_template` in
+    /// `tokenizer_config.json`) and `generation_config.json`.
     ///
     /// # Errors
-    /// A missing or unreadable file, by name, or weights that are a pickle.
-    pub fn dir(dir: &Path) -> Result<Self, LoadError> {
+    /// A missing or unreadable file, by name, or weights in a pickle file.
+    pub fn from_dir(dir: &Path) -> Result<Self, LoadError> {
         let required = |file: &'static str| {
             let path = dir.join(file);
             if !path.is_file() {
@@ -61,12 +61,12 @@ impl ModelFiles {
         let tokenizer_config = optional("tokenizer_config.json")?;
         let mut templates = additional_templates(dir)?;
         if let (None, Some(config)) = (&template, &tokenizer_config) {
-            for (name, text) in templates_in(config)? {
+            for (name, text) in config_templates(config)? {
                 templates.entry(name).or_insert(text);
             }
         }
         if template.is_none() {
-            template = templates.remove(DEFAULT);
+            template = templates.remove(DEFAULT_TEMPLATE);
         }
         let name = dir
             .canonicalize()
@@ -86,7 +86,7 @@ impl ModelFiles {
         })
     }
 
-    /// The small policy inside the binary; its model card stands beside its files.
+    /// The small model embedded in the binary; its model card is next to its files.
     pub fn embedded() -> Self {
         Self {
             name: "clawhost-mini".to_owned(),
@@ -103,13 +103,13 @@ impl ModelFiles {
                 "../embedded/generation_config.json"
             ))),
             weights: vec![Shard {
-                source: Source::Embedded(include_bytes!("../embedded/model.safetensors")),
+                source: TensorSource::Embedded(include_bytes!("../embedded/model.safetensors")),
                 only: None,
             }],
         }
     }
 
-    /// What people call the model: the directory's name, or that of the embedded policy.
+    /// The model's name: that of the directory, or of the embedded model.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -150,22 +150,22 @@ impl ModelFiles {
             })
     }
 
-    /// Text of the template for conversations with tools, where the checkpoint has one of its own for them.
+    /// Text of the separate chat template for conversations with tools, if the checkpoint has one.
     pub fn tool_template(&self) -> Option<&[u8]> {
         self.templates.get("tool_use").map(AsRef::as_ref)
     }
 
     /// Text of `generation_config.json`, when there is one.
-    pub fn generation(&self) -> Option<&[u8]> {
+    pub fn generation_config(&self) -> Option<&[u8]> {
         self.generation.as_deref()
     }
 
-    /// Writes everything but configuration and weights into `dir`, which must exist, so that other weights of the
-    /// same architecture can be used from there.
+    /// Writes the tokenizer, the chat templates and the generation configuration into `dir`, which must exist, so that
+    /// other weights of the same architecture can be loaded from there.
     ///
     /// # Errors
-    /// Writing, with the path.
-    pub fn save_text(&self, dir: &Path) -> Result<(), LoadError> {
+    /// A write error, with the path.
+    pub fn save_tokenizer_and_templates(&self, dir: &Path) -> Result<(), LoadError> {
         let files = [
             ("tokenizer.json", &self.tokenizer),
             ("tokenizer_config.json", &self.tokenizer_config),
@@ -178,7 +178,7 @@ impl ModelFiles {
             write(path, bytes)?;
         }
         if !self.templates.is_empty() {
-            let folder = dir.join(ADDITIONAL);
+            let folder = dir.join(ADDITIONAL_TEMPLATES_DIR);
             std::fs::create_dir_all(&folder).map_err(|source| LoadError::Write {
                 path: folder.clone(),
                 source,
@@ -190,10 +190,10 @@ impl ModelFiles {
         Ok(())
     }
 
-    /// Opens the files of weights and hands over what they hold: tensors that the index does not list are left out.
+    /// Opens the weight files; tensors that the index does not list are ignored.
     ///
     /// # Errors
-    /// A file that cannot be read or is damaged, a tensor that the index lists and its file lacks, one that stands in
+    /// A file that cannot be read or is damaged, a tensor that the index lists but its file lacks, or one that is in
     /// two files.
     pub(crate) fn open_weights(&self) -> Result<Vec<TensorFile>, LoadError> {
         let mut seen: BTreeMap<String, String> = BTreeMap::new();
@@ -214,7 +214,7 @@ impl ModelFiles {
                     return Err(LoadError::ForeignTensor {
                         file: file.name(),
                         name: name.clone(),
-                        problem: format!("stands in {other} as well; move one of the files away"),
+                        problem: format!("is also in {other}; remove one of the files"),
                     });
                 }
             }
@@ -224,11 +224,11 @@ impl ModelFiles {
     }
 }
 
-/// Folder of templates that have names.
-const ADDITIONAL: &str = "additional_chat_templates";
+/// Directory of named templates.
+const ADDITIONAL_TEMPLATES_DIR: &str = "additional_chat_templates";
 
-/// Name of the template of all conversations for which there is no other.
-const DEFAULT: &str = "default";
+/// Name of the default template.
+const DEFAULT_TEMPLATE: &str = "default";
 
 fn write(path: PathBuf, bytes: &[u8]) -> Result<(), LoadError> {
     std::fs::write(&path, bytes).map_err(|source| LoadError::Write { path, source })
@@ -243,8 +243,8 @@ fn read(path: &Path) -> Result<Bytes, LoadError> {
         })
 }
 
-/// Names in a directory, in their order; none where there is no directory.
-fn names_in(dir: &Path) -> Result<Vec<String>, LoadError> {
+/// Sorted file names in a directory; empty when it does not exist.
+fn file_names(dir: &Path) -> Result<Vec<String>, LoadError> {
     if !dir.is_dir() {
         return Ok(Vec::new());
     }
@@ -261,9 +261,9 @@ fn names_in(dir: &Path) -> Result<Vec<String>, LoadError> {
 }
 
 fn additional_templates(dir: &Path) -> Result<BTreeMap<String, Bytes>, LoadError> {
-    let folder = dir.join(ADDITIONAL);
+    let folder = dir.join(ADDITIONAL_TEMPLATES_DIR);
     let mut templates = BTreeMap::new();
-    for file in names_in(&folder)? {
+    for file in file_names(&folder)? {
         if let Some(name) = file.strip_suffix(".jinja") {
             templates.insert(name.to_owned(), read(&folder.join(&file))?);
         }
@@ -271,8 +271,8 @@ fn additional_templates(dir: &Path) -> Result<BTreeMap<String, Bytes>, LoadError
     Ok(templates)
 }
 
-/// The templates in `tokenizer_config.json` by their names; a single one is the default.
-fn templates_in(tokenizer_config: &[u8]) -> Result<Vec<(String, Bytes)>, LoadError> {
+/// The templates in `tokenizer_config.json` by name; a single one is the default.
+fn config_templates(tokenizer_config: &[u8]) -> Result<Vec<(String, Bytes)>, LoadError> {
     let value: Value =
         serde_json::from_slice(tokenizer_config).map_err(|e| LoadError::Malformed {
             file: "tokenizer_config.json".to_owned(),
@@ -284,45 +284,45 @@ fn templates_in(tokenizer_config: &[u8]) -> Result<Vec<(String, Bytes)>, LoadErr
             .iter()
             .filter_map(|one| {
                 let name = one.get("name")?.as_str()?;
-                // A name that is to be the name of a file must be nothing else.
+                // The name becomes a file name, so it must not contain a path.
                 let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
                 let plain = !name.is_empty() && name.chars().all(plain);
                 plain.then(|| Some((name.to_owned(), text(one.get("template")?)?)))?
             })
             .collect(),
         Some(one) => text(one)
-            .map(|text| (DEFAULT.to_owned(), text))
+            .map(|text| (DEFAULT_TEMPLATE.to_owned(), text))
             .into_iter()
             .collect(),
         None => Vec::new(),
     })
 }
 
-/// The files that hold the weights, in the order of precedence that transformers has.
+/// Finds the weight files, with the precedence of transformers.
 fn weight_files(dir: &Path) -> Result<Vec<Shard>, LoadError> {
-    let whole = |name: &str| Shard {
-        source: Source::File(dir.join(name)),
+    let all_tensors = |name: &str| Shard {
+        source: TensorSource::File(dir.join(name)),
         only: None,
     };
     if dir.join("model.safetensors").is_file() {
-        return Ok(vec![whole("model.safetensors")]);
+        return Ok(vec![all_tensors("model.safetensors")]);
     }
     let index = dir.join("model.safetensors.index.json");
     if index.is_file() {
-        return indexed(dir, &index);
+        return indexed_shards(dir, &index);
     }
-    let names = names_in(dir)?;
+    let names = file_names(dir)?;
     let shards: Vec<Shard> = names
         .iter()
         .filter(|name| name.ends_with(".safetensors"))
-        // What a trainer leaves beside a checkpoint is as large as the weights and none of them.
+        // Files that trainers leave next to a checkpoint.
         .filter(|name| {
             !matches!(
                 name.as_str(),
                 "optimizer.safetensors" | "adapter_model.safetensors"
             )
         })
-        .map(|name| whole(name))
+        .map(|name| all_tensors(name))
         .collect();
     if !shards.is_empty() {
         return Ok(shards);
@@ -343,8 +343,8 @@ fn weight_files(dir: &Path) -> Result<Vec<Shard>, LoadError> {
     })
 }
 
-/// The shards that an index lists, and which tensors each is to give.
-fn indexed(dir: &Path, index: &Path) -> Result<Vec<Shard>, LoadError> {
+/// The shards that an index lists, and the tensors to read from each.
+fn indexed_shards(dir: &Path, index: &Path) -> Result<Vec<Shard>, LoadError> {
     let malformed = |reason: String| LoadError::Malformed {
         file: index.display().to_string(),
         reason,
@@ -358,7 +358,7 @@ fn indexed(dir: &Path, index: &Path) -> Result<Vec<Shard>, LoadError> {
         let file = file.as_str().unwrap_or_default();
         if file.is_empty() || file.contains(['/', '\\']) {
             return Err(malformed(format!(
-                "it places tensor {tensor} in \"{file}\", which is not the name of a file beside it"
+                "it maps tensor {tensor} to \"{file}\", which is not a file name in the same directory"
             )));
         }
         files.entry(file).or_default().insert(tensor.clone());
@@ -368,11 +368,11 @@ fn indexed(dir: &Path, index: &Path) -> Result<Vec<Shard>, LoadError> {
         let path = dir.join(file);
         if !path.is_file() {
             return Err(malformed(format!(
-                "it lists {file}, which is not there; fetch the missing part of the checkpoint"
+                "it lists {file}, which does not exist; download the missing shard"
             )));
         }
         shards.push(Shard {
-            source: Source::File(path),
+            source: TensorSource::File(path),
             only: Some(tensors),
         });
     }

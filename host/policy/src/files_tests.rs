@@ -1,4 +1,4 @@
-//! Which files are found, and what is said of those that are not.
+//! Which files are found, and the errors for missing ones.
 
 use super::*;
 use serde_json::json;
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn a_pickle_is_not_opened_and_how_to_convert_it_is_said() {
+fn pickle_files_are_rejected_with_a_conversion_command() {
     for file in [
         "pytorch_model.bin",
         "pytorch_model-00001-of-00002.bin",
@@ -35,7 +35,7 @@ fn a_pickle_is_not_opened_and_how_to_convert_it_is_said() {
             (file, "pickle"),
             ("training_args.bin", ""),
         ]);
-        let error = ModelFiles::dir(dir.path()).unwrap_err().to_string();
+        let error = ModelFiles::from_dir(dir.path()).unwrap_err().to_string();
         assert!(
             error.contains(&format!("has its weights in {file}, a pickle")),
             "{error}"
@@ -51,16 +51,16 @@ fn a_pickle_is_not_opened_and_how_to_convert_it_is_said() {
         ("training_args.bin", ""),
         ("optimizer.safetensors", ""),
     ]);
-    let error = ModelFiles::dir(dir.path()).unwrap_err().to_string();
+    let error = ModelFiles::from_dir(dir.path()).unwrap_err().to_string();
     assert!(error.contains("has no *.safetensors"), "{error}");
-    let error = ModelFiles::dir(directory(&[]).path())
+    let error = ModelFiles::from_dir(directory(&[]).path())
         .unwrap_err()
         .to_string();
     assert!(error.contains("has no config.json"), "{error}");
 }
 
 #[test]
-fn templates_are_found_wherever_transformers_writes_them() {
+fn chat_templates_are_found_in_all_locations_of_transformers() {
     let named = json!({"chat_template": [
         {"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"},
         {"name": "../escape", "template": "x"}
@@ -88,18 +88,18 @@ fn templates_are_found_wherever_transformers_writes_them() {
     ];
     for (files, tools) in cases {
         let dir = directory(&[&PLAIN, files].concat());
-        let found = ModelFiles::dir(dir.path()).unwrap();
+        let found = ModelFiles::from_dir(dir.path()).unwrap();
         assert_eq!(text(found.template().unwrap()), "plain");
         assert_eq!(found.tool_template().map(text), tools);
-        // What is written for another model of the shape says the same.
+        // The files written for another model of the same shape are equal.
         let copy = directory(&PLAIN);
-        found.save_text(copy.path()).unwrap();
-        let found = ModelFiles::dir(copy.path()).unwrap();
+        found.save_tokenizer_and_templates(copy.path()).unwrap();
+        let found = ModelFiles::from_dir(copy.path()).unwrap();
         assert_eq!(text(found.template().unwrap()), "plain");
         assert_eq!(found.tool_template().map(text), tools);
         assert!(!copy.path().join("escape.jinja").exists());
     }
-    let none = ModelFiles::dir(directory(&PLAIN).path()).unwrap();
+    let none = ModelFiles::from_dir(directory(&PLAIN).path()).unwrap();
     let error = none.template().unwrap_err().to_string();
     assert!(
         error.contains("has no chat_template.jinja; a base model has none"),

@@ -1,8 +1,8 @@
-//! A safetensors file, opened without being read: its header says where each tensor is, and a tensor is read and
-//! converted to f32 piece by piece, so that no second copy of a model is ever in memory.
+//! A safetensors file that is read lazily: the header says where each tensor is, and a tensor is read and converted to
+//! f32 chunk by chunk, so that no second copy of a model is ever in memory.
 //!
-//! The file is data from somewhere: its header is bounded and every range is held against the file's length before anything
-//! is read. It refuses to know what the tensors are for.
+//! The file is untrusted: its header is bounded, and every range is checked against the file's length before anything
+//! is read. This module does not interpret the tensors.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,18 +18,18 @@ use crate::error::LoadError;
 /// Longest header, in bytes; the format's own limit.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Bytes that are read and converted at a time.
-const PIECE: usize = 4 << 20;
+/// Bytes read and converted at a time.
+const CHUNK_BYTES: usize = 4 << 20;
 
-/// Where a file's bytes are.
+/// Where the bytes of a file come from.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
+pub(crate) enum TensorSource {
     Embedded(&'static [u8]),
     File(PathBuf),
 }
 
-impl Source {
-    /// What people know it by.
+impl TensorSource {
+    /// The name used in error messages.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Embedded(_) => "model.safetensors".to_owned(),
@@ -44,22 +44,22 @@ impl Source {
         }
     }
 
-    fn open(&self) -> Result<Bytes, LoadError> {
+    fn open(&self) -> Result<SourceReader, LoadError> {
         match self {
-            Self::Embedded(bytes) => Ok(Bytes::Memory(Cursor::new(bytes))),
+            Self::Embedded(bytes) => Ok(SourceReader::Memory(Cursor::new(bytes))),
             Self::File(path) => File::open(path)
-                .map(Bytes::Disk)
+                .map(SourceReader::Disk)
                 .map_err(|source| self.failed(source)),
         }
     }
 }
 
-enum Bytes {
+enum SourceReader {
     Memory(Cursor<&'static [u8]>),
     Disk(File),
 }
 
-impl Read for Bytes {
+impl Read for SourceReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Self::Memory(bytes) => bytes.read(buffer),
@@ -68,7 +68,7 @@ impl Read for Bytes {
     }
 }
 
-impl Seek for Bytes {
+impl Seek for SourceReader {
     fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
         match self {
             Self::Memory(bytes) => bytes.seek(to),
@@ -77,30 +77,30 @@ impl Seek for Bytes {
     }
 }
 
-/// A tensor as the header describes it.
+/// A tensor's entry in the header.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Described {
+pub(crate) struct TensorInfo {
     dtype: String,
     pub(crate) shape: Vec<usize>,
-    /// First byte and the one after the last, from the end of the header.
+    /// Byte range, relative to the end of the header.
     data_offsets: (u64, u64),
 }
 
 /// An opened file.
 #[derive(Debug)]
 pub(crate) struct TensorFile {
-    source: Source,
-    /// Where the data begin.
+    source: TensorSource,
+    /// Offset of the data.
     start: u64,
-    pub(crate) tensors: BTreeMap<String, Described>,
+    pub(crate) tensors: BTreeMap<String, TensorInfo>,
 }
 
 impl TensorFile {
     /// Reads the header.
     ///
     /// # Errors
-    /// A file that cannot be read, is no safetensors file or is shorter than its header promises.
-    pub(crate) fn open(source: Source) -> Result<Self, LoadError> {
+    /// A file that cannot be read, is not a safetensors file or is shorter than its header says.
+    pub(crate) fn open(source: TensorSource) -> Result<Self, LoadError> {
         let mut bytes = source.open()?;
         let failed = |error| source.failed(error);
         let malformed = |reason: String| LoadError::Malformed {
@@ -110,42 +110,42 @@ impl TensorFile {
         let length = bytes.seek(SeekFrom::End(0)).map_err(failed)?;
         bytes.rewind().map_err(failed)?;
         let mut size = [0; 8];
-        let cut = || {
+        let truncated = || {
             malformed(format!(
-                "it ends after {length} bytes, inside its header; it was cut off, or is no safetensors file"
+                "it ends after {length} bytes, inside its header; it is truncated or not a safetensors file"
             ))
         };
-        bytes.read_exact(&mut size).map_err(|_| cut())?;
+        bytes.read_exact(&mut size).map_err(|_| truncated())?;
         let size = u64::from_le_bytes(size);
         if size > MAX_HEADER {
             return Err(malformed(format!(
-                "its header would have {size} bytes; it is no safetensors file"
+                "its header would have {size} bytes; it is not a safetensors file"
             )));
         }
         let start = 8 + size;
         if start > length {
-            return Err(cut());
+            return Err(truncated());
         }
         let mut header = Vec::new();
         bytes.take(size).read_to_end(&mut header).map_err(failed)?;
         let mut fields: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header)
-            .map_err(|e| malformed(format!("its header is no JSON: {e}")))?;
+            .map_err(|e| malformed(format!("its header is not JSON: {e}")))?;
         fields.remove("__metadata__");
         let mut tensors = BTreeMap::new();
         for (name, value) in fields {
-            let described: Described = serde_json::from_value(value)
-                .map_err(|e| malformed(format!("its header does not describe {name}: {e}")))?;
-            let (from, to) = described.data_offsets;
+            let info: TensorInfo = serde_json::from_value(value)
+                .map_err(|e| malformed(format!("its header has no valid entry for {name}: {e}")))?;
+            let (from, to) = info.data_offsets;
             if from > to {
                 return Err(malformed(format!("tensor {name} ends before it begins")));
             }
             if to > length - start {
                 return Err(malformed(format!(
-                    "it has {length} bytes, but tensor {name} would end at {}; the file was cut off: fetch it again",
+                    "it has {length} bytes, but tensor {name} would end at {}; the file is truncated: download it again",
                     start.saturating_add(to)
                 )));
             }
-            tensors.insert(name, described);
+            tensors.insert(name, info);
         }
         Ok(Self {
             source,
@@ -154,16 +154,15 @@ impl TensorFile {
         })
     }
 
-    /// What people know it by.
+    /// The name used in error messages.
     pub(crate) fn name(&self) -> String {
         self.source.name()
     }
 
-    /// Hands the values of a tensor to `each`, piece by piece and in order.
+    /// Passes the values of a tensor to `each`, chunk by chunk and in order.
     ///
     /// # Errors
-    /// A tensor of a precision that is not read or with more or fewer bytes than its shape has, a value that is not
-    /// finite, or what reading says.
+    /// An unsupported dtype, a size that does not match the shape, a value that is not finite, or a read error.
     pub(crate) fn read(&self, name: &str, mut each: impl FnMut(&[f32])) -> Result<(), LoadError> {
         let malformed = |reason: String| LoadError::Malformed {
             file: self.name(),
@@ -182,7 +181,7 @@ impl TensorFile {
             "F64" => DType::F64,
             other => {
                 return Err(malformed(format!(
-                    "tensor {name} is of type {other}; bf16, f16 and f32 are read, quantized checkpoints are not"
+                    "tensor {name} has dtype {other}; supported are bf16, f16 and f32, not quantized weights"
                 )));
             }
         };
@@ -206,12 +205,14 @@ impl TensorFile {
             .seek(SeekFrom::Start(self.start + start))
             .map_err(failed)?;
         let mut left = end - start;
-        let mut piece = Vec::new();
+        let mut chunk = Vec::new();
         while left > 0 {
-            let take = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-            piece.resize(take, 0);
-            bytes.read_exact(&mut piece).map_err(failed)?;
-            let values = to_f32(&piece, dtype).map_err(|e| malformed(e.to_string()))?;
+            let take = usize::try_from(left)
+                .unwrap_or(CHUNK_BYTES)
+                .min(CHUNK_BYTES);
+            chunk.resize(take, 0);
+            bytes.read_exact(&mut chunk).map_err(failed)?;
+            let values = to_f32(&chunk, dtype).map_err(|e| malformed(e.to_string()))?;
             if values.iter().any(|v| !v.is_finite()) {
                 return Err(LoadError::NotFinite {
                     file: self.name(),

@@ -1,6 +1,6 @@
-//! The frozen base as flat f32 buffers, and their names in a checkpoint. Query, key and value
-//! projections stand in one buffer, gate and up in another, because one product over a fused weight
-//! beats three; names address parts of them. What a family does not have is an empty buffer.
+//! The model weights as flat f32 buffers, and their names in a checkpoint. The query, key and value projections share
+//! one buffer, gate and up another, because one product over a fused weight is faster than several; named tensors
+//! address parts of them. What a family does not have is an empty buffer.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ pub(crate) struct Layer {
     pub(crate) input_norm: Vec<f32>,
     /// `[query + 2 key widths, hidden]`.
     pub(crate) qkv: Vec<f32>,
-    /// `[query + 2 key widths]`, zero for parts without; empty when there is none.
+    /// `[query + 2 key widths]`, zero for parts without a bias; empty when there is none.
     pub(crate) qkv_bias: Vec<f32>,
-    /// `[head dim]`, or empty where heads are not normalised.
+    /// `[head dim]`, or empty for models without head norms.
     pub(crate) q_norm: Vec<f32>,
     pub(crate) k_norm: Vec<f32>,
     /// `[hidden, query width]`.
@@ -45,9 +45,9 @@ pub(crate) struct Weights {
     pub(crate) head: Option<Vec<f32>>,
 }
 
-/// What a named tensor is.
+/// The role of a named tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TensorRole {
     Embed,
     InputNorm,
     Weight(Target),
@@ -59,40 +59,40 @@ pub(crate) enum Part {
     Head,
 }
 
-/// A named tensor: its place and shape.
+/// A named tensor: its shape and its range in a buffer.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct TensorEntry {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
-    part: Part,
+    role: TensorRole,
     layer: usize,
     range: Range<usize>,
 }
 
-/// Where named tensors stand in the order of `Model::parameters` and of full-parameter gradients: embedding, layers,
+/// The index of named tensors in the order of `Model::parameters` and of full-parameter gradients: embedding, layers,
 /// final norm, head.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
-    layer: Vec<Part>,
+pub(crate) struct ParameterIndex {
+    layer: Vec<TensorRole>,
     layers: usize,
 }
 
-impl Places {
+impl ParameterIndex {
     pub(crate) fn new(c: &ModelConfig) -> Self {
         let mut layer = Vec::new();
-        let linear = |layer: &mut Vec<Part>, target| {
-            layer.push(Part::Weight(target));
-            layer.extend(c.has_bias(target).then_some(Part::Bias(target)));
+        let linear = |layer: &mut Vec<TensorRole>, target| {
+            layer.push(TensorRole::Weight(target));
+            layer.extend(c.has_bias(target).then_some(TensorRole::Bias(target)));
         };
-        layer.push(Part::InputNorm);
+        layer.push(TensorRole::InputNorm);
         for target in [Target::Q, Target::K, Target::V] {
             linear(&mut layer, target);
         }
         if c.has_head_norms() {
-            layer.extend([Part::QNorm, Part::KNorm]);
+            layer.extend([TensorRole::QNorm, TensorRole::KNorm]);
         }
         linear(&mut layer, Target::O);
-        layer.push(Part::PostNorm);
+        layer.push(TensorRole::PostNorm);
         for target in [Target::Gate, Target::Up, Target::Down] {
             linear(&mut layer, target);
         }
@@ -102,9 +102,9 @@ impl Places {
         }
     }
 
-    /// Index of a layer's tensor; none when layers have no such.
-    pub(crate) fn of(&self, layer: usize, part: Part) -> Option<usize> {
-        let within = self.layer.iter().position(|own| *own == part)?;
+    /// Index of a layer's tensor; `None` when the layers have no such tensor.
+    pub(crate) fn index(&self, layer: usize, role: TensorRole) -> Option<usize> {
+        let within = self.layer.iter().position(|own| *own == role)?;
         Some(1 + layer * self.layer.len() + within)
     }
 
@@ -116,41 +116,41 @@ impl Places {
         1 + self.layers * self.layer.len()
     }
 
-    /// Of an untied head.
+    /// Index of an untied head.
     pub(crate) fn head(&self) -> usize {
         self.final_norm() + 1
     }
 }
 
-/// All named tensors in a fixed order, that of [`Places`].
-pub(crate) fn entries(c: &ModelConfig) -> Vec<Entry> {
+/// All named tensors, in the order of [`ParameterIndex`].
+pub(crate) fn tensor_entries(c: &ModelConfig) -> Vec<TensorEntry> {
     let (h, q, k, f) = (
         c.hidden_size,
         c.query_width(),
         c.key_width(),
         c.intermediate_size,
     );
-    let entry = |name: String, shape: &[usize], part, layer, start: usize| {
+    let entry = |name: String, shape: &[usize], role, layer, start: usize| {
         let len: usize = shape.iter().product();
-        Entry {
+        TensorEntry {
             name,
             shape: shape.to_vec(),
-            part,
+            role,
             layer,
             range: start..start + len,
         }
     };
     let vocabulary = [c.vocab_size, h];
     let embedding = "model.embed_tokens.weight".to_owned();
-    let mut all = vec![entry(embedding, &vocabulary, Part::Embed, 0, 0)];
-    let places = Places::new(c);
+    let mut all = vec![entry(embedding, &vocabulary, TensorRole::Embed, 0, 0)];
+    let parameters = ParameterIndex::new(c);
     for l in 0..c.num_hidden_layers {
-        for part in places.layer.iter().copied() {
+        for role in parameters.layer.iter().copied() {
             let norm = |name: &str, width: usize| {
                 let name = format!("model.layers.{l}.{name}.weight");
-                entry(name, &[width], part, l, 0)
+                entry(name, &[width], role, l, 0)
             };
-            // Rows before this part in its buffer.
+            // Rows before this tensor in its buffer.
             let before = |target| match target {
                 Target::K => q,
                 Target::V => q + k,
@@ -159,42 +159,42 @@ pub(crate) fn entries(c: &ModelConfig) -> Vec<Entry> {
             };
             let linear =
                 |target: Target, kind: &str| format!("model.layers.{l}.{}.{kind}", target.module());
-            all.push(match part {
-                Part::InputNorm => norm("input_layernorm", h),
-                Part::PostNorm => norm("post_attention_layernorm", h),
-                Part::QNorm => norm("self_attn.q_norm", c.head_dim),
-                Part::KNorm => norm("self_attn.k_norm", c.head_dim),
-                Part::Weight(target) => {
+            all.push(match role {
+                TensorRole::InputNorm => norm("input_layernorm", h),
+                TensorRole::PostNorm => norm("post_attention_layernorm", h),
+                TensorRole::QNorm => norm("self_attn.q_norm", c.head_dim),
+                TensorRole::KNorm => norm("self_attn.k_norm", c.head_dim),
+                TensorRole::Weight(target) => {
                     let (inputs, outputs) = target.widths(c);
                     let shape = [outputs, inputs];
                     entry(
                         linear(target, "weight"),
                         &shape,
-                        part,
+                        role,
                         l,
                         before(target) * inputs,
                     )
                 }
-                Part::Bias(target) => {
+                TensorRole::Bias(target) => {
                     let shape = [target.widths(c).1];
-                    entry(linear(target, "bias"), &shape, part, l, before(target))
+                    entry(linear(target, "bias"), &shape, role, l, before(target))
                 }
-                Part::Embed | Part::FinalNorm | Part::Head => continue,
+                TensorRole::Embed | TensorRole::FinalNorm | TensorRole::Head => continue,
             });
         }
     }
     let norm = "model.norm.weight".to_owned();
-    all.push(entry(norm, &[h], Part::FinalNorm, 0, 0));
+    all.push(entry(norm, &[h], TensorRole::FinalNorm, 0, 0));
     if !c.tie_word_embeddings {
         let head = "lm_head.weight".to_owned();
-        all.push(entry(head, &vocabulary, Part::Head, 0, 0));
+        all.push(entry(head, &vocabulary, TensorRole::Head, 0, 0));
     }
     all
 }
 
 impl Weights {
     /// All zeros except the norms, which are one.
-    pub(crate) fn blank(c: &ModelConfig) -> Self {
+    pub(crate) fn zeros(c: &ModelConfig) -> Self {
         let (h, q, k, f) = (
             c.hidden_size,
             c.query_width(),
@@ -230,35 +230,35 @@ impl Weights {
         self.head.as_deref().unwrap_or(&self.embed)
     }
 
-    fn buffer(&self, entry: &Entry) -> Option<&[f32]> {
+    fn buffer(&self, entry: &TensorEntry) -> Option<&[f32]> {
         use Target::{Down, Gate, K, O, Q, Up, V};
         let layer = self.layers.get(entry.layer);
-        let buffer = match entry.part {
-            Part::Embed => &self.embed,
-            Part::FinalNorm => &self.final_norm,
-            Part::Head => self.head.as_ref()?,
-            Part::InputNorm => &layer?.input_norm,
-            Part::Weight(Q | K | V) => &layer?.qkv,
-            Part::Bias(Q | K | V) => &layer?.qkv_bias,
-            Part::QNorm => &layer?.q_norm,
-            Part::KNorm => &layer?.k_norm,
-            Part::Weight(O) => &layer?.o,
-            Part::Bias(O) => &layer?.o_bias,
-            Part::PostNorm => &layer?.post_norm,
-            Part::Weight(Gate | Up) => &layer?.gate_up,
-            Part::Bias(Gate | Up) => &layer?.gate_up_bias,
-            Part::Weight(Down) => &layer?.down,
-            Part::Bias(Down) => &layer?.down_bias,
+        let buffer = match entry.role {
+            TensorRole::Embed => &self.embed,
+            TensorRole::FinalNorm => &self.final_norm,
+            TensorRole::Head => self.head.as_ref()?,
+            TensorRole::InputNorm => &layer?.input_norm,
+            TensorRole::Weight(Q | K | V) => &layer?.qkv,
+            TensorRole::Bias(Q | K | V) => &layer?.qkv_bias,
+            TensorRole::QNorm => &layer?.q_norm,
+            TensorRole::KNorm => &layer?.k_norm,
+            TensorRole::Weight(O) => &layer?.o,
+            TensorRole::Bias(O) => &layer?.o_bias,
+            TensorRole::PostNorm => &layer?.post_norm,
+            TensorRole::Weight(Gate | Up) => &layer?.gate_up,
+            TensorRole::Bias(Gate | Up) => &layer?.gate_up_bias,
+            TensorRole::Weight(Down) => &layer?.down,
+            TensorRole::Bias(Down) => &layer?.down_bias,
         };
         buffer.get(entry.range.clone())
     }
 
     /// Values of a named tensor.
-    pub(crate) fn tensor(&self, entry: &Entry) -> &[f32] {
+    pub(crate) fn tensor(&self, entry: &TensorEntry) -> &[f32] {
         self.buffer(entry).unwrap_or_default()
     }
 
-    /// All named tensors, mutable and in order. Parts of a fused buffer are split off one by one.
+    /// All named tensors, mutable and in order. Fused buffers are split into their parts.
     pub(crate) fn tensors_mut(&mut self, c: &ModelConfig) -> Vec<(String, &mut [f32])> {
         let (h, q, k, f) = (
             c.hidden_size,
@@ -268,10 +268,10 @@ impl Weights {
         );
         let mut slices: Vec<&mut [f32]> = vec![&mut self.embed];
         for layer in &mut self.layers {
-            let [wq, wk, wv] = thirds(&mut layer.qkv, q * h, k * h);
-            let [bq, bk, bv] = thirds(&mut layer.qkv_bias, q, k);
-            let [gate, up, _] = thirds(&mut layer.gate_up, f * h, f * h);
-            let [gate_bias, up_bias, _] = thirds(&mut layer.gate_up_bias, f, f);
+            let [wq, wk, wv] = split_three(&mut layer.qkv, q * h, k * h);
+            let [bq, bk, bv] = split_three(&mut layer.qkv_bias, q, k);
+            let [gate, up, _] = split_three(&mut layer.gate_up, f * h, f * h);
+            let [gate_bias, up_bias, _] = split_three(&mut layer.gate_up_bias, f, f);
             let all = [
                 layer.input_norm.as_mut_slice(),
                 wq,
@@ -292,18 +292,22 @@ impl Weights {
                 &mut layer.down,
                 &mut layer.down_bias,
             ];
-            // What a family does not have is empty, and has no name either.
+            // Tensors that a family does not have are empty and have no name.
             slices.extend(all.into_iter().filter(|slice| !slice.is_empty()));
         }
         slices.push(&mut self.final_norm);
         slices.extend(self.head.as_deref_mut());
-        entries(c).into_iter().map(|e| e.name).zip(slices).collect()
+        tensor_entries(c)
+            .into_iter()
+            .map(|e| e.name)
+            .zip(slices)
+            .collect()
     }
 
     /// sha256 over names and values, hex.
     pub(crate) fn digest(&self, config: &ModelConfig) -> String {
         let mut hash = Sha256::new();
-        for entry in entries(config) {
+        for entry in tensor_entries(config) {
             hash.update(entry.name.as_bytes());
             for value in self.tensor(&entry) {
                 hash.update(value.to_le_bytes());
@@ -313,8 +317,8 @@ impl Weights {
     }
 }
 
-/// The first values, as many after them, and the rest; all empty where the buffer is.
-fn thirds(buffer: &mut [f32], first: usize, second: usize) -> [&mut [f32]; 3] {
+/// Splits into `first` values, `second` values and the rest; all empty where the buffer is.
+fn split_three(buffer: &mut [f32], first: usize, second: usize) -> [&mut [f32]; 3] {
     let (one, rest) = buffer.split_at_mut(first.min(buffer.len()));
     let (two, three) = rest.split_at_mut(second.min(rest.len()));
     [one, two, three]

@@ -1,8 +1,9 @@
-//! How much memory a forward and backward pass takes above the weights, beside a graph of the whole model.
+//! The peak memory of a forward and backward pass above the weights, compared with an autograd graph of the whole
+//! model.
 //!
-//! An allocator counts the bytes that are in use; what is compared is their peak, gradients included. The
-//! other side is candle's autograd over the same model with frozen weights as constants and log-probabilities
-//! alone as the loss, so that it holds no more than such a graph must.
+//! A counting allocator measures the peak of allocated bytes, gradients included. The reference is candle's autograd
+//! over the same model with frozen weights as constants and only log-probs in the loss, so that the graph holds no more
+//! than it must.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +11,7 @@
     clippy::print_stdout,
     missing_docs,
     unreachable_pub,
-    reason = "a test says what it found by breaking off; the numbers are printed for whoever wants to see them"
+    reason = "a test fails by panicking; the numbers are printed for information"
 )]
 
 mod plain;
@@ -19,13 +20,14 @@ use std::sync::{Mutex, PoisonError};
 
 use candle_core::{DType, Device, Tensor};
 use clawhost_policy::{
-    Adapter, Candidates, Gradients, LoraSpec, Model, ModelConfig, Partials, Row, Sequence, Trained,
+    Adapter, BatchRow, Candidates, GradientTarget, Gradients, LoraSpec, LossGradients, Model,
+    ModelConfig, Sequence,
 };
 use plain::{Plain, recorded};
 
 #[allow(
     unsafe_code,
-    reason = "an allocator can only be put in front of the system's through this trait"
+    reason = "wrapping the system allocator requires this trait"
 )]
 mod counting {
     use std::alloc::{GlobalAlloc, Layout, System};
@@ -34,7 +36,7 @@ mod counting {
     static LIVE: AtomicUsize = AtomicUsize::new(0);
     static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-    /// The system's allocator, and a count of what it has given out.
+    /// The system allocator with a count of the allocated bytes.
     struct Counting;
 
     #[global_allocator]
@@ -45,12 +47,12 @@ mod counting {
         PEAK.fetch_max(live, Relaxed);
     }
 
-    // SAFETY: every call goes to the system's allocator with the arguments that came in, and what it
-    // returns is handed on; counting touches two atomic numbers and never allocates.
+    // SAFETY: every call is forwarded to the system allocator with unchanged arguments and result; counting updates two
+    // atomics and never allocates.
     unsafe impl GlobalAlloc for Counting {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             taken(layout.size());
-            // SAFETY: the caller keeps to the contract of this same method.
+            // SAFETY: the caller upholds the contract of this method.
             unsafe { System.alloc(layout) }
         }
 
@@ -74,7 +76,7 @@ mod counting {
         }
     }
 
-    /// Most bytes that were in use at once while `work` ran, above those that were when it began.
+    /// The peak of bytes allocated while `work` runs, above those allocated before.
     pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
         let before = LIVE.load(Relaxed);
         PEAK.store(before, Relaxed);
@@ -83,10 +85,10 @@ mod counting {
     }
 }
 
-/// One measurement at a time: the count is of the whole process.
+/// One measurement at a time: the count is process-wide.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Six layers of 256, as large as a decoder gets that trains in a test.
+/// Six layers of width 256, about as large as a decoder in a test can be.
 fn model(vocab_size: usize) -> Model {
     let config = serde_json::json!({
         "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4,
@@ -99,7 +101,7 @@ fn model(vocab_size: usize) -> Model {
     )
 }
 
-/// Peak bytes of both, and that they computed the same: the norm of all gradients.
+/// The peak bytes of both, and the norm of all gradients, which must agree.
 struct Measured {
     ours: usize,
     graph: usize,
@@ -108,8 +110,8 @@ struct Measured {
 fn measure(vocabulary: usize, (sequences, length): (usize, usize), lora: bool) -> Measured {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let model = model(vocabulary);
-    // A model that serves has laid out its weights: they are the model's memory, not a pass's.
-    let row = Row {
+    // The packed weights belong to the model, not to a pass: create them first.
+    let row = BatchRow {
         tokens: &[1],
         cache: &mut model.new_cache(),
         adapter: None,
@@ -144,15 +146,17 @@ fn measure(vocabulary: usize, (sequences, length): (usize, usize), lora: bool) -
     let weight = 1.0 / (sequences * (length - 1)) as f32;
 
     let (gradients, ours) = counting::peak(|| {
-        let trained = adapter.as_ref().map_or(Trained::Full, Trained::Lora);
+        let trained = adapter
+            .as_ref()
+            .map_or(GradientTarget::Full, GradientTarget::Lora);
         let mut gradients = adapter
             .as_ref()
             .map_or_else(|| Gradients::for_model(&model), Gradients::for_adapter);
         let pass = model.forward_train(trained, &all).unwrap();
-        let partials: Vec<Partials> = pass
-            .scored()
+        let partials: Vec<LossGradients> = pass
+            .scores()
             .iter()
-            .map(|scored| Partials {
+            .map(|scored| LossGradients {
                 d_logprob: vec![weight; scored.logprobs.len()],
                 d_entropy: Vec::new(),
                 d_candidates: Vec::new(),
@@ -199,20 +203,20 @@ fn measure(vocabulary: usize, (sequences, length): (usize, usize), lora: bool) -
 }
 
 #[test]
-fn lora_takes_a_fraction_of_a_graphs_memory() {
+fn lora_needs_a_fraction_of_the_memory_of_a_graph() {
     let found = measure(1536, (4, 1024), true);
     assert!(found.graph >= 4 * found.ours);
 }
 
 #[test]
-fn all_parameters_take_a_fraction_of_a_graphs_memory() {
+fn full_training_needs_a_fraction_of_the_memory_of_a_graph() {
     let found = measure(1536, (4, 512), false);
     assert!(found.graph >= 4 * found.ours);
 }
 
-/// Where attention is small and the vocabulary large, logits are what a graph drowns in.
+/// With small attention and a large vocabulary, logits dominate the memory of a graph.
 #[test]
-fn no_matrix_of_tokens_times_vocabulary_is_held() {
+fn no_tokens_by_vocabulary_matrix_is_allocated() {
     let (tokens, vocabulary) = (4 * 256, 32_768);
     let matrix = tokens * vocabulary * size_of::<f32>();
     let found = measure(vocabulary, (4, 256), true);

@@ -1,5 +1,5 @@
-//! The engine against candle: the forward pass against candle-transformers' Qwen3, and every gradient of every family
-//! against candle's autograd over plain differentiable operations in f64.
+//! The engine compared with candle: the forward pass with candle-transformers' Qwen3, and every gradient of every
+//! family with candle's autograd over plain differentiable operations in f64.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
     clippy::print_stdout,
     missing_docs,
     unreachable_pub,
-    reason = "a test says what it found by breaking off"
+    reason = "a test fails by panicking"
 )]
 
 mod plain;
@@ -16,12 +16,12 @@ mod plain;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use clawhost_policy::{
-    Adapter, Candidates, ForwardError, Gradients, LoraSpec, Model, ModelConfig, Partials, Row,
-    Scored, Sequence, Target, Trained,
+    Adapter, BatchRow, Candidates, ForwardError, GradientTarget, Gradients, LoraSpec,
+    LossGradients, Model, ModelConfig, Sequence, SequenceScores, Target,
 };
 use plain::{Plain, recorded};
 
-/// How far a gradient may be from that of f64, relative to its norm, tensor by tensor.
+/// Maximum distance of a gradient from the f64 reference, relative to its norm, per tensor.
 const CLOSE: f64 = 1e-5;
 
 fn tiny() -> ModelConfig {
@@ -33,8 +33,8 @@ fn tiny() -> ModelConfig {
     .unwrap()
 }
 
-/// The families: norms on queries and keys; biases on queries, keys and values; neither, with stretched positions and
-/// an untied head; and biases on everything.
+/// The families: norms on queries and keys; biases on queries, keys and values; neither, with scaled rotary frequencies
+/// and an untied head; and biases on everything.
 fn families() -> Vec<(&'static str, ModelConfig)> {
     let dressed = |change: serde_json::Value| {
         let mut config = serde_json::json!({
@@ -67,8 +67,8 @@ fn families() -> Vec<(&'static str, ModelConfig)> {
     ]
 }
 
-/// An adapter that really changes the model.
-fn busy_adapter(config: &ModelConfig, rank: usize, seed: u64) -> Adapter {
+/// An adapter with a visible effect on the model.
+fn random_adapter(config: &ModelConfig, rank: usize, seed: u64) -> Adapter {
     let spec = LoraSpec {
         rank,
         ..LoraSpec::default()
@@ -83,7 +83,7 @@ fn busy_adapter(config: &ModelConfig, rank: usize, seed: u64) -> Adapter {
 }
 
 /// Random models are nearly linear at sigma 0.02; larger weights make every term matter.
-fn lively(config: ModelConfig) -> Model {
+fn model_with_large_weights(config: ModelConfig) -> Model {
     let mut model = Model::random(config, 21);
     for (i, (name, values)) in model.parameters_mut().into_iter().enumerate() {
         for (j, v) in values.iter_mut().enumerate() {
@@ -150,7 +150,7 @@ fn logits_equal_candle_transformers() {
             .unwrap();
         let right = numbers(&reference.forward(&input, 0).unwrap());
         let mut cache = model.new_cache();
-        let row = Row {
+        let row = BatchRow {
             tokens: &ids,
             cache: &mut cache,
             adapter: None,
@@ -165,20 +165,25 @@ fn logits_equal_candle_transformers() {
     }
 }
 
-/// Arbitrary numbers that a loss might hand back for a sequence.
-fn partials(index: usize, scored: &Scored) -> Partials {
+/// Arbitrary gradients that a loss might return for a sequence.
+fn partials(index: usize, scored: &SequenceScores) -> LossGradients {
     let waves =
         |n: usize, k: f32| -> Vec<f32> { (0..n).map(|j| ((j + index) as f32 * k).sin()).collect() };
     let n = scored.logprobs.len();
-    Partials {
+    LossGradients {
         d_logprob: waves(n, 0.9),
         d_entropy: waves(n, 1.7),
         d_candidates: waves(scored.candidates.len(), 2.3),
     }
 }
 
-/// The values of one sequence agree, and its share of the loss that these partials belong to.
-fn loss(plain: &Plain, s: &Sequence<'_>, ours: &Scored, partials: &Partials) -> Tensor {
+/// Checks the scores of one sequence and returns its share of the loss for these gradients.
+fn loss(
+    plain: &Plain,
+    s: &Sequence<'_>,
+    ours: &SequenceScores,
+    partials: &LossGradients,
+) -> Tensor {
     let all = plain.distribution(s);
     let lp = recorded(&all, s);
     let entropy = (all.exp().unwrap() * &all)
@@ -212,18 +217,18 @@ fn loss(plain: &Plain, s: &Sequence<'_>, ours: &Scored, partials: &Partials) -> 
     loss
 }
 
-/// Runs both and compares values and every gradient.
+/// Runs both and compares the scores and every gradient.
 fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>]) {
     let plain = Plain::new(model, adapter, DType::F64);
-    let trained = adapter.map_or(Trained::Full, Trained::Lora);
+    let trained = adapter.map_or(GradientTarget::Full, GradientTarget::Lora);
     let pass = model.forward_train(trained, sequences).unwrap();
-    let given: Vec<Partials> = pass
-        .scored()
+    let given: Vec<LossGradients> = pass
+        .scores()
         .iter()
         .enumerate()
         .map(|(i, s)| partials(i, s))
         .collect();
-    let losses = sequences.iter().zip(pass.scored()).zip(&given);
+    let losses = sequences.iter().zip(pass.scores()).zip(&given);
     let total = losses
         .map(|((s, ours), partials)| loss(&plain, s, ours, partials))
         .reduce(|a, b| (a + b).unwrap())
@@ -239,7 +244,7 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
             Gradients::for_model(model),
         ),
     };
-    assert_eq!(model.score(adapter, sequences).unwrap(), pass.scored());
+    assert_eq!(model.score(adapter, sequences).unwrap(), pass.scores());
     pass.backward(&given, &mut gradients).unwrap();
     assert_eq!(names.len(), plain.trained.len());
     let mut worst: f64 = 0.0;
@@ -274,8 +279,8 @@ fn compare(model: &Model, adapter: Option<&Adapter>, sequences: &[Sequence<'_>])
 fn lora_gradients_equal_autograd() {
     for (family, config) in families() {
         println!("{family}");
-        let model = lively(config);
-        let adapter = busy_adapter(model.config(), 4, 2);
+        let model = model_with_large_weights(config);
+        let adapter = random_adapter(model.config(), 4, 2);
         let (a, b, c) = (tokens(7, 1), tokens(80, 2), tokens(2, 3));
         compare(
             &model,
@@ -293,7 +298,7 @@ fn lora_gradients_equal_autograd() {
 fn gradients_of_a_partial_adapter_equal_autograd() {
     for (family, config) in families() {
         println!("{family}");
-        let model = lively(config);
+        let model = model_with_large_weights(config);
         let spec = LoraSpec {
             rank: 2,
             alpha: 8.0,
@@ -316,7 +321,7 @@ fn full_gradients_equal_autograd_with_tied_and_untied_heads() {
     for (family, config) in families() {
         for tie_word_embeddings in [true, false] {
             println!("{family}, tied: {tie_word_embeddings}");
-            let model = lively(ModelConfig {
+            let model = model_with_large_weights(ModelConfig {
                 tie_word_embeddings,
                 ..config.clone()
             });
@@ -326,7 +331,7 @@ fn full_gradients_equal_autograd_with_tied_and_untied_heads() {
     }
 }
 
-/// The depth and width at which memory is measured, with blocks of attention that are not full.
+/// The depth and width of the memory test, with partly filled attention blocks.
 #[test]
 fn gradients_of_six_layers_equal_autograd() {
     let config = ModelConfig {
@@ -338,18 +343,18 @@ fn gradients_of_six_layers_equal_autograd() {
         head_dim: 64,
         ..tiny()
     };
-    let model = lively(config);
-    let adapter = busy_adapter(model.config(), 16, 3);
+    let model = model_with_large_weights(config);
+    let adapter = random_adapter(model.config(), 16, 3);
     let (a, b) = (tokens(150, 1), tokens(67, 2));
     let sequences = [sequence(&a, 1, 1.0), sequence(&b, 20, 1.0)];
     compare(&model, Some(&adapter), &sequences);
     compare(&model, None, &sequences);
 }
 
-/// Sequences are gone through in portions; enough of them for several.
+/// Enough sequences for several micro-batches.
 #[test]
-fn gradients_of_many_sequences_equal_autograd_whatever_the_threads() {
-    let adapter = busy_adapter(&tiny(), 4, 5);
+fn gradients_of_many_sequences_equal_autograd_for_any_number_of_threads() {
+    let adapter = random_adapter(&tiny(), 4, 5);
     let all: Vec<Vec<u32>> = (0..9).map(|i| tokens(30 + 23 * i, i as u32)).collect();
     let given = [7, 90, 12, 41];
     let sequences: Vec<Sequence<'_>> = all
@@ -358,7 +363,7 @@ fn gradients_of_many_sequences_equal_autograd_whatever_the_threads() {
         .map(|(i, tokens)| Sequence {
             candidates: match i {
                 1 => Candidates::Top(3),
-                8 => Candidates::Given {
+                8 => Candidates::Fixed {
                     ids: &given,
                     per_token: 2,
                 },
@@ -367,16 +372,20 @@ fn gradients_of_many_sequences_equal_autograd_whatever_the_threads() {
             ..sequence(tokens, if i == 8 { tokens.len() - 2 } else { 5 + i }, 1.0)
         })
         .collect();
-    compare(&lively(tiny()), Some(&adapter), &sequences);
-    compare(&lively(tiny()), None, &sequences);
+    compare(
+        &model_with_large_weights(tiny()),
+        Some(&adapter),
+        &sequences,
+    );
+    compare(&model_with_large_weights(tiny()), None, &sequences);
     let run = |threads| {
-        let model = lively(tiny()).with_threads(threads);
+        let model = model_with_large_weights(tiny()).with_threads(threads);
         let mut gradients = Gradients::for_adapter(&adapter);
         let pass = model
-            .forward_train(Trained::Lora(&adapter), &sequences)
+            .forward_train(GradientTarget::Lora(&adapter), &sequences)
             .unwrap();
-        let scored = pass.scored().to_vec();
-        let given: Vec<Partials> = (0..).zip(&scored).map(|(i, s)| partials(i, s)).collect();
+        let scored = pass.scores().to_vec();
+        let given: Vec<LossGradients> = (0..).zip(&scored).map(|(i, s)| partials(i, s)).collect();
         pass.backward(&given, &mut gradients).unwrap();
         (scored, gradients)
     };
@@ -388,8 +397,8 @@ fn gradients_of_many_sequences_equal_autograd_whatever_the_threads() {
 
 #[test]
 fn gradients_through_candidates_equal_autograd() {
-    let model = lively(tiny());
-    let adapter = busy_adapter(model.config(), 4, 11);
+    let model = model_with_large_weights(tiny());
+    let adapter = random_adapter(model.config(), 4, 11);
     let (a, b, c) = (tokens(9, 1), tokens(70, 2), tokens(5, 3));
     let given = [3, 90, 0, 41, 41, 7, 96, 12];
     let sequences = [
@@ -398,9 +407,9 @@ fn gradients_through_candidates_equal_autograd() {
             ..sequence(&a, 4, 0.7)
         },
         sequence(&b, 3, 1.0),
-        // One twice for the same token: both pull.
+        // The same token twice: both gradients count.
         Sequence {
-            candidates: Candidates::Given {
+            candidates: Candidates::Fixed {
                 ids: &given,
                 per_token: 2,
             },
@@ -420,7 +429,7 @@ fn gradients_through_candidates_equal_autograd() {
 }
 
 #[test]
-fn candidates_that_cannot_be_are_refused() {
+fn invalid_candidates_are_rejected() {
     let model = Model::random(tiny(), 1);
     let score = |candidates| {
         let sequence = Sequence {
@@ -429,7 +438,7 @@ fn candidates_that_cannot_be_are_refused() {
         };
         model.score(None, &[sequence])
     };
-    let given = |ids, per_token| Candidates::Given { ids, per_token };
+    let given = |ids, per_token| Candidates::Fixed { ids, per_token };
     assert!(score(Candidates::Top(97)).is_ok());
     assert!(matches!(
         score(Candidates::Top(98)),
@@ -448,9 +457,9 @@ fn candidates_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_is_served_is_what_is_scored() {
-    let model = lively(tiny());
-    let adapter = busy_adapter(model.config(), 4, 7);
+fn serving_and_scoring_give_the_same_logprobs() {
+    let model = model_with_large_weights(tiny());
+    let adapter = random_adapter(model.config(), 4, 7);
     let ids = tokens(40, 9);
     let scored = model
         .score(Some(&adapter), &[sequence(&ids, 10, 0.8)])
@@ -458,7 +467,7 @@ fn what_is_served_is_what_is_scored() {
     let mut cache = model.new_cache();
     let mut fed = 0;
     for (at, target) in ids.iter().enumerate().skip(10) {
-        let row = Row {
+        let row = BatchRow {
             tokens: &ids[fed..at],
             cache: &mut cache,
             adapter: Some(&adapter),
@@ -474,7 +483,7 @@ fn what_is_served_is_what_is_scored() {
 }
 
 #[test]
-fn impossible_requests_are_refused() {
+fn invalid_requests_are_rejected() {
     let model = Model::random(tiny(), 1);
     let score = |tokens: &[u32], start, temperature| {
         model
@@ -498,9 +507,9 @@ fn impossible_requests_are_refused() {
         ForwardError::Temperature(_)
     ));
     let pass = model
-        .forward_train(Trained::Full, &[sequence(&[1, 2, 3], 1, 1.0)])
+        .forward_train(GradientTarget::Full, &[sequence(&[1, 2, 3], 1, 1.0)])
         .unwrap();
-    let short = Partials {
+    let short = LossGradients {
         d_logprob: vec![1.0],
         d_entropy: Vec::new(),
         d_candidates: Vec::new(),

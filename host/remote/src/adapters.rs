@@ -1,173 +1,186 @@
-//! Adapters at the server: written where it sees them, loaded by name, made sure of, unloaded once nobody here holds
-//! them any more.
+//! Adapters on the server: written to a shared directory, loaded by name, verified, and unloaded when no request or
+//! other holder uses them any more.
 //!
-//! A name says version and digest, so that it never means two things. An adapter is unloaded when the last request
-//! that was made with it, and everybody else here, has let go of it: that is what its count of holders says.
+//! A name contains version and digest, so it always means the same weights. An adapter is unloaded when its reference
+//! count here drops to zero.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use clawhost_policy::{Adapter, Learned, Sampling, Served};
+use clawhost_policy::{Adapter, LoadedVersion, SamplingParams, TrainedWeights};
 use serde_json::json;
 
-use crate::calls::{Calls, apart, distance, returned};
+use crate::client::{RemoteClient, mean_difference, run_blocking, server_logprobs};
 use crate::error::adapters_fix;
-use crate::http::{Trouble, excerpt};
+use crate::http::{CallError, excerpt};
 
-/// Digits of a digest in a name.
-const DIGITS: usize = 12;
-/// Nearer than this, in noise of the server, two versions cannot be told apart by a few tokens.
-const VISIBLE: f64 = 4.0;
-/// Noise that f32 alone makes.
-const LEAST_NOISE: f64 = 1e-5;
+/// Digits of the digest in an adapter name.
+const DIGEST_DIGITS: usize = 12;
+/// Two versions whose log-probs differ by less than this many times the server's noise cannot be distinguished by a few
+/// tokens.
+const MIN_VISIBLE_DIFFERENCE: f64 = 4.0;
+/// Minimum noise, from f32 rounding.
+const MIN_NOISE: f64 = 1e-5;
 
-/// Which adapters the server has.
+/// The adapters that are loaded on the server.
 #[derive(Debug, Default)]
 pub(crate) struct Adapters {
     loaded: Mutex<BTreeMap<String, Weak<Adapter>>>,
-    /// One load at a time; requests with what is loaded do not wait for it.
+    /// Serializes loads; requests with loaded adapters do not wait for it.
     loading: tokio::sync::Mutex<()>,
 }
 
-/// Why a version is not served.
+/// Why a version could not be published.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Unserved {
+pub(crate) struct PublishFailure {
     pub(crate) reason: String,
-    /// Whether it may well be served once the server is back.
-    pub(crate) later: bool,
+    /// Whether to retry once the server is back.
+    pub(crate) retryable: bool,
 }
 
-impl Unserved {
-    fn for_good(reason: String) -> Self {
+impl PublishFailure {
+    fn permanent(reason: String) -> Self {
         Self {
             reason,
-            later: false,
+            retryable: false,
         }
     }
 
-    fn because(trouble: &Trouble, calls: &Calls, what: &str) -> Self {
-        let (url, kind) = (&calls.options.url, calls.options.kind);
-        let fix = match trouble {
-            Trouble::Refused { .. } => format!("; {}", adapters_fix(kind)),
+    fn from_call_error(error: &CallError, client: &RemoteClient, what: &str) -> Self {
+        let (url, kind) = (&client.options.url, client.options.kind);
+        let fix = match error {
+            CallError::Status { .. } => format!("; {}", adapters_fix(kind)),
             _ => String::new(),
         };
         Self {
-            reason: format!("{what} at the server at {url} failed: {trouble}{fix}"),
-            later: trouble.is_gone(),
+            reason: format!("{what} on the server at {url} failed: {error}{fix}"),
+            retryable: error.is_unreachable(),
         }
     }
 }
 
-/// The server's name of a version; none for the base model.
-pub(crate) fn name(served: &Served) -> Option<String> {
-    served.adapter()?;
-    let digest: String = served.digest.chars().take(DIGITS).collect();
-    Some(format!("clawhost-v{}-{digest}", served.version))
+/// The adapter name of a version; `None` for the base model.
+pub(crate) fn adapter_name(version: &LoadedVersion) -> Option<String> {
+    version.adapter()?;
+    let digest: String = version.digest.chars().take(DIGEST_DIGITS).collect();
+    Some(format!("clawhost-v{}-{digest}", version.version))
 }
 
 impl Adapters {
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Weak<Adapter>>> {
+    fn lock_loaded(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Weak<Adapter>>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server may have lost this one.
+    /// Marks an adapter as not loaded.
     pub(crate) fn forget(&self, name: &str) {
-        self.known().remove(name);
+        self.lock_loaded().remove(name);
     }
 
-    /// Makes sure that the server has the adapter of a version; gives its name there.
-    pub(crate) async fn ensure(
+    /// Loads the adapter of a version if necessary and returns its name.
+    pub(crate) async fn ensure_loaded(
         &self,
-        calls: &Calls,
-        served: &Served,
-    ) -> Result<Option<String>, Unserved> {
-        let adapter = match &served.learned {
+        client: &RemoteClient,
+        version: &LoadedVersion,
+    ) -> Result<Option<String>, PublishFailure> {
+        let adapter = match &version.weights {
             None => return Ok(None),
-            Some(Learned::Lora(adapter)) => adapter,
-            Some(Learned::Full(_)) => {
-                return Err(Unserved::for_good(
-                    "a whole copy of the weights cannot be brought to a server that generates elsewhere; train with training.parameters = \"lora\", or leave [engine.remote] away".to_owned(),
+            Some(TrainedWeights::Lora(adapter)) => adapter,
+            Some(TrainedWeights::Full(_)) => {
+                return Err(PublishFailure::permanent(
+                    "a remote backend cannot load full weights; set training.parameters = \"lora\", or remove [engine.remote]".to_owned(),
                 ));
             }
         };
-        let Some(name) = name(served) else {
+        let Some(name) = adapter_name(version) else {
             return Ok(None);
         };
-        if self.known().contains_key(&name) {
+        if self.lock_loaded().contains_key(&name) {
             return Ok(Some(name));
         }
         let _one = self.loading.lock().await;
-        if !self.known().contains_key(&name) {
-            self.load(calls, &name, adapter).await?;
+        if !self.lock_loaded().contains_key(&name) {
+            self.load(client, &name, adapter).await?;
         }
         Ok(Some(name))
     }
 
     async fn load(
         &self,
-        calls: &Calls,
+        client: &RemoteClient,
         name: &str,
         adapter: &Arc<Adapter>,
-    ) -> Result<(), Unserved> {
-        let dir = write(calls, name, adapter).await?;
+    ) -> Result<(), PublishFailure> {
+        let dir = write_adapter(client, name, adapter).await?;
         let body = json!({"lora_name": name, "lora_path": dir});
-        let path = calls.options.kind.adapter_path(true);
+        let path = client.options.kind.adapter_path(true);
         let key = "engine.remote.load_seconds";
-        match calls.server.ask(path, &body, calls.options.load, key).await {
-            Ok(said) => refused_politely(&said)
-                .map_err(|trouble| Unserved::because(&trouble, calls, "loading an adapter"))?,
-            // Whoever loaded it before meant the same bytes: the name says their digest.
-            Err(Trouble::Refused { said, .. }) if said.contains("already") => {}
-            Err(trouble) => {
-                return Err(Unserved::because(&trouble, calls, "loading an adapter"));
+        match client
+            .http
+            .call(path, &body, client.options.load_timeout, key)
+            .await
+        {
+            Ok(response) => check_success(&response).map_err(|error| {
+                PublishFailure::from_call_error(&error, client, "loading an adapter")
+            })?,
+            // It was loaded earlier with the same bytes: the name contains the digest.
+            Err(CallError::Status { message, .. }) if message.contains("already") => {}
+            Err(error) => {
+                return Err(PublishFailure::from_call_error(
+                    &error,
+                    client,
+                    "loading an adapter",
+                ));
             }
         }
-        self.known()
+        self.lock_loaded()
             .insert(name.to_owned(), Arc::downgrade(adapter));
         Ok(())
     }
 
-    /// Brings a version to the server and makes sure that it is what it serves.
-    pub(crate) async fn release(
+    /// Loads a version on the server and verifies that the server uses it.
+    pub(crate) async fn publish(
         &self,
-        calls: &Calls,
-        served: &Served,
-        noise: f64,
-    ) -> Result<(), Unserved> {
-        let Some(name) = self.ensure(calls, served).await? else {
+        client: &RemoteClient,
+        version: &LoadedVersion,
+        logprob_noise: f64,
+    ) -> Result<(), PublishFailure> {
+        let Some(name) = self.ensure_loaded(client, version).await? else {
             return Ok(());
         };
-        let confirmed = match confirm(calls, served, &name, noise).await {
-            // It was there before the server was started anew.
-            Err(Wrong::Trouble(trouble)) if trouble.may_lack_adapter() => {
+        let verified = match verify_adapter(client, version, &name, logprob_noise).await {
+            // The server restarted and lost the adapter.
+            Err(VerifyError::Call(error)) if error.may_lack_adapter() => {
                 self.forget(&name);
-                self.ensure(calls, served).await?;
-                confirm(calls, served, &name, noise).await
+                self.ensure_loaded(client, version).await?;
+                verify_adapter(client, version, &name, logprob_noise).await
             }
             other => other,
         };
-        let Err(wrong) = confirmed else {
+        let Err(error) = verified else {
             return Ok(());
         };
-        self.unload(calls, &name).await;
-        Err(match wrong {
-            Wrong::Trouble(trouble) => Unserved::because(&trouble, calls, "trying an adapter"),
-            Wrong::Numbers(reason) => Unserved::for_good(reason),
+        self.unload(client, &name).await;
+        Err(match error {
+            VerifyError::Call(error) => {
+                PublishFailure::from_call_error(&error, client, "verifying an adapter")
+            }
+            VerifyError::Mismatch(reason) => PublishFailure::permanent(reason),
         })
     }
 
-    /// After the server was away: loads again what is still held here.
-    pub(crate) async fn again(&self, calls: &Calls) -> Result<(), Unserved> {
-        let held: Vec<(String, Weak<Adapter>)> =
-            std::mem::take(&mut *self.known()).into_iter().collect();
-        for (name, adapter) in held {
+    /// After a reconnect: loads all adapters that are still in use.
+    pub(crate) async fn reload_all(&self, client: &RemoteClient) -> Result<(), PublishFailure> {
+        let loaded: Vec<(String, Weak<Adapter>)> = std::mem::take(&mut *self.lock_loaded())
+            .into_iter()
+            .collect();
+        for (name, adapter) in loaded {
             if let Some(adapter) = adapter.upgrade() {
                 let _one = self.loading.lock().await;
-                let loaded = self.load(calls, &name, &adapter).await;
+                let loaded = self.load(client, &name, &adapter).await;
                 if loaded.is_err() {
-                    // So that the next try does not miss it.
-                    self.known().insert(name, Arc::downgrade(&adapter));
+                    // Keep it for the next attempt.
+                    self.lock_loaded().insert(name, Arc::downgrade(&adapter));
                 }
                 loaded?;
             }
@@ -175,62 +188,67 @@ impl Adapters {
         Ok(())
     }
 
-    /// Unloads what nobody here holds any more.
-    pub(crate) async fn sweep(&self, calls: &Calls) {
+    /// Unloads adapters without holders.
+    pub(crate) async fn unload_unused(&self, client: &RemoteClient) {
         let idle: Vec<String> = {
-            let known = self.known();
-            let idle = known.iter().filter(|(_, held)| held.strong_count() == 0);
+            let loaded = self.lock_loaded();
+            let idle = loaded.iter().filter(|(_, held)| held.strong_count() == 0);
             idle.map(|(name, _)| name.clone()).collect()
         };
         for name in idle {
-            self.unload(calls, &name).await;
+            self.unload(client, &name).await;
         }
     }
 
-    async fn unload(&self, calls: &Calls, name: &str) {
+    async fn unload(&self, client: &RemoteClient, name: &str) {
         self.forget(name);
-        let path = calls.options.kind.adapter_path(false);
+        let path = client.options.kind.adapter_path(false);
         let body = json!({"lora_name": name});
         let key = "engine.remote.load_seconds";
-        let limit = calls.options.load;
-        if let Err(error) = calls.server.ask(path, &body, limit, key).await {
-            tracing::warn!(name, %error, "an adapter was not unloaded; the server drops it when it needs the room");
+        let limit = client.options.load_timeout;
+        if let Err(error) = client.http.call(path, &body, limit, key).await {
+            tracing::warn!(name, %error, "cannot unload an adapter; the server evicts it when it needs the space");
         }
-        if let Some(dir) = place(calls, name)
+        if let Some(dir) = adapter_dir(client, name)
             && let Err(error) = tokio::fs::remove_dir_all(&dir).await
         {
-            tracing::debug!(dir = %dir.display(), %error, "what an adapter was loaded from stays");
+            tracing::debug!(dir = %dir.display(), %error, "cannot remove an adapter directory");
         }
     }
 }
 
-fn place(calls: &Calls, name: &str) -> Option<PathBuf> {
-    calls.options.adapters.as_ref().map(|dir| dir.join(name))
+fn adapter_dir(client: &RemoteClient, name: &str) -> Option<PathBuf> {
+    client.options.adapters.as_ref().map(|dir| dir.join(name))
 }
 
-/// Writes an adapter beside its place and moves it there.
-async fn write(calls: &Calls, name: &str, adapter: &Arc<Adapter>) -> Result<PathBuf, Unserved> {
-    let dir = place(calls, name).ok_or_else(|| {
-        Unserved::for_good(
-            "adapters need a directory that the server sees as well; name it in engine.remote.adapters"
+/// Writes an adapter to a temporary directory and renames it.
+async fn write_adapter(
+    client: &RemoteClient,
+    name: &str,
+    adapter: &Arc<Adapter>,
+) -> Result<PathBuf, PublishFailure> {
+    let dir = adapter_dir(client, name).ok_or_else(|| {
+        PublishFailure::permanent(
+            "adapters need a directory shared with the server; set engine.remote.adapters"
                 .to_owned(),
         )
     })?;
-    let (adapter, base) = (Arc::clone(adapter), calls.options.model.clone());
+    let (adapter, base) = (Arc::clone(adapter), client.options.model.clone());
     let place = dir.clone();
-    let written = apart(move || {
-        write_now(&place, &adapter, &base).map_err(|reason| Trouble::Garbled(reason.to_string()))
+    let result = run_blocking(move || {
+        write_adapter_blocking(&place, &adapter, &base)
+            .map_err(|reason| CallError::Malformed(reason.to_string()))
     });
-    match written.await {
+    match result.await {
         Ok(()) => Ok(dir),
-        Err(error) => Err(Unserved::for_good(format!(
-            "the adapter could not be written to {}: {error}",
+        Err(error) => Err(PublishFailure::permanent(format!(
+            "cannot write the adapter to {}: {error}",
             dir.display()
         ))),
     }
 }
 
-fn write_now(
+fn write_adapter_blocking(
     place: &Path,
     adapter: &Adapter,
     base: &str,
@@ -238,67 +256,76 @@ fn write_now(
     if place.is_dir() {
         return Ok(());
     }
-    let beside = place.with_extension(format!("writing-{}", std::process::id()));
-    let _left = std::fs::remove_dir_all(&beside);
-    std::fs::create_dir_all(&beside)?;
-    adapter.save_peft(&beside, base)?;
-    std::fs::rename(&beside, place)?;
+    let temporary = place.with_extension(format!("writing-{}", std::process::id()));
+    let _left = std::fs::remove_dir_all(&temporary);
+    std::fs::create_dir_all(&temporary)?;
+    adapter.save_peft(&temporary, base)?;
+    std::fs::rename(&temporary, place)?;
     Ok(())
 }
 
-/// SGLang says `success: false` in an answer; vLLM answers in words.
-fn refused_politely(said: &str) -> Result<(), Trouble> {
-    let value: Option<serde_json::Value> = serde_json::from_str(said).ok();
+/// SGLang reports failures as `success: false` with status 200; vLLM answers in plain text.
+fn check_success(response: &str) -> Result<(), CallError> {
+    let value: Option<serde_json::Value> = serde_json::from_str(response).ok();
     let success = value
         .as_ref()
         .and_then(|value| value.get("success")?.as_bool());
     match success {
-        Some(false) => Err(Trouble::Refused {
+        Some(false) => Err(CallError::Status {
             status: 200,
-            said: excerpt(said),
+            message: excerpt(response),
         }),
         _ => Ok(()),
     }
 }
 
-enum Wrong {
-    Trouble(Trouble),
-    Numbers(String),
+enum VerifyError {
+    Call(CallError),
+    Mismatch(String),
 }
 
-impl From<Trouble> for Wrong {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<CallError> for VerifyError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
     }
 }
 
-/// Whether the server's numbers under a name are those of the version, and not those of the base model. With r
-/// returned, a of the version and b of the base, `Σ(r − b)(a − b) / Σ(a − b)²` is 1 for the version and 0 for the
-/// base; it is looked at where the two differ by more than the server's noise.
-async fn confirm(calls: &Calls, served: &Served, name: &str, noise: f64) -> Result<(), Wrong> {
-    let sampled = calls.sample(Some(name), &Sampling::default()).await?;
-    let said = returned(&sampled);
-    let version = calls.own(served, &sampled).await?;
-    let base = calls.own(&Served::base(&calls.model), &sampled).await?;
-    let mean = distance(&version, &said);
-    let (url, allowed) = (&calls.options.url, calls.options.agreement);
+/// Verifies that the server's log-probs under an adapter name are those of the version and not those of the base model.
+/// With r returned by the server, a of the version and b of the base model, `Σ(r − b)(a − b) / Σ(a − b)²` is 1 for the
+/// version and 0 for the base model; it is checked only if the two differ by more than the server's noise.
+async fn verify_adapter(
+    client: &RemoteClient,
+    version: &LoadedVersion,
+    name: &str,
+    logprob_noise: f64,
+) -> Result<(), VerifyError> {
+    let sampled = client
+        .sample_replies(Some(name), &SamplingParams::default())
+        .await?;
+    let returned = server_logprobs(&sampled);
+    let version = client.score_locally(version, &sampled).await?;
+    let base = client
+        .score_locally(&LoadedVersion::base(&client.model), &sampled)
+        .await?;
+    let mean = mean_difference(&version, &returned);
+    let (url, allowed) = (&client.options.url, client.options.max_logprob_difference);
     if mean > allowed {
-        return Err(Wrong::Numbers(format!(
-            "the server at {url} does not serve what was loaded as {name}: log-probs of the same tokens differ by {mean:.3} on average, engine.remote.agreement allows {allowed}"
+        return Err(VerifyError::Mismatch(format!(
+            "the server at {url} does not use the adapter {name}: log-probs of the same tokens differ by {mean:.3} on average, engine.remote.agreement allows {allowed}"
         )));
     }
-    if distance(&version, &base) > VISIBLE * noise.max(LEAST_NOISE) {
+    if mean_difference(&version, &base) > MIN_VISIBLE_DIFFERENCE * logprob_noise.max(MIN_NOISE) {
         let (mut along, mut square) = (0.0, 0.0);
-        for ((r, a), b) in said.iter().zip(&version).zip(&base) {
+        for ((r, a), b) in returned.iter().zip(&version).zip(&base) {
             let step = f64::from(*a) - f64::from(*b);
             along += (f64::from(*r) - f64::from(*b)) * step;
             square += step * step;
         }
         let share = along / square;
         if share < 0.5 {
-            return Err(Wrong::Numbers(format!(
-                "the server at {url} answers to {name} with the base model ({share:.2} of the adapter's effect is there); {}",
-                adapters_fix(calls.options.kind)
+            return Err(VerifyError::Mismatch(format!(
+                "the server at {url} answers {name} with the base model (only {share:.2} of the adapter's effect); {}",
+                adapters_fix(client.options.kind)
             )));
         }
     }

@@ -1,24 +1,24 @@
-//! Why a server cannot be used, with what would mend it.
+//! Errors of connecting to a server, each with a fix.
 
-use crate::options::Kind;
+use crate::options::ServerKind;
 
-/// Why a server is refused.
+/// Why a server cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RemoteError {
-    /// The address cannot be used.
+    /// The URL is invalid.
     #[error("engine.remote.url = {url:?}: {problem}")]
-    Address {
-        /// As configured.
+    InvalidUrl {
+        /// The configured URL.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// It cannot be reached, or what it says is no answer.
+    /// It cannot be reached, or its responses are malformed.
     #[error("the server at {url} cannot be used: {reason}")]
-    Trouble {
-        /// Its address.
+    Unusable {
+        /// Its URL.
         url: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
     /// It returns no token ids.
@@ -27,10 +27,10 @@ pub enum RemoteError {
         ids_fix(*.kind)
     )]
     NoIds {
-        /// Its address.
+        /// Its URL.
         url: String,
-        /// Whose form it was asked in.
-        kind: Kind,
+        /// Its configured kind.
+        kind: ServerKind,
     },
     /// It returns no log-probs.
     #[error(
@@ -38,81 +38,81 @@ pub enum RemoteError {
         logprobs_fix(*.kind)
     )]
     NoLogprobs {
-        /// Its address.
+        /// Its URL.
         url: String,
-        /// Whose form it was asked in.
-        kind: Kind,
+        /// Its configured kind.
+        kind: ServerKind,
     },
-    /// Its log-probs are not those of the weights here.
+    /// Its log-probs differ from those of the local weights.
     #[error(
-        "the server at {url} does not serve the model that is loaded here: log-probs of the same {tokens} tokens differ by {mean:.3} on average, engine.remote.agreement allows {allowed}; start it with the directory of [model] dir, in a precision that is close enough"
+        "the server at {url} has other weights than the model loaded here: log-probs of the same {tokens} tokens differ by {mean:.3} on average, engine.remote.agreement allows {allowed}; start it with the directory of [model] dir, in a sufficient precision"
     )]
-    OtherWeights {
-        /// Its address.
+    WeightsMismatch {
+        /// Its URL.
         url: String,
         /// Tokens that were compared.
         tokens: usize,
         /// Mean |difference| in nats.
         mean: f64,
-        /// What is allowed.
+        /// The configured maximum.
         allowed: f64,
     },
-    /// What its log-probs mean cannot be told.
+    /// How it computes log-probs cannot be determined.
     #[error(
-        "what the log-probs of the server at {url} mean cannot be told: at temperature 0.7 with top_k 8 they differ by {model:.3} from the model's own, by {tempered:.3} from those at the temperature and by {drawn:.3} from those as drawn; {}",
+        "cannot determine how the server at {url} computes log-probs: at temperature 0.7 with top_k 8 they differ by {raw:.3} from raw log-probs, by {temperature_scaled:.3} from temperature-scaled ones and by {processed:.3} from processed ones; {}",
         logprobs_fix(*.kind)
     )]
-    Meaning {
-        /// Its address.
+    UnknownLogprobsMode {
+        /// Its URL.
         url: String,
-        /// Whose form it was asked in.
-        kind: Kind,
-        /// Mean |difference| to the softmax at temperature 1.
-        model: f64,
-        /// Mean |difference| to the softmax at the temperature.
-        tempered: f64,
-        /// Mean |difference| to what it was drawn from.
-        drawn: f64,
+        /// Its configured kind.
+        kind: ServerKind,
+        /// Mean |difference| from the softmax at temperature 1.
+        raw: f64,
+        /// Mean |difference| from the full softmax at the temperature.
+        temperature_scaled: f64,
+        /// Mean |difference| from the distribution the token was sampled from.
+        processed: f64,
     },
     /// Adapters cannot be served.
-    #[error("the server at {url} serves no adapters: {reason}; {}", adapters_fix(*.kind))]
+    #[error("the server at {url} cannot serve adapters: {reason}; {}", adapters_fix(*.kind))]
     NoAdapters {
-        /// Its address.
+        /// Its URL.
         url: String,
-        /// Whose form it was asked in.
-        kind: Kind,
-        /// What it said.
+        /// Its configured kind.
+        kind: ServerKind,
+        /// The reason.
         reason: String,
     },
 }
 
-fn ids_fix(kind: Kind) -> &'static str {
+fn ids_fix(kind: ServerKind) -> &'static str {
     match kind {
-        Kind::Vllm => "return_token_ids needs vLLM 0.10.2 or later",
-        Kind::Sglang => {
+        ServerKind::Vllm => "return_token_ids needs vLLM 0.10.2 or later",
+        ServerKind::Sglang => {
             "start SGLang 0.4.9 or later without --skip-tokenizer-init's text-only proxies"
         }
     }
 }
 
-fn logprobs_fix(kind: Kind) -> &'static str {
+fn logprobs_fix(kind: ServerKind) -> &'static str {
     match kind {
-        Kind::Vllm => {
+        ServerKind::Vllm => {
             "start vLLM with --logprobs-mode raw_logprobs or processed_logprobs and --max-logprobs 20"
         }
-        Kind::Sglang => {
-            "leave SGLANG_RETURN_ORIGINAL_LOGPROB away, and no speculative decoding that drops log-probs"
+        ServerKind::Sglang => {
+            "unset SGLANG_RETURN_ORIGINAL_LOGPROB, and disable speculative decoding that drops log-probs"
         }
     }
 }
 
-pub(crate) fn adapters_fix(kind: Kind) -> &'static str {
+pub(crate) fn adapters_fix(kind: ServerKind) -> &'static str {
     match kind {
-        Kind::Vllm => {
-            "start vLLM with --enable-lora --max-lora-rank of at least training.lora.rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and let it see engine.remote.adapters under the same path"
+        ServerKind::Vllm => {
+            "start vLLM with --enable-lora --max-lora-rank of at least training.lora.rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and give it access to engine.remote.adapters under the same path"
         }
-        Kind::Sglang => {
-            "start SGLang with --enable-lora --max-lora-rank of at least training.lora.rank --lora-target-modules all, and let it see engine.remote.adapters under the same path"
+        ServerKind::Sglang => {
+            "start SGLang with --enable-lora --max-lora-rank of at least training.lora.rank --lora-target-modules all, and give it access to engine.remote.adapters under the same path"
         }
     }
 }

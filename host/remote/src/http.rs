@@ -1,6 +1,6 @@
-//! One server over HTTP: what is sent, how long is waited, and what went wrong in words.
+//! The HTTP client: requests, timeouts and errors.
 //!
-//! Plain HTTP/1.1, no redirects, no proxy from the environment: the server is a neighbour, not the Internet.
+//! Plain HTTP/1.1, no redirects, no proxy from the environment: the server is on the local network.
 
 use std::time::Duration;
 
@@ -10,67 +10,67 @@ use serde_json::Value;
 use crate::error::RemoteError;
 use crate::options::RemoteOptions;
 
-/// Longest excerpt of what a server said.
+/// Maximum length of a server message in an error, in characters.
 const EXCERPT: usize = 300;
 
-/// What went wrong with an exchange.
+/// Why a call to the server failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub(crate) enum Trouble {
-    /// Nobody is there, or the connection was cut.
+pub(crate) enum CallError {
+    /// No connection, or it was closed.
     #[error("{0}")]
-    Gone(String),
-    /// It did not answer in time.
-    #[error("{what} took longer than {limit:?}; {key} allows more")]
-    Slow {
+    Unreachable(String),
+    /// No response in time.
+    #[error("{what} took longer than {limit:?}; raise {key}")]
+    Timeout {
         what: &'static str,
         limit: Duration,
         key: &'static str,
     },
-    /// It has too much to do.
-    #[error("it is busy: {said}")]
-    Busy { said: String, retry_after_s: u64 },
-    /// It refused.
-    #[error("it answered {status}: {said}")]
-    Refused { status: u16, said: String },
-    /// It answered something else than its form.
-    #[error("its answer cannot be read: {0}")]
-    Garbled(String),
-    /// Its answer has no ids where they belong.
-    #[error("its answer has no token ids")]
+    /// The server is overloaded (429).
+    #[error("it is busy: {message}")]
+    Busy { message: String, retry_after_s: u64 },
+    /// An error status.
+    #[error("it returned status {status}: {message}")]
+    Status { status: u16, message: String },
+    /// The response does not have the expected form.
+    #[error("its response is malformed: {0}")]
+    Malformed(String),
+    /// The response has no token ids.
+    #[error("its response has no token ids")]
     NoIds,
-    /// Its answer has no log-probs where they belong.
-    #[error("its answer has no log-probs")]
+    /// The response has no log-probs.
+    #[error("its response has no log-probs")]
     NoLogprobs,
 }
 
-impl Trouble {
-    /// Whether the server as a whole is in doubt.
-    pub(crate) fn is_gone(&self) -> bool {
+impl CallError {
+    /// Whether the server may be down.
+    pub(crate) fn is_unreachable(&self) -> bool {
         match self {
-            Self::Gone(_) | Self::Slow { .. } => true,
-            Self::Refused { status, .. } => *status >= 500,
+            Self::Unreachable(_) | Self::Timeout { .. } => true,
+            Self::Status { status, .. } => *status >= 500,
             _ => false,
         }
     }
 
-    /// Whether it may be that the server does not know the adapter (any more).
+    /// Whether the server may not have the adapter (any more).
     pub(crate) fn may_lack_adapter(&self) -> bool {
         matches!(
             self,
-            Self::Refused {
+            Self::Status {
                 status: 400 | 404,
                 ..
             }
         )
     }
 
-    /// As the reason why a server is refused at the start.
-    pub(crate) fn at_start(self, options: &RemoteOptions) -> RemoteError {
+    /// Converts to the error of [`crate::HttpBackend::connect`].
+    pub(crate) fn into_remote_error(self, options: &RemoteOptions) -> RemoteError {
         let (url, kind) = (options.url.clone(), options.kind);
         match self {
             Self::NoIds => RemoteError::NoIds { url, kind },
             Self::NoLogprobs => RemoteError::NoLogprobs { url, kind },
-            other => RemoteError::Trouble {
+            other => RemoteError::Unusable {
                 url,
                 reason: other.to_string(),
             },
@@ -78,91 +78,94 @@ impl Trouble {
     }
 }
 
-/// A server.
+/// A client of one server.
 #[derive(Debug, Clone)]
-pub(crate) struct Server {
+pub(crate) struct HttpClient {
     client: Client,
     base: Url,
     key: Option<String>,
-    accept: Duration,
-    idle: Duration,
+    accept_timeout: Duration,
+    idle_timeout: Duration,
 }
 
-impl Server {
+impl HttpClient {
     pub(crate) fn new(options: &RemoteOptions) -> Result<Self, RemoteError> {
-        let address = |problem: &str| RemoteError::Address {
+        let invalid = |problem: &str| RemoteError::InvalidUrl {
             url: options.url.clone(),
             problem: problem.to_owned(),
         };
-        let base = Url::parse(&options.url).map_err(|error| address(&error.to_string()))?;
+        let base = Url::parse(&options.url).map_err(|error| invalid(&error.to_string()))?;
         if base.scheme() != "http" {
-            return Err(address(
-                "only http:// is spoken here; put a tunnel or a proxy that speaks TLS between",
+            return Err(invalid(
+                "only http:// is supported; use a tunnel or a TLS-terminating proxy",
             ));
         }
         if base.path() != "/" || base.query().is_some() {
-            return Err(address(
+            return Err(invalid(
                 "give the base address without a path, such as http://127.0.0.1:8000",
             ));
         }
         let client = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(options.connect)
+            .connect_timeout(options.connect_timeout)
             .build()
-            .map_err(|error| address(&error.to_string()))?;
+            .map_err(|error| invalid(&error.to_string()))?;
         Ok(Self {
             client,
             base,
-            key: options.key.clone(),
-            accept: options.accept,
-            idle: options.idle,
+            key: options.api_key.clone(),
+            accept_timeout: options.accept_timeout,
+            idle_timeout: options.idle_timeout,
         })
     }
 
     /// Sends a request; returns once the server has accepted it.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Response, Trouble> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Response, CallError> {
         self.send(
             path,
             Some(body),
-            self.accept,
+            self.accept_timeout,
             "engine.remote.accept_seconds",
         )
         .await
     }
 
-    /// Sends a request and reads the whole answer.
-    pub(crate) async fn ask(
+    /// Sends a request and reads the whole response.
+    pub(crate) async fn call(
         &self,
         path: &str,
         body: &Value,
         limit: Duration,
         key: &'static str,
-    ) -> Result<String, Trouble> {
-        let answer = self.send(path, Some(body), limit, key).await?;
-        let text = tokio::time::timeout(limit, answer.text()).await;
-        let slow = Trouble::Slow {
-            what: "the answer",
+    ) -> Result<String, CallError> {
+        let response = self.send(path, Some(body), limit, key).await?;
+        let text = tokio::time::timeout(limit, response.text()).await;
+        let timeout = CallError::Timeout {
+            what: "the response",
             limit,
             key,
         };
-        text.map_err(|_| slow)?.map_err(|error| gone(&error))
+        text.map_err(|_| timeout)?
+            .map_err(|error| connection_error(&error))
     }
 
-    /// Whether it says that it is well.
-    pub(crate) async fn health(&self) -> Result<(), Trouble> {
+    /// Checks the server's health endpoint.
+    pub(crate) async fn health(&self) -> Result<(), CallError> {
         let key = "engine.remote.accept_seconds";
-        self.send("health", None, self.accept, key).await.map(drop)
+        self.send("health", None, self.accept_timeout, key)
+            .await
+            .map(drop)
     }
 
-    /// The next bytes of a streamed answer; none at its end.
-    pub(crate) async fn next(&self, answer: &mut Response) -> Result<Option<Vec<u8>>, Trouble> {
-        match tokio::time::timeout(self.idle, answer.chunk()).await {
+    /// The next bytes of a streamed response; `None` at its end.
+    pub(crate) async fn next(&self, response: &mut Response) -> Result<Option<Vec<u8>>, CallError> {
+        match tokio::time::timeout(self.idle_timeout, response.chunk()).await {
             Ok(Ok(bytes)) => Ok(bytes.map(|bytes| bytes.to_vec())),
-            Ok(Err(error)) => Err(gone(&error)),
-            Err(_) => Err(Trouble::Slow {
+            Ok(Err(error)) => Err(connection_error(&error)),
+            Err(_) => Err(CallError::Timeout {
                 what: "the next token",
-                limit: self.idle,
+                limit: self.idle_timeout,
                 key: "engine.remote.idle_seconds",
             }),
         }
@@ -174,11 +177,11 @@ impl Server {
         body: Option<&Value>,
         limit: Duration,
         key: &'static str,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, CallError> {
         let url = self
             .base
             .join(path)
-            .map_err(|error| Trouble::Gone(error.to_string()))?;
+            .map_err(|error| CallError::Unreachable(error.to_string()))?;
         let mut request = match body {
             Some(body) => self.client.post(url).json(body),
             None => self.client.get(url),
@@ -186,48 +189,50 @@ impl Server {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
-        let answer = tokio::time::timeout(limit, request.send()).await;
-        let slow = Trouble::Slow {
+        let response = tokio::time::timeout(limit, request.send()).await;
+        let timeout = CallError::Timeout {
             what: "accepting a request",
             limit,
             key,
         };
-        let answer = answer.map_err(|_| slow)?.map_err(|error| gone(&error))?;
-        let status = answer.status();
+        let response = response
+            .map_err(|_| timeout)?
+            .map_err(|error| connection_error(&error))?;
+        let status = response.status();
         if status.is_success() {
-            return Ok(answer);
+            return Ok(response);
         }
-        let retry_after_s = answer
+        let retry_after_s = response
             .headers()
             .get("retry-after")
             .and_then(|value| value.to_str().ok()?.parse().ok())
             .unwrap_or(1);
-        let body = tokio::time::timeout(limit, answer.text()).await;
-        let said = excerpt(&body.ok().and_then(Result::ok).unwrap_or_default());
+        let body = tokio::time::timeout(limit, response.text()).await;
+        let message = excerpt(&body.ok().and_then(Result::ok).unwrap_or_default());
         Err(if status == StatusCode::TOO_MANY_REQUESTS {
-            Trouble::Busy {
-                said,
+            CallError::Busy {
+                message,
                 retry_after_s,
             }
         } else {
-            Trouble::Refused {
+            CallError::Status {
                 status: status.as_u16(),
-                said,
+                message,
             }
         })
     }
 }
 
-/// The innermost cause says most: that of the outermost is "error sending request".
-fn gone(error: &reqwest::Error) -> Trouble {
+/// Uses the innermost cause: the outermost is only "error sending request".
+fn connection_error(error: &reqwest::Error) -> CallError {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    Trouble::Gone(format!("the connection failed: {cause}"))
+    CallError::Unreachable(format!("the connection failed: {cause}"))
 }
 
-/// What a server said, short enough for a message: the text of an error object where there is one.
+/// A server's message, shortened: the text of an error object if there is one.
 pub(crate) fn excerpt(text: &str) -> String {
     let value: Option<Value> = serde_json::from_str(text).ok();
     let message = value.as_ref().and_then(|value| {

@@ -1,29 +1,30 @@
-//! A vLLM or SGLang server that generates in the place of the engine's own batcher.
+//! The remote backend: a vLLM or SGLang server that generates in place of the engine's own scheduler.
 //!
-//! The policy's weights are in this process as well: training differentiates through them, its tokenizer and
-//! template make the prompts, and every claim of the server is checked against them. Only generation goes to
-//! the server. [`Remote::connect`] asks it for a few tokens first and refuses it, with the reason and the flag
-//! that mends it, when it returns no ids or log-probs, has other weights, or takes no adapters.
+//! The model's weights are also loaded in this process: training computes gradients with them, its tokenizer and chat
+//! template build the prompts, and the server's log-probs are checked against them. Only generation goes to the server.
+//! [`HttpBackend::connect`] first requests a few tokens and rejects the server, with the reason and the flag that fixes
+//! it, if it returns no token ids or log-probs, has other weights, or cannot load adapters.
 //!
-//! A room of its own, so that the policy knows no HTTP: it implements [`clawhost_policy::Elsewhere`] and is handed
-//! to the engine by the program, as other capabilities are. It refuses to invent: a log-prob that the server cannot
-//! tell is computed by the model here, or is recorded as unknown, which keeps the reply out of training.
+//! This is a separate crate so that the policy crate does not depend on HTTP: it implements
+//! [`clawhost_policy::RemoteBackend`], and the program passes it to the engine. Nothing is invented: a log-prob that
+//! the server does not return is computed by the local model, or recorded as unknown, which excludes the reply from
+//! training.
 
 mod adapters;
-mod calls;
+mod backend;
+mod client;
 mod error;
 mod http;
-mod keeping;
-mod lines;
-mod meaning;
+mod logprobs_mode;
 mod options;
 mod probe;
-mod remote;
-mod replying;
+mod reply_stream;
 mod rescoring;
+mod sse;
+mod state;
 mod wire;
 
+pub use backend::HttpBackend;
 pub use error::RemoteError;
-pub use meaning::Reports;
-pub use options::{Kind, RemoteOptions};
-pub use remote::Remote;
+pub use logprobs_mode::LogprobsMode;
+pub use options::{RemoteOptions, ServerKind};

@@ -1,51 +1,60 @@
-//! What a server is asked before anything is served from it: a few tokens at temperature 1 and at 0.7.
+//! Probes a server before it is used, with a few tokens at temperature 1 and at 0.7.
 //!
-//! At temperature 1 all log-probs are the same, so their distance from what the weights here find of the same tokens
-//! says whether it serves that model. At 0.7 with eight tokens kept they are three different numbers, and the one that
-//! it returns is the nearest; it has to be twice as near as the next, else nothing is concluded.
+//! At temperature 1 all log-prob definitions agree, so the difference from the local model's log-probs of the same
+//! tokens shows whether the server has the same weights. At 0.7 with top_k 8 the three definitions give different
+//! values, and the closest one is what the server returns; it must be twice as close as the next, otherwise the probe
+//! fails.
 
 use std::sync::Arc;
 
-use clawhost_policy::{Sampling, Served};
+use clawhost_policy::{LoadedVersion, SamplingParams};
 
-use crate::calls::{Calls, apart, distance, returned};
+use crate::client::{RemoteClient, mean_difference, run_blocking, server_logprobs};
 use crate::error::RemoteError;
-use crate::http::Trouble;
-use crate::meaning::Reports;
+use crate::http::CallError;
+use crate::logprobs_mode::LogprobsMode;
 use crate::rescoring;
 
-/// How often the right meaning is nearer than the next.
-const CLEARLY: f64 = 2.0;
+/// Minimum ratio of the second-best difference to the best one.
+const MIN_RATIO: f64 = 2.0;
 
-/// What was found.
+/// The result of the probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Found {
-    pub(crate) reports: Reports,
-    /// Mean |difference| in nats of the same tokens' log-probs there and here.
-    pub(crate) noise: f64,
+pub(crate) struct ProbeResult {
+    pub(crate) logprobs_mode: LogprobsMode,
+    /// Mean |difference| in nats between the server's and the local log-probs of the same tokens.
+    pub(crate) logprob_noise: f64,
 }
 
-/// Asks for everything.
-pub(crate) async fn probe(calls: &Calls) -> Result<Found, RemoteError> {
-    let noise = same_weights(calls).await?;
-    let reports = meaning(calls).await?;
-    Ok(Found { reports, noise })
+/// Runs all probes.
+pub(crate) async fn probe(client: &RemoteClient) -> Result<ProbeResult, RemoteError> {
+    let logprob_noise = check_weights(client).await?;
+    let logprobs_mode = detect_logprobs_mode(client).await?;
+    Ok(ProbeResult {
+        logprobs_mode,
+        logprob_noise,
+    })
 }
 
-/// Whether it serves the weights that are loaded here; gives their mean distance.
-pub(crate) async fn same_weights(calls: &Calls) -> Result<f64, RemoteError> {
-    let failed = |trouble: Trouble| trouble.at_start(&calls.options);
-    let sampled = calls.sample(None, &Sampling::default()).await;
+/// Checks that the server has the weights that are loaded here. Returns the mean difference of the log-probs.
+pub(crate) async fn check_weights(client: &RemoteClient) -> Result<f64, RemoteError> {
+    let failed = |error: CallError| error.into_remote_error(&client.options);
+    let sampled = client
+        .sample_replies(None, &SamplingParams::default())
+        .await;
     let sampled = sampled.map_err(failed)?;
-    let base = Served::base(&calls.model);
-    let own = calls.own(&base, &sampled).await.map_err(failed)?;
-    let mean = distance(&own, &returned(&sampled));
-    let allowed = calls.options.agreement;
+    let base = LoadedVersion::base(&client.model);
+    let own = client
+        .score_locally(&base, &sampled)
+        .await
+        .map_err(failed)?;
+    let mean = mean_difference(&own, &server_logprobs(&sampled));
+    let allowed = client.options.max_logprob_difference;
     if mean <= allowed {
         Ok(mean)
     } else {
-        Err(RemoteError::OtherWeights {
-            url: calls.options.url.clone(),
+        Err(RemoteError::WeightsMismatch {
+            url: client.options.url.clone(),
             tokens: own.len(),
             mean,
             allowed,
@@ -53,46 +62,58 @@ pub(crate) async fn same_weights(calls: &Calls) -> Result<f64, RemoteError> {
     }
 }
 
-async fn meaning(calls: &Calls) -> Result<Reports, RemoteError> {
-    let failed = |trouble: Trouble| trouble.at_start(&calls.options);
-    let sampling = Sampling {
+async fn detect_logprobs_mode(client: &RemoteClient) -> Result<LogprobsMode, RemoteError> {
+    let failed = |error: CallError| error.into_remote_error(&client.options);
+    let sampling = SamplingParams {
         temperature: 0.7,
         top_k: 8,
-        ..Sampling::default()
+        ..SamplingParams::default()
     };
-    let sampled = calls.sample(None, &sampling).await.map_err(failed)?;
-    let base = Served::base(&calls.model);
-    let model = calls.own(&base, &sampled).await.map_err(failed)?;
-    let said = returned(&sampled);
-    let (weights, prompt) = (Arc::clone(&calls.model), calls.prompt.clone());
-    let (drawn, tempered) = apart(move || {
-        let (mut drawn, mut tempered) = (Vec::new(), Vec::new());
+    let sampled = client
+        .sample_replies(None, &sampling)
+        .await
+        .map_err(failed)?;
+    let base = LoadedVersion::base(&client.model);
+    let raw = client
+        .score_locally(&base, &sampled)
+        .await
+        .map_err(failed)?;
+    let returned = server_logprobs(&sampled);
+    let (weights, prompt) = (Arc::clone(&client.model), client.prompt.clone());
+    let (processed, temperature_scaled) = run_blocking(move || {
+        let (mut processed, mut temperature_scaled) = (Vec::new(), Vec::new());
         for one in &sampled {
-            let found = rescoring::rescore(&weights, &base, &prompt, &one.ids, &sampling)
-                .map_err(|error| Trouble::Garbled(error.to_string()))?;
-            drawn.extend(found.drawn);
-            tempered.extend(found.full);
+            let scores = rescoring::rescore(&weights, &base, &prompt, &one.ids, &sampling)
+                .map_err(|error| CallError::Malformed(error.to_string()))?;
+            processed.extend(scores.processed);
+            temperature_scaled.extend(scores.full);
         }
-        Ok((drawn, tempered))
+        Ok((processed, temperature_scaled))
     })
     .await
     .map_err(failed)?;
     let mut distances = [
-        (distance(&model, &said), Reports::Model),
-        (distance(&tempered, &said), Reports::Tempered),
-        (distance(&drawn, &said), Reports::Drawn),
+        (mean_difference(&raw, &returned), LogprobsMode::Raw),
+        (
+            mean_difference(&temperature_scaled, &returned),
+            LogprobsMode::TemperatureScaled,
+        ),
+        (
+            mean_difference(&processed, &returned),
+            LogprobsMode::Processed,
+        ),
     ];
-    let [(model, _), (tempered, _), (drawn, _)] = distances;
+    let [(raw, _), (temperature_scaled, _), (processed, _)] = distances;
     distances.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let [(best, reports), (next, _), _] = distances;
-    if best <= calls.options.agreement && next >= best * CLEARLY {
-        return Ok(reports);
+    let [(best, logprobs_mode), (next, _), _] = distances;
+    if best <= client.options.max_logprob_difference && next >= best * MIN_RATIO {
+        return Ok(logprobs_mode);
     }
-    Err(RemoteError::Meaning {
-        url: calls.options.url.clone(),
-        kind: calls.options.kind,
-        model,
-        tempered,
-        drawn,
+    Err(RemoteError::UnknownLogprobsMode {
+        url: client.options.url.clone(),
+        kind: client.options.kind,
+        raw,
+        temperature_scaled,
+        processed,
     })
 }

@@ -1,15 +1,19 @@
-//! Trailing messages that a client replaces in each request.
+//! Ephemeral messages: trailing messages that a client replaces in each request.
 //!
-//! Some agents append a block of context as the last message of every request and leave it out of the history that they
-//! send next. Such a block is nobody's reaction. It is known by comparing: the request that brought our reply ended with
-//! a message that is gone now, while the one before it stands right in front of our reply.
+//! Some agents append a context block as the last message of every request and leave it out of the history of the next
+//! one. Such a block is not a reaction to our reply. It is detected by comparison: the previous request ended with a
+//! message that is missing now, while the message before it is directly in front of our reply.
 
-use crate::likeness::likeness;
-use crate::normalise::{Plain, Role};
+use crate::normalize::{NormalizedMessage, Role};
+use crate::similarity::similarity;
 
-/// Whether the client that sent `previous`, and now sends `history` in front of our reply, replaces its last message
-/// each time, so that `last` of the present request is such a message too.
-pub(crate) fn is_replaced_each_time(previous: &[Plain], history: &[Plain], last: &Plain) -> bool {
+/// Whether `last`, the last message of the current request, is ephemeral: the client that sent `previous`, and now sends
+/// `history` before our reply, replaced the last message of `previous`.
+pub(crate) fn is_ephemeral_message(
+    previous: &[NormalizedMessage],
+    history: &[NormalizedMessage],
+    last: &NormalizedMessage,
+) -> bool {
     let Some((ended_with, before)) = previous.split_last() else {
         return false;
     };
@@ -33,12 +37,12 @@ pub(crate) fn is_replaced_each_time(previous: &[Plain], history: &[Plain], last:
     if ended_with.role == Role::System
         && history
             .iter()
-            .any(|message| message.mark == ended_with.mark)
+            .any(|message| message.digest == ended_with.digest)
     {
         return false;
     }
-    let kept_is_there = likeness(kept, asked);
-    kept_is_there > 0.0 && kept_is_there > likeness(ended_with, asked)
+    let kept_is_there = similarity(kept, asked);
+    kept_is_there > 0.0 && kept_is_there > similarity(ended_with, asked)
 }
 
 #[cfg(test)]
@@ -46,10 +50,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::normalise::plain_all;
+    use crate::normalize::normalize_all;
 
-    fn talk(lines: &[(&str, &str)]) -> Vec<Plain> {
-        plain_all(
+    fn talk(lines: &[(&str, &str)]) -> Vec<NormalizedMessage> {
+        normalize_all(
             &lines
                 .iter()
                 .map(|(role, text)| json!({"role": role, "content": text}))
@@ -58,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn cases() {
+    fn ephemeral_messages_are_detected_by_comparing_requests() {
         type Line = (&'static str, &'static str);
         type Case = (&'static str, &'static [Line], &'static [Line], Line, bool);
         let cases: [Case; 8] = [
@@ -138,7 +142,7 @@ mod tests {
         ];
         for (name, previous, history, last, expected) in cases {
             assert_eq!(
-                is_replaced_each_time(&talk(previous), &talk(history), &talk(&[last])[0]),
+                is_ephemeral_message(&talk(previous), &talk(history), &talk(&[last])[0]),
                 expected,
                 "{name}"
             );

@@ -1,33 +1,33 @@
-//! What can go wrong while collecting, in words that a client or an operator can act on.
+//! Errors of this crate.
 
 use clawhost_journal::{JournalError, SessionId};
 
-/// Longest session id taken from a client, in bytes.
+/// Maximum length of a session id from a client, in bytes.
 pub(crate) const SESSION_ID_LIMIT: usize = 256;
 
-/// Failure to collect a turn.
+/// Failure to record a request or a reply.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The record could not be read or written.
+    /// The journal returned an error.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A request without messages.
     #[error("`messages` is empty: send at least one message")]
     NoMessages,
     /// A request for no choices.
-    #[error("`n` is 0: ask for at least 1 choice")]
+    #[error("`n` is 0: request at least 1 choice")]
     NoChoices,
     /// A session id that is too long or not printable.
     #[error(
-        "session id of {length} bytes is not usable: send at most {limit} bytes without control characters"
+        "invalid session id of {length} bytes: send at most {limit} bytes without control characters"
     )]
     SessionId {
-        /// Bytes received.
+        /// Length in bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// A session that was never collected, or was forgotten.
-    #[error("no session `{0}`: GET /v1/sessions lists those that exist")]
+    /// A session that does not exist or was deleted.
+    #[error("no session `{0}`: GET /v1/sessions lists the existing sessions")]
     UnknownSession(SessionId),
 }

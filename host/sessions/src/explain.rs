@@ -1,5 +1,5 @@
-//! Tells a person what became of each turn, and why: how it was matched, what followed it, what the judges said, whether
-//! it trained and which adapter came of it. Only reads; texts are shortened, the export has them whole.
+//! Explanations of turns for operators: how a turn was matched, its next state, its verdicts, whether it trained and into
+//! which adapter. Read-only; texts are truncated, the export has them in full.
 
 use clawhost_journal::{
     Feedback, HintOutcome, HintRecord, Journal, JudgingState, SampleRecord, SampleState, SessionId,
@@ -7,51 +7,51 @@ use clawhost_journal::{
 };
 use serde_json::{Value, json};
 
-use crate::asked::asked;
-use crate::collecting::Sessions;
-use crate::corrections::{next_doubt, retracted_since, shown_retraction};
 use crate::error::SessionError;
-use crate::normalise::{Plain, list};
+use crate::explain_next_state::{retraction_after, retraction_json, unconfirmed_reason};
+use crate::normalize::{NormalizedMessage, list};
 use crate::request::MALFORMED_CALLS;
+use crate::sessions::Sessions;
+use crate::user_prompt::user_prompt;
 
-/// Characters shown of a text.
-const SHOWN: usize = 240;
+/// Maximum number of characters shown of a text.
+const MAX_SHOWN_CHARS: usize = 240;
 
 impl Sessions {
-    /// Every turn of a session with its story; none for a session that does not exist.
+    /// Explains every turn of a session; `None` if the session does not exist.
     ///
     /// # Errors
-    /// [`SessionError::Journal`] when the record cannot be read.
+    /// [`SessionError::Journal`] if the journal cannot be read.
     pub fn explain(&self, session: &SessionId) -> Result<Option<Value>, SessionError> {
         let Some(record) = self.journal.session(session)? else {
             return Ok(None);
         };
         let turns = self.journal.session_turns(session)?;
-        let told = turns
+        let explained_turns = turns
             .iter()
-            .map(|turn| story(&self.journal, turn, &turns))
+            .map(|turn| turn_json(&self.journal, turn, &turns))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut explained = session_head(&record);
+        let mut explained = session_json(&record);
         if let Some(fields) = explained.as_object_mut() {
-            fields.insert("turns".to_owned(), told.into());
+            fields.insert("turns".to_owned(), explained_turns.into());
         }
         Ok(Some(explained))
     }
 
-    /// The story of one turn; none for a turn that does not exist.
+    /// Explains one turn; `None` if the turn does not exist.
     ///
     /// # Errors
-    /// [`SessionError::Journal`] when the record cannot be read.
+    /// [`SessionError::Journal`] if the journal cannot be read.
     pub fn explain_turn(&self, turn: TurnId) -> Result<Option<Value>, SessionError> {
         let Some(turn) = self.journal.turn(turn)? else {
             return Ok(None);
         };
         let around = self.journal.session_turns(&turn.session)?;
-        Ok(Some(story(&self.journal, &turn, &around)?))
+        Ok(Some(turn_json(&self.journal, &turn, &around)?))
     }
 }
 
-fn session_head(session: &SessionRecord) -> Value {
+fn session_json(session: &SessionRecord) -> Value {
     json!({
         "session": session.id,
         "name": session.name,
@@ -65,14 +65,14 @@ fn session_head(session: &SessionRecord) -> Value {
     })
 }
 
-fn story(
+fn turn_json(
     journal: &Journal,
     turn: &TurnRecord,
     around: &[TurnRecord],
 ) -> Result<Value, SessionError> {
     let verdicts = journal.verdicts(turn.id)?;
     let hints = journal.hints(turn.id)?;
-    let samples = journal.samples_of(turn.id)?;
+    let samples = journal.samples_of_turn(turn.id)?;
     let sample = samples.iter().max_by_key(|sample| sample.id);
     let step = sample
         .and_then(|sample| sample.step)
@@ -86,7 +86,7 @@ fn story(
         .map(|other| other.id)
         .collect();
     let reply = turn.completion.as_ref();
-    let story = Story {
+    let explanation = TurnExplanation {
         turn,
         around,
         verdicts: &verdicts,
@@ -109,29 +109,29 @@ fn story(
         "completed_ms": reply.map(|reply| reply.ms),
         "adapter_version": turn.adapter_version,
         "adapter_digest": turn.adapter_digest,
-        "matched": shown_match(&turn.matched),
-        "asked": asked(journal, turn)?,
-        "reply": reply.map(|reply| said(&Plain::of(&reply.reply))),
+        "matched": match_json(&turn.matched),
+        "asked": user_prompt(journal, turn)?,
+        "reply": reply.map(|reply| message_preview(&NormalizedMessage::of(&reply.reply))),
         "forced_tokens": reply.map(|reply| reply.forced.len()),
-        "malformed_calls": reply.map(|reply| tried(&reply.reply)),
-        "next_state": turn.next_state.as_ref().map(shown_messages),
+        "malformed_calls": reply.map(|reply| malformed_call_notes(&reply.reply)),
+        "next_state": turn.next_state.as_ref().map(messages_json),
         "next_ms": turn.next_ms,
         "next_source": turn.next_source,
-        "next_doubt": next_doubt(turn, around),
-        "retractions": turn.retractions.iter().map(shown_retraction).collect::<Vec<_>>(),
+        "next_doubt": unconfirmed_reason(turn, around),
+        "retractions": turn.retractions.iter().map(retraction_json).collect::<Vec<_>>(),
         "judging": turn.judging,
-        "feedback": turn.feedback.iter().map(shown_feedback).collect::<Vec<_>>(),
-        "verdicts": verdicts.iter().map(shown_verdict).collect::<Vec<_>>(),
-        "hints": hints.iter().map(shown_hint).collect::<Vec<_>>(),
-        "sample": sample.map(shown_sample),
+        "feedback": turn.feedback.iter().map(feedback_json).collect::<Vec<_>>(),
+        "verdicts": verdicts.iter().map(verdict_json).collect::<Vec<_>>(),
+        "hints": hints.iter().map(hint_json).collect::<Vec<_>>(),
+        "sample": sample.map(sample_summary_json),
         "step": step.as_ref().map(|step| json!({"step": step.id, "outcome": step.outcome, "reason": step.reason, "adapter_version": step.adapter})),
-        "trained": story.trained(),
-        "why": story.why(),
+        "trained": explanation.trained(),
+        "why": explanation.why(),
     }))
 }
 
-/// Everything that a sentence about a turn needs.
-struct Story<'a> {
+/// The data for the summary sentence of a turn.
+struct TurnExplanation<'a> {
     turn: &'a TurnRecord,
     around: &'a [TurnRecord],
     verdicts: &'a [VerdictRecord],
@@ -139,19 +139,19 @@ struct Story<'a> {
     learned: Option<u64>,
 }
 
-impl Story<'_> {
+impl TurnExplanation<'_> {
     fn trained(&self) -> bool {
         self.sample
             .is_some_and(|sample| sample.state == SampleState::Trained)
     }
 
-    /// One sentence: how it trained, or why it did not (yet).
+    /// One sentence: how it trained, or why not (yet).
     fn why(&self) -> String {
         match (self.turn.state, self.sample) {
-            (TurnState::Generating, _) => "Its reply is still being made.".to_owned(),
+            (TurnState::Generating, _) => "Its reply is still being generated.".to_owned(),
             (TurnState::Aborted | TurnState::Failed, _) => {
                 format!(
-                    "Its reply was cut off ({}), and a cut reply never trains.",
+                    "Its reply was cut off ({}), and a partial reply never trains.",
                     self.reason("no reason recorded")
                 )
             }
@@ -169,7 +169,7 @@ impl Story<'_> {
                 Some(reward) => {
                     format!("It waits for the next training step with reward {reward}.")
                 }
-                None => "It waits for the next training step without a reward: its hint alone can teach."
+                None => "It waits for the next training step without a reward; its hint is the training signal."
                     .to_owned(),
             },
             SampleState::Dropped => {
@@ -186,13 +186,13 @@ impl Story<'_> {
                 };
                 let trained = match self.learned {
                     Some(version) => format!(
-                        "It trained in {step}{advantage}; adapter version {version} came of it."
+                        "It trained in {step}{advantage} and produced adapter version {version}."
                     ),
                     None => {
                         format!("It was part of {step}{advantage}, which published no adapter.")
                     }
                 };
-                match retracted_since(self.turn, sample.created_ms) {
+                match retraction_after(self.turn, sample.created_ms) {
                     Some(reason) => format!(
                         "{trained} The next state that it was judged by was retracted afterwards: {reason}."
                     ),
@@ -204,10 +204,10 @@ impl Story<'_> {
 
     fn why_without(&self) -> String {
         match self.turn.judging {
-            JudgingState::Ready => "Something followed it, and it waits to be judged.".to_owned(),
+            JudgingState::Ready => "It has new evidence and waits to be judged.".to_owned(),
             JudgingState::Done => self.why_judged(),
             JudgingState::Skipped if self.turn.reason.as_deref() == Some("no-next-state") => {
-                "Its session ended before anything followed it; feedback can still come.".to_owned()
+                "Its session ended without a next state; feedback can still be sent.".to_owned()
             }
             JudgingState::Skipped => {
                 format!("It was not judged: {}.", self.reason("no reason recorded"))
@@ -229,11 +229,11 @@ impl Story<'_> {
             return format!("It was judged and gave no sample: {reason}.");
         }
         if self.verdicts.is_empty() {
-            return "It was judged, but no judge is recorded.".to_owned();
+            return "It was judged, but no verdict is recorded.".to_owned();
         }
         if refusals.len() == self.verdicts.len() {
             return format!(
-                "No judge gave a verdict ({}), and no verdict is not a zero.",
+                "No judge gave a verdict ({}); a missing verdict is not a reward of 0.",
                 refusals.join("; ")
             );
         }
@@ -245,17 +245,17 @@ impl Story<'_> {
         };
         match self.verdicts.iter().find(|verdict| refused(verdict)) {
             Some(verdict) => format!(
-                "{} did not let it train: {}.",
+                "{} did not accept it for training: {}.",
                 verdict.source,
-                shortened(&verdict.rationale).trim_end_matches('.')
+                truncated(&verdict.rationale).trim_end_matches('.')
             ),
-            None => "Its verdict was neutral: nothing to learn in either direction.".to_owned(),
+            None => "Its verdict was neutral, so there is no training signal.".to_owned(),
         }
     }
 
     fn why_waiting(&self) -> String {
         if self.turn.kind == TurnKind::Side {
-            return "The client declared it a side turn; side turns are not judged by what follows.".to_owned();
+            return "The client declared it a side turn; side turns have no next state.".to_owned();
         }
         let later = |other: &&TurnRecord| other.id > self.turn.id;
         let again = self.around.iter().filter(later).find(|other| {
@@ -263,7 +263,7 @@ impl Story<'_> {
         });
         if let Some(again) = again {
             return format!(
-                "The same was asked again (turn {}) and nothing followed this reply.",
+                "The request was retried (turn {}), and this reply has no next state.",
                 again.id
             );
         }
@@ -274,7 +274,7 @@ impl Story<'_> {
         });
         if let Some(chosen) = chosen {
             return format!(
-                "The client went on with another choice of this response (turn {}).",
+                "The client continued another choice of this response (turn {}).",
                 chosen.id
             );
         }
@@ -284,15 +284,15 @@ impl Story<'_> {
         });
         match doubted {
             Some(doubted) => format!(
-                "Turn {} goes on from it, {}.",
+                "Turn {} continues it, {}.",
                 doubted.id,
                 doubted
                     .matched
                     .pointer("/next_state/why")
                     .and_then(Value::as_str)
-                    .unwrap_or("held back in doubt; it counts when the conversation goes on from there, or ends")
+                    .unwrap_or("held back as ambiguous; it counts when the conversation continues from there, or ends")
             ),
-            None => "Nothing has followed it yet.".to_owned(),
+            None => "It has no next state yet.".to_owned(),
         }
     }
 
@@ -301,44 +301,44 @@ impl Story<'_> {
     }
 }
 
-/// The match as a person reads it: without marks that only machines compare, without messages shown elsewhere.
-fn shown_match(matched: &Value) -> Value {
+/// The match for display: without digests, and with message previews.
+fn match_json(matched: &Value) -> Value {
     let mut shown = matched.clone();
     if let Some(mark) = shown.get_mut("mark").and_then(Value::as_object_mut) {
         mark.remove("trail");
     }
     if let Some(kept) = shown.pointer_mut("/next_state/kept_back") {
-        *kept = shown_messages(&kept.take());
+        *kept = messages_json(&kept.take());
     }
     shown
 }
 
-/// A sentence for each tool call of a reply that stayed text.
-fn tried(reply: &Value) -> Vec<String> {
+/// A sentence for each tool call of a reply that could not be parsed.
+fn malformed_call_notes(reply: &Value) -> Vec<String> {
     let reasons = reply.get(MALFORMED_CALLS).and_then(Value::as_array);
     reasons
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
         .map(|reason| {
-            let reason = shortened(reason);
+            let reason = truncated(reason);
             format!("The reply tried a tool call that did not parse: {reason}")
         })
         .collect()
 }
 
-pub(crate) fn shown_messages(messages: &Value) -> Value {
+pub(crate) fn messages_json(messages: &Value) -> Value {
     list(messages)
         .iter()
-        .map(|message| json!({"role": message.get("role"), "says": said(&Plain::of(message))}))
+        .map(|message| json!({"role": message.get("role"), "says": message_preview(&NormalizedMessage::of(message))}))
         .collect()
 }
 
-fn shown_feedback(feedback: &Feedback) -> Value {
-    json!({"score": feedback.score, "text": feedback.text.as_deref().map(shortened), "ms": feedback.ms})
+fn feedback_json(feedback: &Feedback) -> Value {
+    json!({"score": feedback.score, "text": feedback.text.as_deref().map(truncated), "ms": feedback.ms})
 }
 
-fn shown_verdict(verdict: &VerdictRecord) -> Value {
+fn verdict_json(verdict: &VerdictRecord) -> Value {
     let (reward, accept, reason) = match &verdict.outcome {
         VerdictOutcome::Verdict { reward, accept } => (Some(*reward), Some(*accept), None),
         VerdictOutcome::None { reason } => (None, None, Some(reason)),
@@ -350,19 +350,19 @@ fn shown_verdict(verdict: &VerdictRecord) -> Value {
         "accept": accept,
         "no_verdict": reason,
         "votes": verdict.votes,
-        "rationale": shortened(&verdict.rationale),
+        "rationale": truncated(&verdict.rationale),
         "ms": verdict.ms,
     })
 }
 
-fn shown_hint(hint: &HintRecord) -> Value {
+fn hint_json(hint: &HintRecord) -> Value {
     let (text, placement, confidence, reason) = match &hint.outcome {
         HintOutcome::Hint {
             text,
             placement,
             confidence,
         } => (
-            Some(shortened(text)),
+            Some(truncated(text)),
             Some(placement),
             Some(confidence),
             None,
@@ -376,12 +376,12 @@ fn shown_hint(hint: &HintRecord) -> Value {
         "placement": placement,
         "confidence": confidence,
         "no_hint": reason,
-        "said": shortened(&hint.said),
+        "said": truncated(&hint.said),
         "ms": hint.ms,
     })
 }
 
-fn shown_sample(sample: &SampleRecord) -> Value {
+fn sample_summary_json(sample: &SampleRecord) -> Value {
     json!({
         "sample": sample.id,
         "state": sample.state,
@@ -396,19 +396,19 @@ fn shown_sample(sample: &SampleRecord) -> Value {
     })
 }
 
-pub(crate) fn said(message: &Plain) -> String {
-    let mut said = shortened(&message.text);
+pub(crate) fn message_preview(message: &NormalizedMessage) -> String {
+    let mut preview = truncated(&message.text);
     for (name, arguments) in &message.calls {
-        if !said.is_empty() {
-            said.push(' ');
+        if !preview.is_empty() {
+            preview.push(' ');
         }
-        said.push_str(&format!("[calls {name} {}]", shortened(arguments)));
+        preview.push_str(&format!("[calls {name} {}]", truncated(arguments)));
     }
-    said
+    preview
 }
 
-pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+pub(crate) fn truncated(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

@@ -1,20 +1,20 @@
-//! How much of two histories agrees.
+//! Agreement of two message histories.
 //!
-//! The two are read backwards from our reply, because that is where they must meet: what a client trims, summarises or
-//! inserts lies further back or in single places. System messages do not count; clients change them at will.
+//! They are compared backwards from our reply, where they must agree: what a client trims, summarizes or inserts is
+//! further back or in single places. System messages are ignored; clients change them at will.
 
-use crate::likeness::likeness;
-use crate::normalise::{Plain, Role};
+use crate::normalize::{NormalizedMessage, Role};
+use crate::similarity::similarity;
 
-/// Messages before our reply that are compared, at most.
-const WINDOW: usize = 64;
-/// Messages that one side may have and the other not, in one place, before both are given up there.
-const GAP: usize = 3;
+/// Maximum number of messages before our reply that are compared.
+const MAX_COMPARED_MESSAGES: usize = 64;
+/// Maximum number of messages that only one side has in one place.
+const MAX_GAP: usize = 3;
 
-/// Outcome of comparing what a request says came before a reply with what a turn was asked.
+/// Agreement of the history before a reply in a request with the request of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Agreement {
-    /// Share of the request's messages that the turn has too, 0 to 1; 0 when there are none.
+pub(crate) struct HistoryAgreement {
+    /// Share of the request's messages that the turn has, 0 to 1; 0 if there are none.
     pub(crate) of_request: f32,
     /// Share of the turn's messages that the request still has, 0 to 1.
     pub(crate) of_turn: f32,
@@ -22,22 +22,25 @@ pub(crate) struct Agreement {
     pub(crate) compared: usize,
 }
 
-/// Compares the messages before our reply in a request with the messages of the turn that gave it.
-pub(crate) fn agreement(request: &[Plain], turn: &[Plain]) -> Agreement {
-    let request = spoken(request);
-    let turn = spoken(turn);
+/// Compares the messages before our reply in a request with the request messages of a turn.
+pub(crate) fn compare_histories(
+    request: &[NormalizedMessage],
+    turn: &[NormalizedMessage],
+) -> HistoryAgreement {
+    let request = non_system_messages(request);
+    let turn = non_system_messages(turn);
     let (mut left, mut right) = (request.as_slice(), turn.as_slice());
     let mut agreed = 0.0;
     while !left.is_empty() && !right.is_empty() {
         match nearest(left, right) {
             Some((skip_left, skip_right, value)) => {
                 agreed += value;
-                left = shortened(left, skip_left + 1);
-                right = shortened(right, skip_right + 1);
+                left = drop_last(left, skip_left + 1);
+                right = drop_last(right, skip_right + 1);
             }
             None => {
-                left = shortened(left, 1);
-                right = shortened(right, 1);
+                left = drop_last(left, 1);
+                right = drop_last(right, 1);
             }
         }
     }
@@ -48,41 +51,47 @@ pub(crate) fn agreement(request: &[Plain], turn: &[Plain]) -> Agreement {
             agreed / count as f32
         }
     };
-    Agreement {
+    HistoryAgreement {
         of_request: share(request.len()),
         of_turn: share(turn.len()),
         compared: request.len(),
     }
 }
 
-/// The pair of like messages closest to both ends, and how alike they are.
-fn nearest(left: &[&Plain], right: &[&Plain]) -> Option<(usize, usize, f32)> {
-    (0..=2 * GAP).find_map(|gaps| {
-        (0..=gaps.min(GAP))
-            .filter(|skip| gaps - skip <= GAP)
+/// The pair of similar messages closest to both ends, and their similarity.
+fn nearest(
+    left: &[&NormalizedMessage],
+    right: &[&NormalizedMessage],
+) -> Option<(usize, usize, f32)> {
+    (0..=2 * MAX_GAP).find_map(|gaps| {
+        (0..=gaps.min(MAX_GAP))
+            .filter(|skip| gaps - skip <= MAX_GAP)
             .filter_map(|skip_left| {
                 let skip_right = gaps - skip_left;
                 let a = left.iter().rev().nth(skip_left)?;
                 let b = right.iter().rev().nth(skip_right)?;
-                let value = likeness(a, b);
+                let value = similarity(a, b);
                 (value > 0.0).then_some((skip_left, skip_right, value))
             })
             .max_by(|a, b| a.2.total_cmp(&b.2))
     })
 }
 
-fn shortened<'a, 'b>(messages: &'a [&'b Plain], by: usize) -> &'a [&'b Plain] {
+fn drop_last<'a, 'b>(
+    messages: &'a [&'b NormalizedMessage],
+    by: usize,
+) -> &'a [&'b NormalizedMessage] {
     messages
         .get(..messages.len().saturating_sub(by))
         .unwrap_or_default()
 }
 
-fn spoken(messages: &[Plain]) -> Vec<&Plain> {
-    let all: Vec<&Plain> = messages
+fn non_system_messages(messages: &[NormalizedMessage]) -> Vec<&NormalizedMessage> {
+    let all: Vec<&NormalizedMessage> = messages
         .iter()
         .filter(|message| message.role != Role::System)
         .collect();
-    all.get(all.len().saturating_sub(WINDOW)..)
+    all.get(all.len().saturating_sub(MAX_COMPARED_MESSAGES)..)
         .unwrap_or_default()
         .to_vec()
 }
@@ -92,9 +101,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::normalise::plain_all;
+    use crate::normalize::normalize_all;
 
-    fn talk(lines: &[&str]) -> Vec<Plain> {
+    fn talk(lines: &[&str]) -> Vec<NormalizedMessage> {
         let messages: Vec<Value> = lines
             .iter()
             .map(|line| {
@@ -108,11 +117,11 @@ mod tests {
                 json!({"role": role, "content": text})
             })
             .collect();
-        plain_all(&messages)
+        normalize_all(&messages)
     }
 
     #[test]
-    fn cases() {
+    fn agreement_tolerates_trimming_and_insertions() {
         let full = talk(&[
             "s:x",
             "u:one apple",
@@ -165,7 +174,7 @@ mod tests {
             ("nothing left", &[], 0.0, 0.0),
         ];
         for (name, request, of_request, of_turn) in cases {
-            let found = agreement(&talk(request), &full);
+            let found = compare_histories(&talk(request), &full);
             assert!(
                 (found.of_request - of_request).abs() < 1e-6,
                 "{name}: {found:?}"

@@ -1,33 +1,33 @@
-//! Ends sessions that nobody talks to any more.
+//! Ends idle sessions.
 //!
-//! Few clients ever say that they are done. A session whose last request or reply is older than the idle time is over:
-//! its last turns are closed without a next state, open to feedback, and open again if the client comes back.
+//! Few clients signal the end of a session. A session whose last request or reply is older than the idle time ends: its
+//! last turns are closed without a next state, still accept feedback, and become ready again if the client returns.
 
 use std::time::Duration;
 
 use clawhost_journal::{SessionId, now_ms};
 use tokio::sync::watch;
 
-use crate::collecting::Sessions;
 use crate::error::SessionError;
+use crate::sessions::Sessions;
 
-/// Longest time between two looks at the clock while a session is open.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Time between two tries to record what a full disk refused.
-const RETRY: Duration = Duration::from_secs(1);
-/// Shortest, so that a tiny idle time does not keep a core busy.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// Maximum time between two checks while a session is open.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Time between two attempts to record pending ends of turns.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two checks, so that a tiny idle time does not keep a core busy.
+const MIN_PAUSE: Duration = Duration::from_millis(5);
 
 impl Sessions {
-    /// Ends idle sessions until `stop` becomes true (or its sender is gone). Looks again after a part of the idle time
-    /// while a session is open, and waits for the journal to change while none is. Records the ends of turns that the
-    /// journal refused before.
+    /// Ends idle sessions until `stop` becomes true or its sender is dropped. Checks again after a part of the idle time
+    /// while a session is open, and waits for the journal to change while none is. Also retries ends of turns that the
+    /// journal could not record.
     pub async fn sweep_idle(self, mut stop: watch::Receiver<bool>) {
         let mut changes = self.journal.watch();
-        let pause = (self.options.idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let pause = (self.options.idle / 8).clamp(MIN_PAUSE, MAX_PAUSE);
         while !*stop.borrow() {
             changes.borrow_and_update();
-            let unrecorded = self.unrecorded.record(&self.journal);
+            let pending = self.pending_ends.flush(&self.journal);
             let something_open = match self.end_idle() {
                 Ok((ended, open)) => {
                     if !ended.is_empty() {
@@ -36,30 +36,30 @@ impl Sessions {
                     open
                 }
                 Err(error) => {
-                    tracing::error!(%error, "idle sessions could not be ended; trying again");
+                    tracing::error!(%error, "cannot end idle sessions; retrying");
                     true
                 }
             };
             let wake = async {
-                if unrecorded {
-                    tokio::time::sleep(RETRY.min(pause)).await;
+                if pending {
+                    tokio::time::sleep(RETRY_INTERVAL.min(pause)).await;
                 } else if something_open {
                     tokio::time::sleep(pause).await;
                 } else if changes.changed().await.is_err() {
-                    // The journal is gone with its last holder: only `stop` can end this now.
+                    // The journal is closed: only `stop` can end this now.
                     std::future::pending::<()>().await;
                 }
             };
             tokio::select! {
                 () = wake => {}
-                // The first try is at once; what is left then waits.
-                () = self.unrecorded.added.notified(), if !unrecorded => {}
+                // The first attempt is immediate; the following ones wait.
+                () = self.pending_ends.added.notified(), if !pending => {}
                 gone = stop.changed() => if gone.is_err() { return },
             }
         }
     }
 
-    /// One look: ends what is idle, and says what was ended and whether any session is still open.
+    /// Ends idle sessions once. Returns the ended sessions and whether any session is still open.
     fn end_idle(&self) -> Result<(Vec<SessionId>, bool), SessionError> {
         let idle_ms = i64::try_from(self.options.idle.as_millis()).unwrap_or(i64::MAX);
         let mut ended = Vec::new();
@@ -67,10 +67,10 @@ impl Sessions {
             .journal
             .idle_sessions(now_ms().saturating_sub(idle_ms))?
         {
-            self.end_undisturbed(&session, "idle")?;
+            self.end_session_locked(&session, "idle")?;
             ended.push(session);
         }
-        // A session whose reply is being made is not listed; its end wakes the sweep.
+        // A session with a running turn is not listed; the end of that turn wakes the sweep.
         let open = !self.journal.idle_sessions(i64::MAX)?.is_empty();
         Ok((ended, open))
     }

@@ -1,67 +1,68 @@
-//! Collecting from live traffic: which session a request belongs to, which older turn it answers, what it answers it
-//! with, what is a retry, and when a session is over.
+//! The collecting loop: assigns requests to sessions, matches a request with the turn that it continues, extracts the
+//! next state of that turn, detects retries, and ends sessions.
 //!
-//! It works for a client that sends no header at all: continuity is anchored on our own replies, and on what the user said
-//! where a client leaves them out. It refuses to guess
-//! silently (every turn carries the reason of its match), to drop a turn because it looks like a side request, to keep
-//! anything in memory that a restart would lose, and to score or train: it only writes what was seen to the journal.
+//! Clients need not send any header: conversations are matched by our own replies, and by the user's messages if a
+//! client leaves our replies out. Every turn records the reason of its match. A turn is never dropped because it looks
+//! like a side request. Nothing is kept in memory that a restart would lose, except ends of turns that the journal could
+//! not record. This crate does not score or train; it only writes to the journal.
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
-//! | `normalise` | what of a message survives a client's reformatting |
-//! | `anchor` | digests of a reply and of a request |
-//! | `likeness` | how alike two texts are when a client decorates them |
-//! | `history` | how much of two histories agrees |
-//! | `lookup` | the questions put to the journal, all answered by an index |
+//! | `normalize` | messages reduced to what survives a client's reformatting |
+//! | `digests` | digests of replies, requests and histories |
+//! | `similarity` | similarity of messages that a client decorates |
+//! | `rendering` | comparison of texts in different renderings |
+//! | `history` | agreement of two message histories |
+//! | `lookup` | queries to the journal, all answered by an index |
+//! | `candidates` | turns with a matching reply, ranked |
 //! | `matching` | the turn whose reply a request continues |
+//! | `user_messages` | the same by the user's messages, if our reply is missing or rendered differently |
 //! | `ephemeral` | trailing messages that a client replaces in each request |
-//! | `loose` | what of a text survives being rendered |
-//! | `user_side` | the turn that a request continues, by what the user said, where our reply is not there as given |
-//! | `doubt` | requests that are shaped unlike their conversation wait for proof |
-//! | `rivals` | several requests that go on from one reply |
-//! | `retry` | the same request again |
-//! | `following` | the next state: what came after our reply |
-//! | `deciding` | continue, fork, retry or new, with the reason |
-//! | `opening` | the same for requests without a reply of ours |
-//! | `handing` | next states handed out, at once or when the proof has come, and corrected by later evidence |
-//! | `collecting` | [`Sessions`]: arrivals, completions, ends |
-//! | `idle` | ends sessions that nobody talks to any more |
-//! | `unrecorded` | ends of turns that a full disk refused, until it takes them |
-//! | `asked` | what a person asked in a turn |
-//! | `explain` | tells a person what became of each turn, and why |
-//! | `corrections` | what it says of next states that are doubtful or were retracted |
-//! | `steps` | tells which samples a training step was made of, and what each moved |
+//! | `next_state` | the messages that follow our reply |
+//! | `ambiguity` | requests whose shape differs from their conversation |
+//! | `continuations` | several requests that continue one reply |
+//! | `retry` | retry detection |
+//! | `decision` | continue, fork, retry or new, with the reason |
+//! | `opening` | the same for requests without a matching reply |
+//! | `assignment` | next states: recorded, held back or retracted |
+//! | `sessions` | [`Sessions`]: requests, completions, session ends |
+//! | `idle` | ends idle sessions |
+//! | `pending_ends` | ends of turns that the journal could not record yet |
+//! | `user_prompt` | the user message that a turn answers |
+//! | `explain` | explanation of a turn: match, verdicts, training |
+//! | `explain_next_state` | the part about held back and retracted next states |
+//! | `explain_step` | explanation of a training step |
 
-mod anchor;
-mod asked;
-mod collecting;
-mod corrections;
-mod deciding;
-mod doubt;
+mod ambiguity;
+mod assignment;
+mod candidates;
+mod continuations;
+mod decision;
+mod digests;
 mod ephemeral;
 mod error;
 mod explain;
-mod following;
-mod handing;
+mod explain_next_state;
+mod explain_step;
 mod history;
 mod idle;
-mod likeness;
 mod lookup;
-mod loose;
 mod matching;
-mod narrowing;
-mod normalise;
+mod next_state;
+mod normalize;
 mod opening;
 mod options;
+mod pending_ends;
+mod rendering;
 mod request;
 mod retry;
-mod rivals;
-mod steps;
-mod unrecorded;
-mod user_side;
+mod sessions;
+mod similarity;
+mod user_messages;
+mod user_prompt;
 
-pub use anchor::reply_anchor;
-pub use collecting::Sessions;
+pub use digests::reply_digest;
 pub use error::SessionError;
 pub use options::SessionOptions;
-pub use request::{Arrived, Incoming, MALFORMED_CALLS, Reply};
+pub use request::{IncomingRequest, MALFORMED_CALLS, Reply, SessionAssignment};
+pub use sessions::Sessions;

@@ -1,74 +1,74 @@
-//! The questions that an arrival puts to the journal. Each is answered by an index and brings slim rows: only the few
-//! turns that are worth comparing are read with their messages.
+//! Journal queries for matching a request. Each is answered by an index and returns turn summaries; only the few turns
+//! that are worth comparing are read with their messages.
 
-use clawhost_journal::{Journal, SessionId, TurnHit, TurnId, TurnKind, TurnRecord, TurnState};
+use clawhost_journal::{Journal, SessionId, TurnId, TurnKind, TurnRecord, TurnState, TurnSummary};
 use serde_json::Value;
 
 use crate::error::SessionError;
 
-/// Slim rows asked for at once.
-pub(crate) const HITS: u32 = 96;
-/// Slim rows of one named session, newest first.
+/// Maximum number of summaries per query.
+pub(crate) const MAX_SUMMARIES: u32 = 96;
+/// Maximum number of summaries of one named session.
 const SESSION_HITS: u32 = 64;
-/// Turns read with their reply to tell which of a few it was.
-const READ: usize = 8;
+/// Maximum number of turns read with their reply to find one of them.
+const MAX_READ: usize = 8;
 
-/// Who asks, as far as a request without a session id says.
+/// The identity of the caller, as far as a request without a session id states it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct Caller<'a> {
     /// Name of the API key.
     pub(crate) key: Option<&'a str>,
     /// `user` field.
     pub(crate) user: Option<&'a str>,
     /// Trace id.
     pub(crate) trace: Option<&'a str>,
-    /// The client's own id of the request.
+    /// The client's request id.
     pub(crate) request: Option<&'a str>,
 }
 
-impl Asker<'_> {
-    /// Why a turn cannot be this asker's, if it cannot. The key owns what it brought, and having none is an owner of its
-    /// own; two users under one key are two people.
-    pub(crate) fn stranger_to(&self, hit: &TurnHit) -> Option<&'static str> {
+impl Caller<'_> {
+    /// Why a turn cannot belong to this caller, if so. An API key owns its turns, and no key is an owner of its own; two
+    /// users of one key are different callers.
+    pub(crate) fn exclusion_reason(&self, hit: &TurnSummary) -> Option<&'static str> {
         let differ = |ours: Option<&str>, theirs: Option<&str>| matches!((ours, theirs), (Some(a), Some(b)) if a != b);
         if self.key != hit.key.as_deref() {
             Some("another key")
-        } else if differ(self.user, remembered(&hit.matched, "user")) {
+        } else if differ(self.user, recorded_field(&hit.matched, "user")) {
             Some("another user")
         } else {
             None
         }
     }
 
-    /// The key is known on both sides and equal.
-    pub(crate) fn same_key(&self, hit: &TurnHit) -> bool {
+    /// Whether both sides have a key and it is equal.
+    pub(crate) fn same_key(&self, hit: &TurnSummary) -> bool {
         self.key.is_some() && self.key == hit.key.as_deref()
     }
 
-    /// The user or the trace is known on both sides and equal.
-    pub(crate) fn same_user_or_trace(&self, hit: &TurnHit) -> bool {
+    /// Whether both sides have a user or a trace and it is equal.
+    pub(crate) fn same_user_or_trace(&self, hit: &TurnSummary) -> bool {
         self.same_trace(hit)
-            || (self.user.is_some() && self.user == remembered(&hit.matched, "user"))
+            || (self.user.is_some() && self.user == recorded_field(&hit.matched, "user"))
     }
 
-    /// The trace is known on both sides and equal.
-    pub(crate) fn same_trace(&self, hit: &TurnHit) -> bool {
-        self.trace.is_some() && self.trace == remembered(&hit.matched, "trace")
+    /// Whether both sides have a trace and it is equal.
+    pub(crate) fn same_trace(&self, hit: &TurnSummary) -> bool {
+        self.trace.is_some() && self.trace == recorded_field(&hit.matched, "trace")
     }
 
-    /// The client's own id of the request is known on both sides and equal.
-    pub(crate) fn same_request(&self, hit: &TurnHit) -> bool {
-        self.request.is_some() && self.request == remembered(&hit.matched, "request")
+    /// Whether both sides have a client request id and it is equal.
+    pub(crate) fn same_request(&self, hit: &TurnSummary) -> bool {
+        self.request.is_some() && self.request == recorded_field(&hit.matched, "request")
     }
 }
 
-/// What `matched` of a turn keeps of the request beside the decision: `user`, `trace`, `request`.
-pub(crate) fn remembered<'a>(matched: &'a Value, name: &str) -> Option<&'a str> {
+/// A field of the request that `matched` of a turn stores besides the decision: `user`, `trace` or `request`.
+pub(crate) fn recorded_field<'a>(matched: &'a Value, name: &str) -> Option<&'a str> {
     matched.get("mark")?.get(name)?.as_str()
 }
 
-/// The trail of a turn's request, see [`crate::anchor::trail`].
-pub(crate) fn trail_of(matched: &Value) -> Vec<&str> {
+/// The trail of a turn's request, see [`crate::digests::trail`].
+pub(crate) fn recorded_trail(matched: &Value) -> Vec<&str> {
     matched
         .get("mark")
         .and_then(|mark| mark.get("trail"))
@@ -77,12 +77,12 @@ pub(crate) fn trail_of(matched: &Value) -> Vec<&str> {
         .unwrap_or_default()
 }
 
-/// A whole reply without a next state, of a turn that may have one.
-pub(crate) fn is_open(hit: &TurnHit) -> bool {
+/// Whether a turn has a complete reply, no next state yet, and is not a side turn.
+pub(crate) fn awaits_next_state(hit: &TurnSummary) -> bool {
     hit.state == TurnState::Complete && !hit.has_next && hit.kind != TurnKind::Side
 }
 
-/// The journal as an arrival asks it.
+/// Queries for matching a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     journal: &'a Journal,
@@ -94,52 +94,61 @@ impl<'a> Lookup<'a> {
     }
 
     /// Turns with this reply, those without a next state first, then newest first.
-    pub(crate) fn replies(
+    pub(crate) fn turns_with_reply(
         &self,
         anchor: &str,
         key: Option<&str>,
-    ) -> Result<Vec<TurnHit>, SessionError> {
-        Ok(self.journal.anchor_hits(anchor, key, HITS)?)
+    ) -> Result<Vec<TurnSummary>, SessionError> {
+        Ok(self
+            .journal
+            .summaries_by_reply(anchor, key, MAX_SUMMARIES)?)
     }
 
-    /// Turns with this reply that were asked what the digest says, in the same order.
-    pub(crate) fn replies_to(
+    /// Turns with this history and reply, in the same order.
+    pub(crate) fn turns_with_history_and_reply(
         &self,
         history: &str,
         anchor: &str,
         key: Option<&str>,
-    ) -> Result<Vec<TurnHit>, SessionError> {
-        Ok(self.journal.history_hits(history, anchor, key, HITS)?)
+    ) -> Result<Vec<TurnSummary>, SessionError> {
+        Ok(self
+            .journal
+            .summaries_by_history_and_reply(history, anchor, key, MAX_SUMMARIES)?)
     }
 
-    /// Turns that were asked what the digest says, whatever they replied, newest first.
-    pub(crate) fn asked(
+    /// Turns with this history, with any reply, newest first.
+    pub(crate) fn turns_with_history(
         &self,
         digest: &str,
         key: Option<&str>,
-    ) -> Result<Vec<TurnHit>, SessionError> {
-        Ok(self.journal.asked_hits(digest, key, HITS)?)
+    ) -> Result<Vec<TurnSummary>, SessionError> {
+        Ok(self
+            .journal
+            .summaries_by_history(digest, key, MAX_SUMMARIES)?)
     }
 
-    /// The turn whose request brought the next state of `turn`: none without a next state, `Some(None)` where it is not
+    /// The turn whose request contained the next state of `turn`: `None` without a next state, `Some(None)` if it is not
     /// known.
     pub(crate) fn next_source(&self, turn: TurnId) -> Result<Option<Option<TurnId>>, SessionError> {
         Ok(self.journal.next_source(turn)?)
     }
 
-    /// Turns of one session with this reply. Where a crowd of sessions gave it, only the last turns are looked through.
-    pub(crate) fn replies_of(
+    /// Turns of one session with this reply. If many sessions have this reply, only the last turns of the session are
+    /// checked.
+    pub(crate) fn session_turns_with_reply(
         &self,
         session: &SessionId,
         anchor: &str,
         key: Option<&str>,
-    ) -> Result<Vec<TurnHit>, SessionError> {
-        let mut hits = self.journal.anchor_hits(anchor, key, HITS)?;
-        let crowd = hits.len() == HITS as usize;
+    ) -> Result<Vec<TurnSummary>, SessionError> {
+        let mut hits = self
+            .journal
+            .summaries_by_reply(anchor, key, MAX_SUMMARIES)?;
+        let truncated = hits.len() == MAX_SUMMARIES as usize;
         hits.retain(|hit| hit.session == *session);
-        if hits.is_empty() && crowd {
-            for hit in self.session(session)?.into_iter().take(READ) {
-                if self.said(hit.id, anchor)?.is_some() {
+        if hits.is_empty() && truncated {
+            for hit in self.session_turns(session)?.into_iter().take(MAX_READ) {
+                if self.turn_if_reply(hit.id, anchor)?.is_some() {
                     hits.push(hit);
                 }
             }
@@ -148,20 +157,24 @@ impl<'a> Lookup<'a> {
     }
 
     /// The newest turn that continues `parent` and has this reply.
-    pub(crate) fn child_with(
+    pub(crate) fn child_with_reply(
         &self,
         parent: TurnId,
         anchor: &str,
     ) -> Result<Option<TurnRecord>, SessionError> {
-        for child in self.children(parent)?.into_iter().take(READ) {
-            if let Some(turn) = self.said(child.id, anchor)? {
+        for child in self.children(parent)?.into_iter().take(MAX_READ) {
+            if let Some(turn) = self.turn_if_reply(child.id, anchor)? {
                 return Ok(Some(turn));
             }
         }
         Ok(None)
     }
 
-    fn said(&self, turn: TurnId, anchor: &str) -> Result<Option<TurnRecord>, SessionError> {
+    fn turn_if_reply(
+        &self,
+        turn: TurnId,
+        anchor: &str,
+    ) -> Result<Option<TurnRecord>, SessionError> {
         let said = |turn: &TurnRecord| {
             turn.completion
                 .as_ref()
@@ -171,23 +184,28 @@ impl<'a> Lookup<'a> {
     }
 
     /// Turns of a key with this request since a time, newest first.
-    pub(crate) fn requests(
+    pub(crate) fn turns_with_request(
         &self,
         digest: &str,
         key: Option<&str>,
         since_ms: i64,
-    ) -> Result<Vec<TurnHit>, SessionError> {
-        Ok(self.journal.request_hits(digest, key, since_ms, HITS)?)
+    ) -> Result<Vec<TurnSummary>, SessionError> {
+        Ok(self
+            .journal
+            .summaries_by_request(digest, key, since_ms, MAX_SUMMARIES)?)
     }
 
     /// Last turns of a session, newest first.
-    pub(crate) fn session(&self, session: &SessionId) -> Result<Vec<TurnHit>, SessionError> {
+    pub(crate) fn session_turns(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<TurnSummary>, SessionError> {
         Ok(self.journal.last_turns(session, SESSION_HITS)?)
     }
 
     /// Turns that continue a turn, newest first.
-    pub(crate) fn children(&self, turn: TurnId) -> Result<Vec<TurnHit>, SessionError> {
-        Ok(self.journal.children(turn, HITS)?)
+    pub(crate) fn children(&self, turn: TurnId) -> Result<Vec<TurnSummary>, SessionError> {
+        Ok(self.journal.children(turn, MAX_SUMMARIES)?)
     }
 
     /// Whether any turn continues a turn.
@@ -196,32 +214,35 @@ impl<'a> Lookup<'a> {
     }
 
     /// All turns of a session, newest first.
-    pub(crate) fn whole_session(&self, session: &SessionId) -> Result<Vec<TurnHit>, SessionError> {
+    pub(crate) fn all_session_turns(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<TurnSummary>, SessionError> {
         Ok(self.journal.last_turns(session, u32::MAX)?)
     }
 
-    /// A turn with everything.
+    /// A turn with all its data.
     pub(crate) fn turn(&self, turn: TurnId) -> Result<Option<TurnRecord>, SessionError> {
         Ok(self.journal.turn(turn)?)
     }
 
-    /// The session that a key calls by this name, or owns under this id.
-    pub(crate) fn session_of(
+    /// The session of an API key with this name, or else with this id.
+    pub(crate) fn find_session(
         &self,
         key: Option<&str>,
         name: &str,
     ) -> Result<Option<SessionId>, SessionError> {
-        let found = self.journal.session_of(key, name)?;
+        let found = self.journal.find_session(key, name)?;
         Ok(found.map(|session| session.id))
     }
 
-    /// What its owner calls a session.
+    /// The name of a session.
     pub(crate) fn session_name(&self, session: &SessionId) -> Result<Option<String>, SessionError> {
         Ok(self.journal.session_name(session)?)
     }
 
-    /// Whether a session id is taken, by whatever key.
-    pub(crate) fn is_taken(&self, session: &SessionId) -> Result<bool, SessionError> {
+    /// Whether a session id exists, under any key.
+    pub(crate) fn session_exists(&self, session: &SessionId) -> Result<bool, SessionError> {
         Ok(self.journal.session(session)?.is_some())
     }
 }

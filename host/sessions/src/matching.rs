@@ -1,82 +1,84 @@
-//! The turn whose reply a request continues.
+//! Search for the turn whose reply a request continues.
 //!
-//! From its last assistant message backwards, a request is searched for a reply of ours. Each reply found names
-//! candidates; the one whose request agrees best with the history in front of the reply wins, then the same key, then
-//! the same user or trace, then the same system message, then one that nobody has continued yet, then the newest. A
-//! short reply ("OK") proves little by itself: without an agreeing history it is no match. It never crosses from one
-//! key or user to another.
+//! The assistant messages of a request are checked from the last one backwards for a reply of ours. Each reply has
+//! candidate turns. They are ranked by the agreement of their request with the history before the reply, then by same
+//! key, same user or trace, same system message, no continuation yet, and time. A short reply ("OK") is weak evidence:
+//! without an agreeing history it does not match. A match never crosses API keys or users.
 
 use std::cmp::{Ordering, Reverse};
 
-use clawhost_journal::{SessionId, TurnHit, TurnRecord};
+use clawhost_journal::{SessionId, TurnRecord, TurnSummary};
 use serde_json::{Value, json};
 
-use crate::anchor::anchor;
-use crate::doubt::{Doubt, HISTORY, REPLY, system_text};
+use crate::ambiguity::{Ambiguity, HISTORY, REPLY, system_text};
+use crate::candidates::{RankScore, RankedTurn, RankedTurns, find_ranked, rank_session_turns};
+use crate::digests::digest_of_reply;
 use crate::error::SessionError;
-use crate::history::{Agreement, agreement};
-use crate::lookup::{Asker, HITS, Lookup};
-use crate::narrowing::{Crowd, Near, Promise, near, near_in_session};
-use crate::normalise::{Plain, Role, list, plain_all};
+use crate::history::{HistoryAgreement, compare_histories};
+use crate::lookup::{Caller, Lookup, MAX_SUMMARIES};
+use crate::normalize::{NormalizedMessage, Role, list, normalize_all};
 
-/// Assistant messages looked up, from the last one back.
-const PLACES: usize = 24;
-/// Candidates read with their messages at a time, until one of them decides.
+/// Maximum number of assistant messages looked up, from the last one backwards.
+const MAX_POSITIONS: usize = 24;
+/// Number of candidates read with their messages between two checks for an early stop.
 const PAGE: usize = 6;
-/// Candidates read for a whole request of which no row promises anything.
-const COMPARED_BLINDLY: usize = 24;
-/// Candidates read for a whole request.
-const COMPARED_IN_ALL: usize = HITS as usize;
-/// Candidates listed in `matched`.
-const LISTED: usize = 8;
-/// Share of the history in front of our reply that has to agree.
-const AGREES: f32 = 0.5;
-/// Visible characters, or characters of tool arguments, from which a reply is not said twice by chance.
-pub(crate) const DISTINCTIVE: usize = 48;
-/// A summary leaves at most so many messages in front of our reply.
-const SUMMARY: usize = 2;
+/// Maximum number of candidates read per request if their summaries give no evidence.
+const MAX_COMPARED_UNRANKED: usize = 24;
+/// Maximum number of candidates read per request.
+const MAX_COMPARED: usize = MAX_SUMMARIES as usize;
+/// Maximum number of candidates listed in `matched`.
+const MAX_LISTED: usize = 8;
+/// Minimum share of the history before our reply that must agree.
+const MIN_AGREEMENT: f32 = 0.5;
+/// Minimum number of visible characters, or characters of tool arguments, of a reply that is not repeated by chance.
+pub(crate) const DISTINCTIVE_CHARS: usize = 48;
+/// Maximum number of messages before our reply after a client replaced the history by a summary.
+const MAX_SUMMARY_MESSAGES: usize = 2;
 
-/// The turn that is continued.
-pub(crate) struct Found {
-    /// The turn, with everything.
+/// The turn that a request continues.
+pub(crate) struct TurnMatch {
+    /// The turn.
     pub(crate) turn: TurnRecord,
-    /// Where its reply stands in the request.
+    /// Position of its reply in the request.
     pub(crate) place: usize,
-    /// How far its history agrees.
-    pub(crate) agreement: Agreement,
-    /// Why this turn and no other, as a clause.
+    /// Agreement of the histories.
+    pub(crate) agreement: HistoryAgreement,
+    /// Why this turn was selected, as a clause.
     pub(crate) why: String,
-    /// How the request shows the reply.
-    pub(crate) shown: Shown,
+    /// How the request contains the reply.
+    pub(crate) presence: ReplyPresence,
 }
 
-/// How a request shows the reply of the turn that it goes on from.
+/// How a request contains the reply of the turn that it continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// As it was given.
-    AsGiven,
-    /// In another rendering: without markdown, in lower case.
+pub(crate) enum ReplyPresence {
+    /// Unchanged.
+    Exact,
+    /// In another rendering: without markdown, or in lower case.
     Rendered,
-    /// Not at all; the place is that of the last message that the turn was asked, and all of its history is there.
-    Left,
-    /// Not at all, and part of the history is gone as well.
+    /// Missing, but the history is complete; the position is that of the last message of the turn's request.
+    Absent,
+    /// Missing, and part of the history is missing too.
     Compacted,
-    /// Not at all, but the client names the session, and its turns follow in order.
-    InOrder,
+    /// Missing, but the client names the session, so its turns are assumed to follow in order.
+    Assumed,
 }
 
-impl Shown {
-    /// The request contains the reply.
-    pub(crate) fn is_there(self) -> bool {
-        matches!(self, Self::AsGiven | Self::Rendered)
+impl ReplyPresence {
+    /// Whether the request contains the reply.
+    pub(crate) fn is_present(self) -> bool {
+        matches!(self, Self::Exact | Self::Rendered)
     }
 
-    /// What of it makes the next state doubtful.
-    pub(crate) fn doubt(self) -> Option<Doubt> {
+    /// The resulting ambiguity of the next state, if any.
+    pub(crate) fn ambiguity(self) -> Option<Ambiguity> {
         match self {
-            Self::AsGiven | Self::Rendered | Self::InOrder => None,
-            Self::Left => Some(Doubt::new(REPLY, "our reply to it is not in the request")),
-            Self::Compacted => Some(Doubt::new(
+            Self::Exact | Self::Rendered | Self::Assumed => None,
+            Self::Absent => Some(Ambiguity::new(
+                REPLY,
+                "our reply to it is not in the request",
+            )),
+            Self::Compacted => Some(Ambiguity::new(
                 HISTORY,
                 "our reply to it is not in the request, nor is all of the history before it",
             )),
@@ -84,35 +86,35 @@ impl Shown {
     }
 }
 
-/// Outcome of a search.
+/// Result of a search.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// The turn, if any.
-    pub(crate) found: Option<Found>,
-    /// Rows that the index gave.
+    /// The match, if any.
+    pub(crate) found: Option<TurnMatch>,
+    /// Number of summaries from the index.
     pub(crate) considered: usize,
-    /// Turns that were read with their messages.
+    /// Number of turns read with their messages.
     pub(crate) compared: usize,
-    /// The candidates for `matched`, the best first; not all of them.
+    /// The first candidates for `matched`, best first.
     pub(crate) listed: Vec<Value>,
 }
 
 struct Candidate {
-    hit: TurnHit,
+    hit: TurnSummary,
     turn: TurnRecord,
-    agreement: Agreement,
-    /// Clients change system messages at will, so another one speaks against nothing; the same one decides
-    /// between equals.
+    agreement: HistoryAgreement,
+    /// Clients change system messages at will, so a different one is no evidence against a candidate; the same one
+    /// breaks ties.
     same_system: bool,
     open: bool,
-    promise: Promise,
+    score: RankScore,
 }
 
-/// Searches a request for our replies. `within` limits the search to a named session.
-pub(crate) fn search(
+/// Searches for the turn that a request continues. `within` limits the search to a named session.
+pub(crate) fn find_continued_turn(
     lookup: &Lookup<'_>,
-    asker: &Asker<'_>,
-    messages: &[Plain],
+    caller: &Caller<'_>,
+    messages: &[NormalizedMessage],
     within: Option<&SessionId>,
 ) -> Result<Search, SessionError> {
     let mut search = Search::default();
@@ -121,34 +123,38 @@ pub(crate) fn search(
         .enumerate()
         .rev()
         .filter(|(_, message)| message.role == Role::Assistant);
-    for (place, reply) in places.take(PLACES) {
-        let Some(anchor) = anchor(reply) else {
+    for (place, reply) in places.take(MAX_POSITIONS) {
+        let Some(anchor) = digest_of_reply(reply) else {
             continue;
         };
         let history = messages.get(..place).unwrap_or_default();
-        let near = match within {
-            Some(session) => near_in_session(
-                asker,
+        let ranked = match within {
+            Some(session) => rank_session_turns(
+                caller,
                 history,
-                lookup.replies_of(session, &anchor, asker.key)?,
+                lookup.session_turns_with_reply(session, &anchor, caller.key)?,
             ),
             None => {
-                let Crowd { near, strangers } = near(lookup, asker, history, &anchor)?;
-                search.considered += strangers.len();
-                for (hit, why_not) in strangers {
-                    search
-                        .list(json!({"turn": hit.id, "session": hit.session, "why_not": why_not}));
+                let RankedTurns {
+                    turns: ranked,
+                    excluded,
+                } = find_ranked(lookup, caller, history, &anchor)?;
+                search.considered += excluded.len();
+                for (hit, why_not) in excluded {
+                    search.add_candidate(
+                        json!({"turn": hit.id, "session": hit.session, "why_not": why_not}),
+                    );
                 }
-                near
+                ranked
             }
         };
-        search.considered += near.len();
-        let candidates = search.compare(lookup, asker, history, near)?;
-        if let Some(found) = choose(asker, candidates, reply, place, within.is_some()) {
-            search.found = Some(descend(lookup, messages, found)?);
+        search.considered += ranked.len();
+        let candidates = search.compare(lookup, caller, history, ranked)?;
+        if let Some(found) = select_best(caller, candidates, reply, place, within.is_some()) {
+            search.found = Some(follow_later_replies(lookup, messages, found)?);
             break;
         }
-        if search.compared >= COMPARED_IN_ALL {
+        if search.compared >= MAX_COMPARED {
             break;
         }
     }
@@ -156,85 +162,87 @@ pub(crate) fn search(
 }
 
 impl Search {
-    /// Reads the most promising candidates and compares their histories, page after page until those left cannot be
-    /// better. Best first.
+    /// Reads the best-ranked candidates and compares their histories until the remaining ones cannot be better. Returns
+    /// them best first.
     fn compare(
         &mut self,
         lookup: &Lookup<'_>,
-        asker: &Asker<'_>,
-        history: &[Plain],
-        near: Vec<Near>,
+        caller: &Caller<'_>,
+        history: &[NormalizedMessage],
+        ranked: Vec<RankedTurn>,
     ) -> Result<Vec<Candidate>, SessionError> {
         let mut candidates: Vec<Candidate> = Vec::new();
-        for (number, near) in near.into_iter().enumerate() {
-            let most = match near.promise.is_any() {
-                true => COMPARED_IN_ALL,
-                false => COMPARED_BLINDLY,
+        for (number, ranked) in ranked.into_iter().enumerate() {
+            let most = match ranked.score.is_positive() {
+                true => MAX_COMPARED,
+                false => MAX_COMPARED_UNRANKED,
             };
             let decided = number > 0
                 && number % PAGE == 0
-                && candidates.iter().any(|read| read.decides(near.promise));
+                && candidates
+                    .iter()
+                    .any(|read| read.makes_rest_irrelevant(ranked.score));
             if decided || self.compared >= most {
                 break;
             }
-            let Some(turn) = lookup.turn(near.hit.id)? else {
+            let Some(turn) = lookup.turn(ranked.hit.id)? else {
                 continue;
             };
             self.compared += 1;
-            let asked = plain_all(list(&turn.messages));
-            let agreement = agreement(history, &asked);
+            let asked = normalize_all(list(&turn.messages));
+            let agreement = compare_histories(history, &asked);
             candidates.push(Candidate {
                 same_system: system_text(history) == system_text(&asked),
-                open: near.open,
-                promise: near.promise,
-                hit: near.hit,
+                open: ranked.open,
+                score: ranked.score,
+                hit: ranked.hit,
                 turn,
                 agreement,
             });
         }
-        candidates.sort_by(|a, b| a.rank(b, asker));
+        candidates.sort_by(|a, b| a.rank(b, caller));
         for candidate in &candidates {
-            self.list(json!({
+            self.add_candidate(json!({
                 "turn": candidate.hit.id,
                 "session": candidate.hit.session,
-                "agreed": hundredths(candidate.agreement.of_request),
-                "of_turn": hundredths(candidate.agreement.of_turn),
+                "agreed": round_to_hundredths(candidate.agreement.of_request),
+                "of_turn": round_to_hundredths(candidate.agreement.of_turn),
                 "open": candidate.open,
             }));
         }
         Ok(candidates)
     }
 
-    fn list(&mut self, candidate: Value) {
-        if self.listed.len() < LISTED {
+    fn add_candidate(&mut self, candidate: Value) {
+        if self.listed.len() < MAX_LISTED {
             self.listed.push(candidate);
         }
     }
 }
 
 impl Candidate {
-    /// Nothing that is left, of which the next has this promise, needs to be read beside this one.
-    fn decides(&self, next: Promise) -> bool {
-        let agrees = self.agreement.compared > 0 && self.agreement.of_request >= AGREES;
-        // Exact ones agree alike, and their rows have put them in order already.
-        agrees && (self.promise.exact || self.promise.is_above(next))
+    /// Whether the remaining candidates, of which the best has the score `next`, cannot be better than this one.
+    fn makes_rest_irrelevant(&self, next: RankScore) -> bool {
+        let agrees = self.agreement.compared > 0 && self.agreement.of_request >= MIN_AGREEMENT;
+        // Exact candidates agree equally and are already ranked by their summaries.
+        agrees && (self.score.exact || self.score.exceeds(next))
     }
 
-    /// Everything that speaks for a candidate, save time. The lesser is the better one.
-    fn evidence(&self, asker: &Asker<'_>) -> (Reverse<u32>, Reverse<u32>, bool, bool, bool) {
-        // Thousandths: a float sum of equal parts must not decide between equals.
+    /// Sort key without the tie breaks by continuation and time; smaller is better.
+    fn sort_key(&self, caller: &Caller<'_>) -> (Reverse<u32>, Reverse<u32>, bool, bool, bool) {
+        // Rounded to thousandths, so that float rounding does not decide between equals.
         let thousandths = |share: f32| Reverse((share * 1000.0).round() as u32);
         (
             thousandths(self.agreement.of_request),
             thousandths(self.agreement.of_turn),
-            !asker.same_key(&self.hit),
-            !asker.same_user_or_trace(&self.hit),
+            !caller.same_key(&self.hit),
+            !caller.same_user_or_trace(&self.hit),
             !self.same_system,
         )
     }
 
-    /// Better candidates first: evidence, then not continued yet, then time.
-    fn rank(&self, other: &Self, asker: &Asker<'_>) -> Ordering {
+    /// Orders better candidates first: by sort key, then those without a continuation, then by time.
+    fn rank(&self, other: &Self, caller: &Caller<'_>) -> Ordering {
         let time = |candidate: &Self| {
             (
                 Reverse(candidate.hit.received_ms),
@@ -242,52 +250,52 @@ impl Candidate {
                 Reverse(candidate.hit.id),
             )
         };
-        (self.evidence(asker), !self.open, time(self)).cmp(&(
-            other.evidence(asker),
+        (self.sort_key(caller), !self.open, time(self)).cmp(&(
+            other.sort_key(caller),
             !other.open,
             time(other),
         ))
     }
 }
 
-fn choose(
-    asker: &Asker<'_>,
+fn select_best(
+    caller: &Caller<'_>,
     candidates: Vec<Candidate>,
-    reply: &Plain,
+    reply: &NormalizedMessage,
     place: usize,
     named: bool,
-) -> Option<Found> {
+) -> Option<TurnMatch> {
     let mut candidates = candidates.into_iter();
     let best = candidates.next()?;
     let rest: Vec<Candidate> = candidates.collect();
-    let proof = proof(asker, &best, &rest, reply, named)?;
-    let why = match rest.first().map(|second| tie(asker, &best, second)) {
+    let proof = match_reason(caller, &best, &rest, reply, named)?;
+    let why = match rest.first().map(|second| tie_break(caller, &best, second)) {
         Some(Some(tie)) => format!("{proof}; {tie}"),
         _ => proof,
     };
-    Some(Found {
+    Some(TurnMatch {
         turn: best.turn,
         place,
         agreement: best.agreement,
         why,
-        shown: Shown::AsGiven,
+        presence: ReplyPresence::Exact,
     })
 }
 
-/// What makes the best candidate good enough, if anything does.
-fn proof(
-    asker: &Asker<'_>,
+/// Why the best candidate is good enough; `None` if it is not.
+fn match_reason(
+    caller: &Caller<'_>,
     best: &Candidate,
     rest: &[Candidate],
-    reply: &Plain,
+    reply: &NormalizedMessage,
     named: bool,
 ) -> Option<String> {
-    let Agreement {
+    let HistoryAgreement {
         of_request,
         compared,
         ..
     } = best.agreement;
-    if compared > 0 && of_request >= AGREES {
+    if compared > 0 && of_request >= MIN_AGREEMENT {
         return Some(format!(
             "{} % of the {compared} messages before that reply agree",
             (of_request * 100.0).round()
@@ -302,18 +310,20 @@ fn proof(
         .iter()
         .map(|(_, arguments)| arguments.chars().count())
         .sum();
-    if said.max(called) >= DISTINCTIVE && (compared <= SUMMARY || of_request > 0.0) {
+    if said.max(called) >= DISTINCTIVE_CHARS
+        && (compared <= MAX_SUMMARY_MESSAGES || of_request > 0.0)
+    {
         return Some("the reply is too long to be said twice by chance, though the history before it was replaced".to_owned());
     }
     let session: &SessionId = &best.hit.session;
     let alone = rest.iter().all(|other| other.hit.session == *session);
-    (compared == 0 && alone && asker.same_user_or_trace(&best.hit))
+    (compared == 0 && alone && caller.same_user_or_trace(&best.hit))
         .then(|| "nothing is left before that reply, but user or trace is the same and no other session gave it".to_owned())
 }
 
-/// How an equally good candidate was passed over, as a clause.
-fn tie(asker: &Asker<'_>, best: &Candidate, second: &Candidate) -> Option<String> {
-    let (a, b) = (best.evidence(asker), second.evidence(asker));
+/// How the tie with an equally good candidate was broken, as a clause.
+fn tie_break(caller: &Caller<'_>, best: &Candidate, second: &Candidate) -> Option<String> {
+    let (a, b) = (best.sort_key(caller), second.sort_key(caller));
     let by = if a.0 != b.0 || a.1 != b.1 {
         return None;
     } else if a.2 != b.2 {
@@ -338,39 +348,41 @@ fn tie(asker: &Asker<'_>, best: &Candidate, second: &Candidate) -> Option<String
     ))
 }
 
-/// A later reply may have been passed over because too many sessions gave it. Once the session is known, its own turns
-/// say whether the conversation went on from here.
-fn descend(
+/// A later reply may have been missed because too many sessions share it. Once the session is known, its own turns show
+/// whether the conversation continued from there.
+fn follow_later_replies(
     lookup: &Lookup<'_>,
-    messages: &[Plain],
-    mut found: Found,
-) -> Result<Found, SessionError> {
+    messages: &[NormalizedMessage],
+    mut found: TurnMatch,
+) -> Result<TurnMatch, SessionError> {
     let later = messages.iter().enumerate().skip(found.place + 1);
     for (place, reply) in later.filter(|(_, message)| message.role == Role::Assistant) {
-        let Some(anchor) = anchor(reply) else { break };
-        let Some(turn) = lookup.child_with(found.turn.id, &anchor)? else {
+        let Some(anchor) = digest_of_reply(reply) else {
             break;
         };
-        let agreement = agreement(
+        let Some(turn) = lookup.child_with_reply(found.turn.id, &anchor)? else {
+            break;
+        };
+        let agreement = compare_histories(
             messages.get(..place).unwrap_or_default(),
-            &plain_all(list(&turn.messages)),
+            &normalize_all(list(&turn.messages)),
         );
         let why = format!(
-            "it follows turn {} there, and more than {HITS} turns or too little history hid it at first",
+            "it follows turn {} there, and more than {MAX_SUMMARIES} turns or too little history hid it at first",
             found.turn.id
         );
-        found = Found {
+        found = TurnMatch {
             turn,
             place,
             agreement,
             why,
-            shown: Shown::AsGiven,
+            presence: ReplyPresence::Exact,
         };
     }
     Ok(found)
 }
 
-/// Rounded for people.
-pub(crate) fn hundredths(share: f32) -> f64 {
+/// Rounds for display.
+pub(crate) fn round_to_hundredths(share: f32) -> f64 {
     (f64::from(share) * 100.0).round() / 100.0
 }

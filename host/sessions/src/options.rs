@@ -1,15 +1,15 @@
-//! The few values that an operator may set.
+//! Options of the collecting loop.
 
 use std::time::Duration;
 
-/// How sessions are told apart and when they end.
+/// Session matching and expiry options.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// A session with no request for this long is over. Default 30 minutes.
+    /// A session without a request for this long ends. Default: 30 minutes.
     pub idle: Duration,
-    /// How long after its reply an identical *opening* request that is provably the same (its request id, its trace, a
-    /// reply that was cut off) still counts as a retry and not as another conversation. Requests that contain one of
-    /// our replies need no window. Default 10 minutes.
+    /// How long after its reply an identical *opening* request with evidence (request id, trace, a reply that was cut
+    /// off) counts as a retry and not as a new conversation. Requests that contain one of our replies need no window.
+    /// Default: 10 minutes.
     pub retry_window: Duration,
 }
 

@@ -1,38 +1,39 @@
-//! The same request again: a client that lost the answer or a person who wants another one. Its reply becomes a sibling
-//! of the first, and it says nothing about the first.
+//! Retry detection: the same request again, because the client lost the response or the user wants another one. Its reply
+//! joins the group of the first, and it is no feedback on the first.
 //!
-//! A request that contains a reply of ours is at home in one conversation, so the same again is a retry. An *opening* is
-//! not: a thousand people begin with "hi", and one key may stand for all of them. There it takes proof that it is the same
-//! request: the client's own id of it, its trace, or a first reply that was cut off while nobody else began like this.
-//! Without proof another session is opened: mixing two people's conversations is the worse mistake.
+//! A request that contains a reply of ours belongs to one conversation, so an identical request is a retry. For an
+//! *opening* request that is not enough: many users start with "hi", and may share one API key. It counts as a retry only
+//! with the same client request id or the same trace, or if the first reply was cut off and no other session began with
+//! this request. Otherwise a new session is opened: mixing two users' conversations is worse than missing a retry.
 
 use std::time::Duration;
 
-use clawhost_journal::{SessionId, TurnHit, TurnId, TurnState};
+use clawhost_journal::{SessionId, TurnId, TurnState, TurnSummary};
 
 use crate::SessionError;
-use crate::lookup::{Asker, Lookup};
+use crate::lookup::{Caller, Lookup};
 
-/// How long a reply may take. A retry is looked for that much longer than the window, which counts from its end.
+/// Maximum duration of a reply. The retry window counts from the end of the reply, so the search reaches back this much
+/// further.
 const LONGEST_REPLY_MS: i64 = 30 * 60 * 1000;
 
-/// The request that is repeated.
-pub(crate) struct Repeated {
-    /// Its (newest) turn.
-    pub(crate) turn: TurnHit,
-    /// Why this is the same request again, as a clause.
+/// The request that a retry repeats.
+pub(crate) struct RetryMatch {
+    /// Its newest turn.
+    pub(crate) turn: TurnSummary,
+    /// Why this is a retry, as a clause.
     pub(crate) why: String,
 }
 
-/// An earlier request that continued the same reply with the same words.
-pub(crate) fn of_continuation(
+/// An earlier identical request that continues the same reply.
+pub(crate) fn retry_of_continuation(
     lookup: &Lookup<'_>,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     digest: &str,
     parent: TurnId,
-) -> Result<Option<Repeated>, SessionError> {
+) -> Result<Option<RetryMatch>, SessionError> {
     let same = lookup
-        .requests(digest, asker.key, 0)?
+        .turns_with_request(digest, caller.key, 0)?
         .into_iter()
         .find(|hit| hit.parent == Some(parent));
     Ok(same.map(|turn| {
@@ -41,7 +42,7 @@ pub(crate) fn of_continuation(
             TurnState::Complete => "after its answer",
             TurnState::Aborted | TurnState::Failed => "after its answer was cut off",
         };
-        Repeated {
+        RetryMatch {
             why: format!("the same request as turn {}, {when}", turn.id),
             turn,
         }
@@ -49,36 +50,36 @@ pub(crate) fn of_continuation(
 }
 
 /// An earlier identical request under the same session id, within the window.
-pub(crate) fn of_named(
+pub(crate) fn retry_of_named(
     lookup: &Lookup<'_>,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     digest: &str,
     session: &SessionId,
     now_ms: i64,
     window: Duration,
-) -> Result<Option<Repeated>, SessionError> {
-    let hits = recent(lookup, asker, digest, now_ms, window)?;
+) -> Result<Option<RetryMatch>, SessionError> {
+    let hits = recent(lookup, caller, digest, now_ms, window)?;
     Ok(hits
         .into_iter()
         .find(|hit| hit.session == *session)
-        .map(|turn| Repeated {
+        .map(|turn| RetryMatch {
             why: format!("the same request as turn {} of the named session", turn.id),
             turn,
         }))
 }
 
-/// An earlier identical opening that is provably of the same conversation.
-pub(crate) fn of_opening(
+/// An earlier identical opening request with evidence that it is of the same conversation.
+pub(crate) fn retry_of_opening(
     lookup: &Lookup<'_>,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     digest: &str,
     now_ms: i64,
     window: Duration,
-) -> Result<Option<Repeated>, SessionError> {
-    let mut hits = recent(lookup, asker, digest, now_ms, window)?;
-    hits.retain(|hit| hit.parent.is_none() && asker.stranger_to(hit).is_none());
-    let by_id = hits.iter().find(|hit| asker.same_request(hit));
-    let by_trace = || hits.iter().find(|hit| asker.same_trace(hit));
+) -> Result<Option<RetryMatch>, SessionError> {
+    let mut hits = recent(lookup, caller, digest, now_ms, window)?;
+    hits.retain(|hit| hit.parent.is_none() && caller.exclusion_reason(hit).is_none());
+    let by_id = hits.iter().find(|hit| caller.same_request(hit));
+    let by_trace = || hits.iter().find(|hit| caller.same_trace(hit));
     let cut_off = || {
         let newest = hits.first()?;
         let cut = matches!(newest.state, TurnState::Aborted | TurnState::Failed);
@@ -89,23 +90,23 @@ pub(crate) fn of_opening(
         .map(|turn| (turn, "with the same request id"))
         .or_else(|| by_trace().map(|turn| (turn, "in the same trace")))
         .or_else(|| cut_off().map(|turn| (turn, "whose answer was cut off")));
-    Ok(proved.map(|(turn, why)| Repeated {
+    Ok(proved.map(|(turn, why)| RetryMatch {
         why: format!("the same request as turn {}, {why}", turn.id),
         turn: turn.clone(),
     }))
 }
 
-/// The newest recent turn with a request that the present one only adds to. Taken only where a single session can be
-/// meant.
-pub(crate) fn of_shorter(
+/// The newest recent turn with the request `digest`, which the current request extends; only if all such turns are of
+/// one session.
+pub(crate) fn find_extended_request(
     lookup: &Lookup<'_>,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     digest: &str,
     now_ms: i64,
     window: Duration,
-) -> Result<Option<TurnHit>, SessionError> {
-    let mut hits = recent(lookup, asker, digest, now_ms, window)?;
-    hits.retain(|hit| asker.stranger_to(hit).is_none());
+) -> Result<Option<TurnSummary>, SessionError> {
+    let mut hits = recent(lookup, caller, digest, now_ms, window)?;
+    hits.retain(|hit| caller.exclusion_reason(hit).is_none());
     let Some(newest) = hits.first().cloned() else {
         return Ok(None);
     };
@@ -117,16 +118,16 @@ pub(crate) fn of_shorter(
 
 fn recent(
     lookup: &Lookup<'_>,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     digest: &str,
     now_ms: i64,
     window: Duration,
-) -> Result<Vec<TurnHit>, SessionError> {
+) -> Result<Vec<TurnSummary>, SessionError> {
     let window_ms = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
     let since = now_ms
         .saturating_sub(window_ms)
         .saturating_sub(LONGEST_REPLY_MS);
-    let mut hits = lookup.requests(digest, asker.key, since)?;
+    let mut hits = lookup.turns_with_request(digest, caller.key, since)?;
     hits.retain(|hit| {
         now_ms.saturating_sub(
             hit.completed_ms

@@ -1,59 +1,61 @@
-//! Which queued samples a step takes, and with which advantage.
+//! Builds the batch of a step: which queued samples train, and with which advantage.
 //!
-//! Nothing is dropped silently: a sample that is too old, damaged or without a signal leaves the
-//! queue with its reason and does not take a place in the batch. It refuses to touch the model.
+//! Every dropped sample has a reason: a sample that is stale, unusable or without a training signal leaves the queue with
+//! the reason and does not count towards the batch size. This module does not use the model.
 
-use clawhost_journal::{STALE, SampleId, SampleRecord};
+use clawhost_journal::{STALE_PREFIX, SampleId, SampleRecord};
 use clawhost_plugins::Fault as ComponentFault;
 
-use crate::advantage::{Baselines, Company, Estimate, Estimation, Overlong, Relative, Rewarded};
-use crate::component::{AdvantageComponent, Asked};
-use crate::forced::{self, FORCED};
-use crate::hints::Hinted;
+use crate::advantage::{
+    Advantage, AdvantageEstimate, Baselines, ComparisonScope, EstimatorConfig, OverlongPenalty,
+    RewardedSample,
+};
+use crate::component::{AdvantageComponent, StepComponent};
+use crate::forced_tokens::{self, DROP_FORCED};
+use crate::hints::HintedPrompt;
 use crate::lineage::Lineage;
-use crate::options::Learning;
-use crate::rewarding::{rewarded, unfit, whitened};
+use crate::options::TrainingMethod;
+use crate::reward_shaping::{missing_input, shape_reward, whiten_batch};
 
-/// What a sample must be like to train, and how many a step takes.
-pub(crate) struct Rules<'a> {
-    /// What is learned from.
-    pub(crate) method: Learning,
-    /// The prompts with the hints of a sample, or why there are none although it has hints.
-    pub(crate) hinted: &'a dyn Fn(&SampleRecord) -> Result<Vec<Hinted>, String>,
-    pub(crate) estimation: Estimation,
-    /// What overlong replies pay.
-    pub(crate) overlong: Option<Overlong>,
-    /// Whether the advantages of the whole batch are whitened once it is chosen.
+/// Requirements on the samples of a batch, and its size.
+pub(crate) struct BatchRules<'a> {
+    /// The training signal: rewards, hints or both.
+    pub(crate) method: TrainingMethod,
+    /// Renders a sample's prompts with its hints, or says why its hints are unusable.
+    pub(crate) hinted: &'a dyn Fn(&SampleRecord) -> Result<Vec<HintedPrompt>, String>,
+    pub(crate) estimator_config: EstimatorConfig,
+    /// Penalty on overlong replies.
+    pub(crate) overlong: Option<OverlongPenalty>,
+    /// Whether the advantages of the whole batch are whitened.
     pub(crate) whitens: bool,
-    /// Asked instead of the estimator.
-    pub(crate) component: Option<Asked<'a, AdvantageComponent>>,
+    /// Replaces the estimator.
+    pub(crate) component: Option<StepComponent<'a, AdvantageComponent>>,
     pub(crate) batch: usize,
     pub(crate) max_staleness: u64,
     pub(crate) max_tokens: usize,
     pub(crate) vocabulary: usize,
     pub(crate) active: u64,
     pub(crate) lineage: &'a Lineage,
-    /// Groups whose newest sample is younger than this wait, when the estimator compares groups.
-    pub(crate) settled_ms: i64,
+    /// For estimators that compare groups: a group with a sample newer than this stays in the queue.
+    pub(crate) group_cutoff_ms: i64,
 }
 
-/// A sample that trains.
+/// A sample of the batch.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Chosen {
+pub(crate) struct BatchSample {
     pub(crate) sample: SampleRecord,
-    /// What its reward is worth, of the whole reply: the mean over its tokens where they differ. None where only
-    /// its hints teach.
+    /// Advantage from its reward: the mean over its tokens if they differ. None if it trains on its hints alone.
     pub(crate) advantage: Option<f64>,
-    /// One for each token, where an estimator tells them apart.
+    /// Advantage of each token, if the estimator gives different ones.
     pub(crate) token_advantages: Option<Vec<f32>>,
-    /// Its prompt with each of its hints, the longest first; empty where hints do not teach.
-    pub(crate) hinted: Vec<Hinted>,
+    /// Its prompt with each of its hints, longest hint first; empty if the method uses no hints.
+    pub(crate) hinted: Vec<HintedPrompt>,
     /// Versions between the adapter that sampled it and the active one.
     pub(crate) staleness: u64,
 }
 
-impl Chosen {
-    /// What the reward is worth for each token.
+impl BatchSample {
+    /// The advantage of each token; none without an advantage.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "losses are computed in f32, as the parameters are"
@@ -67,22 +69,22 @@ impl Chosen {
     }
 }
 
-impl Rules<'_> {
+impl BatchRules<'_> {
     fn needs_groups(&self) -> bool {
         self.method.uses_rewards()
-            && (self.component.is_some() || self.estimation.estimator.needs_groups())
+            && (self.component.is_some() || self.estimator_config.estimator.needs_groups())
     }
 
-    /// What the rewards of some samples are worth: one entry for each that has a reward.
+    /// Estimates advantages: one entry for each sample with a reward.
     fn estimate(
         &self,
         samples: &[SampleRecord],
         baselines: &Baselines,
-    ) -> Result<Vec<Estimate>, ComponentFault> {
+    ) -> Result<Vec<AdvantageEstimate>, ComponentFault> {
         if !self.method.uses_rewards() {
             return Ok(Vec::new());
         }
-        if let Some(asked) = &self.component {
+        if let Some(step_component) = &self.component {
             let seen: Vec<(&str, usize, f32)> = samples
                 .iter()
                 .filter_map(|s| {
@@ -97,71 +99,76 @@ impl Rules<'_> {
             if seen.is_empty() {
                 return Ok(Vec::new());
             }
-            // As one value a token, so that nothing further is done to what a component says.
+            // One value per token, so that later processing leaves the component's advantages alone.
             let lengths: Vec<usize> = seen.iter().map(|(_, length, _)| *length).collect();
-            let estimates = asked
-                .component
-                .estimate(&seen, asked.step, asked.receipts)?;
+            let estimates = step_component.component.estimate(
+                &seen,
+                step_component.step,
+                step_component.receipts,
+            )?;
             return Ok(estimates
                 .into_iter()
                 .zip(lengths)
-                .map(|(one, length)| one.spread(length))
+                .map(|(one, length)| one.broadcast(length))
                 .collect());
         }
-        let rewarded: Vec<Rewarded<'_>> = samples.iter().filter_map(|s| self.reward(s)).collect();
-        Ok(self.estimation.estimate_tokens(&rewarded, baselines))
+        let rewarded: Vec<RewardedSample<'_>> =
+            samples.iter().filter_map(|s| self.reward(s)).collect();
+        Ok(self.estimator_config.estimate_tokens(&rewarded, baselines))
     }
 
-    /// A sample with the reward that counts; none when it has none.
-    fn reward<'s>(&self, sample: &'s SampleRecord) -> Option<Rewarded<'s>> {
-        Some(rewarded(sample, sample.reward?, self.overlong.as_ref()))
+    /// The sample with its shaped reward; none without a reward.
+    fn reward<'s>(&self, sample: &'s SampleRecord) -> Option<RewardedSample<'s>> {
+        Some(shape_reward(sample, sample.reward?, self.overlong.as_ref()))
     }
 }
 
-/// What a step starts from.
+/// The batch of a step and the samples that leave the queue with it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Batch {
-    pub(crate) chosen: Vec<Chosen>,
+    pub(crate) chosen: Vec<BatchSample>,
     pub(crate) dropped: Vec<(SampleId, String)>,
-    /// The running means after this batch.
+    /// The reward baselines after this batch.
     pub(crate) baselines: Baselines,
-    /// Samples that were dropped because they were too old.
+    /// Samples that were dropped as stale.
     pub(crate) stale: usize,
-    /// Samples without a signal.
+    /// Samples that were dropped without a training signal.
     pub(crate) without_signal: usize,
-    /// Groups of two or more whose rewards are all the same: they leave the queue without taking a place.
+    /// Dropped groups of two or more samples with equal rewards.
     pub(crate) constant_groups: usize,
-    /// Sum over the chosen of what is added to their rewards for being overlong.
+    /// Sum of the overlong penalties (0 or less) of the batch.
     pub(crate) shaping: f64,
 }
 
-/// Why a sample without a signal leaves the queue.
-pub(crate) const ALONE: &str = "no signal: the only sample of its group";
-pub(crate) const LEVEL: &str = "no signal: its reward is what was expected (advantage 0)";
-pub(crate) const NO_REWARD: &str = "no signal: it has no reward";
-pub(crate) const NO_HINT: &str = "no signal: it has no hint";
+// Reasons for dropping a sample without a training signal.
+pub(crate) const DROP_SINGLETON_GROUP: &str = "no signal: the only sample of its group";
+pub(crate) const DROP_ZERO_ADVANTAGE: &str =
+    "no signal: its reward is what was expected (advantage 0)";
+pub(crate) const DROP_NO_REWARD: &str = "no signal: it has no reward";
+pub(crate) const DROP_NO_HINT: &str = "no signal: it has no hint";
 
-/// What a sample's reward says.
-enum Worth {
+/// The training signal from a sample's reward.
+enum RewardSignal {
+    /// Advantage of the reply and of its tokens.
     Advantage(f64, Option<Vec<f32>>),
-    /// It has a reward that teaches nothing, for this reason.
-    Nothing(&'static str),
-    /// It has no reward, or rewards do not take part.
+    /// The reward has no signal, for this reason.
+    NoSignal(&'static str),
+    /// The sample has no reward, or the method uses none.
     None,
 }
 
-impl Worth {
-    fn of(estimate: Estimate) -> Self {
-        match estimate.relative {
-            Relative::Value(advantage) => Self::Advantage(advantage, estimate.tokens),
-            Relative::Alone => Self::Nothing(ALONE),
-            Relative::Level => Self::Nothing(LEVEL),
+impl RewardSignal {
+    fn from_estimate(estimate: AdvantageEstimate) -> Self {
+        match estimate.advantage {
+            Advantage::Value(advantage) => Self::Advantage(advantage, estimate.tokens),
+            Advantage::SingletonGroup => Self::NoSignal(DROP_SINGLETON_GROUP),
+            Advantage::Zero => Self::NoSignal(DROP_ZERO_ADVANTAGE),
         }
     }
 }
 
 impl Batch {
-    /// A batch of nothing, which leaves the running means as they are.
+    /// A batch without samples, which keeps the reward baselines.
     fn empty(baselines: &Baselines) -> Self {
         Self {
             chosen: Vec::new(),
@@ -174,24 +181,27 @@ impl Batch {
         }
     }
 
-    /// A batch that only drops what is stale; none where nothing is.
-    pub(crate) fn of_stale(stale: Vec<(SampleId, String)>, baselines: &Baselines) -> Option<Self> {
-        let nothing = Self::empty(baselines);
-        (!stale.is_empty()).then(|| nothing.with_stale(stale))
+    /// A batch that only drops stale samples; none if there are none.
+    pub(crate) fn from_stale(
+        stale: Vec<(SampleId, String)>,
+        baselines: &Baselines,
+    ) -> Option<Self> {
+        let empty = Self::empty(baselines);
+        (!stale.is_empty()).then(|| empty.with_stale(stale))
     }
 
-    /// The same, with what is stale dropped as well.
+    /// Also drops these stale samples.
     pub(crate) fn with_stale(mut self, stale: Vec<(SampleId, String)>) -> Self {
         self.stale += stale.len();
         self.dropped.extend(stale);
         self
     }
 
-    /// Chooses a sample that has something to teach, or drops it with the reason.
-    fn take(&mut self, sample: SampleRecord, worth: Worth, rules: &Rules<'_>) {
-        if forced::is_whole(&sample) {
+    /// Adds a sample to the batch, or drops it with a reason if it has no training signal.
+    fn add(&mut self, sample: SampleRecord, signal: RewardSignal, rules: &BatchRules<'_>) {
+        if forced_tokens::covers_reply(&sample) {
             self.without_signal += 1;
-            self.dropped.push((sample.id, FORCED.to_owned()));
+            self.dropped.push((sample.id, DROP_FORCED.to_owned()));
             return;
         }
         let hinted = if rules.method.uses_hints() {
@@ -199,11 +209,11 @@ impl Batch {
         } else {
             Ok(Vec::new())
         };
-        let (advantage, token_advantages, silent) = match worth {
-            Worth::Advantage(advantage, tokens) => (Some(advantage), tokens, ""),
-            Worth::Nothing(reason) => (None, None, reason),
-            Worth::None if rules.method.uses_rewards() => (None, None, NO_REWARD),
-            Worth::None => (None, None, NO_HINT),
+        let (advantage, token_advantages, no_signal_reason) = match signal {
+            RewardSignal::Advantage(advantage, tokens) => (Some(advantage), tokens, ""),
+            RewardSignal::NoSignal(reason) => (None, None, reason),
+            RewardSignal::None if rules.method.uses_rewards() => (None, None, DROP_NO_REWARD),
+            RewardSignal::None => (None, None, DROP_NO_HINT),
         };
         let hinted = match hinted {
             Ok(hinted) => hinted,
@@ -213,20 +223,20 @@ impl Batch {
                 return;
             }
             Err(reason) => {
-                tracing::warn!(sample = %sample.id, reason, "a sample trains without its hint");
+                tracing::warn!(sample = %sample.id, reason, "the sample's hint is unusable; it trains on its reward alone");
                 Vec::new()
             }
         };
         if advantage.is_none() && hinted.is_empty() {
             self.without_signal += 1;
-            self.dropped.push((sample.id, silent.to_owned()));
+            self.dropped.push((sample.id, no_signal_reason.to_owned()));
             return;
         }
         let staleness = staleness(&sample, rules).unwrap_or(0);
         if let (Some(overlong), Some(_)) = (&rules.overlong, advantage) {
             self.shaping += overlong.shaping::<f64>(sample.token_ids.len());
         }
-        self.chosen.push(Chosen {
+        self.chosen.push(BatchSample {
             sample,
             advantage,
             token_advantages,
@@ -236,19 +246,18 @@ impl Batch {
     }
 }
 
-/// Takes samples from the queue in their order. None when every sample belongs to a group that may
-/// still grow.
+/// Builds a batch from queued samples, in their order. None if every sample belongs to a group that may still grow.
 ///
 /// # Errors
-/// The component that estimates advantages gave no result.
-pub(crate) fn draw(
+/// The advantage component failed.
+pub(crate) fn build_batch(
     queue: Vec<SampleRecord>,
-    rules: &Rules<'_>,
+    rules: &BatchRules<'_>,
     baselines: &Baselines,
 ) -> Result<Option<Batch>, ComponentFault> {
     let mut batch = Batch::empty(baselines);
     let queue = if rules.needs_groups() {
-        settled(queue, rules.settled_ms)
+        drop_growing_groups(queue, rules.group_cutoff_ms)
     } else {
         queue
     };
@@ -256,50 +265,52 @@ pub(crate) fn draw(
         return Ok(None);
     }
     let mut seen: Vec<(String, f64)> = Vec::new();
-    for candidates in portions(queue, rules) {
+    for candidates in comparison_sets(queue, rules) {
         if batch.chosen.len() >= rules.batch {
             break;
         }
         let mut usable = Vec::new();
         for sample in candidates {
-            match fault(&sample, rules) {
-                Some(Fault::Stale(reason)) => {
+            match drop_reason(&sample, rules) {
+                Some(DropReason::Stale(reason)) => {
                     batch.stale += 1;
                     batch.dropped.push((sample.id, reason));
                 }
-                Some(Fault::Unusable(reason)) => batch.dropped.push((sample.id, reason)),
+                Some(DropReason::Unusable(reason)) => batch.dropped.push((sample.id, reason)),
                 None => usable.push(sample),
             }
         }
         let estimates = rules.estimate(&usable, baselines)?;
         if rules.needs_groups() && rules.component.is_none() {
-            let level = |one: &Estimate| one.relative == Relative::Level;
+            let is_zero = |one: &AdvantageEstimate| one.advantage == Advantage::Zero;
             batch.constant_groups +=
-                usize::from(estimates.len() > 1 && estimates.iter().all(level));
+                usize::from(estimates.len() > 1 && estimates.iter().all(is_zero));
         }
         let mut estimates = estimates.into_iter();
         for sample in usable {
-            let rewarded = match rules.reward(&sample) {
+            let signal = match rules.reward(&sample) {
                 Some(rewarded) if rules.method.uses_rewards() => {
                     seen.push((sample.baseline_key.clone(), rewarded.reward));
-                    estimates.next().map_or(Worth::None, Worth::of)
+                    estimates
+                        .next()
+                        .map_or(RewardSignal::None, RewardSignal::from_estimate)
                 }
-                _ => Worth::None,
+                _ => RewardSignal::None,
             };
-            batch.take(sample, rewarded, rules);
+            batch.add(sample, signal, rules);
         }
     }
     if rules.whitens && rules.component.is_none() {
-        whitened(&mut batch.chosen);
+        whiten_batch(&mut batch.chosen);
     }
     batch.baselines = baselines.after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)));
     Ok(Some(batch))
 }
 
-/// Samples that are looked at together: one by one, group by group, or all that fit a batch.
-fn portions(queue: Vec<SampleRecord>, rules: &Rules<'_>) -> Vec<Vec<SampleRecord>> {
+/// Splits the queue into sets whose advantages are estimated together: single samples, groups, or one batch.
+fn comparison_sets(queue: Vec<SampleRecord>, rules: &BatchRules<'_>) -> Vec<Vec<SampleRecord>> {
     if rules.component.is_some() {
-        // A component sees a batch at once, and no group of it in part.
+        // A component gets one batch of complete groups.
         let mut all: Vec<SampleRecord> = Vec::new();
         for group in by_group(queue) {
             if all.len() < rules.batch {
@@ -308,18 +319,18 @@ fn portions(queue: Vec<SampleRecord>, rules: &Rules<'_>) -> Vec<Vec<SampleRecord
         }
         return vec![all];
     }
-    match rules.estimation.estimator.company() {
-        Company::Alone => queue.into_iter().map(|s| vec![s]).collect(),
-        Company::Batch => {
+    match rules.estimator_config.estimator.comparison_scope() {
+        ComparisonScope::Sample => queue.into_iter().map(|s| vec![s]).collect(),
+        ComparisonScope::Batch => {
             let mut all: Vec<SampleRecord> = queue;
             all.truncate(rules.batch);
             vec![all]
         }
-        Company::Group => by_group(queue),
+        ComparisonScope::Group => by_group(queue),
     }
 }
 
-/// Groups in the order of their first samples.
+/// Groups samples, in the order of the groups' first samples.
 fn by_group(queue: Vec<SampleRecord>) -> Vec<Vec<SampleRecord>> {
     let mut groups: Vec<Vec<SampleRecord>> = Vec::new();
     for sample in queue {
@@ -334,34 +345,35 @@ fn by_group(queue: Vec<SampleRecord>) -> Vec<Vec<SampleRecord>> {
     groups
 }
 
-/// The samples of groups that have stopped growing.
-fn settled(queue: Vec<SampleRecord>, settled_ms: i64) -> Vec<SampleRecord> {
-    let young: std::collections::BTreeSet<String> = queue
+/// Removes samples of groups that may still grow.
+fn drop_growing_groups(queue: Vec<SampleRecord>, group_cutoff_ms: i64) -> Vec<SampleRecord> {
+    let growing: std::collections::BTreeSet<String> = queue
         .iter()
-        .filter(|sample| sample.created_ms > settled_ms)
+        .filter(|sample| sample.created_ms > group_cutoff_ms)
         .map(|sample| sample.group.clone())
         .collect();
     queue
         .into_iter()
-        .filter(|sample| !young.contains(&sample.group))
+        .filter(|sample| !growing.contains(&sample.group))
         .collect()
 }
 
-enum Fault {
+/// Why a sample cannot train, as the text recorded in the journal.
+enum DropReason {
     Stale(String),
     Unusable(String),
 }
 
-fn staleness(sample: &SampleRecord, rules: &Rules<'_>) -> Option<u64> {
+fn staleness(sample: &SampleRecord, rules: &BatchRules<'_>) -> Option<u64> {
     rules.lineage.distance(rules.active, sample.adapter_version)
 }
 
-/// Why a sample cannot train.
-fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
-    let unusable = |reason: String| Some(Fault::Unusable(format!("unusable: {reason}")));
+/// Checks whether a sample can train, before its advantage is estimated.
+fn drop_reason(sample: &SampleRecord, rules: &BatchRules<'_>) -> Option<DropReason> {
+    let unusable = |reason: String| Some(DropReason::Unusable(format!("unusable: {reason}")));
     let tokens = sample.token_ids.len();
     if tokens == 0 || sample.prompt_ids.is_empty() {
-        return unusable("it has no prompt or no reply tokens".to_owned());
+        return unusable("it has no prompt tokens or no reply tokens".to_owned());
     }
     if sample.full_logprobs.len() != tokens {
         return unusable(format!(
@@ -380,7 +392,7 @@ fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
     }
     if rules.method.uses_rewards()
         && rules.component.is_none()
-        && let Some(reason) = unfit(rules.estimation.estimator, sample)
+        && let Some(reason) = missing_input(rules.estimator_config.estimator, sample)
     {
         return unusable(reason.to_owned());
     }
@@ -391,23 +403,23 @@ fn fault(sample: &SampleRecord, rules: &Rules<'_>) -> Option<Fault> {
             rules.max_tokens
         ));
     }
-    let foreign = sample
+    let out_of_vocabulary = sample
         .prompt_ids
         .iter()
         .chain(&sample.token_ids)
         .find(|&&id| usize::try_from(id).is_ok_and(|id| id >= rules.vocabulary));
-    if let Some(id) = foreign {
+    if let Some(id) = out_of_vocabulary {
         return unusable(format!(
             "token {id} is outside of the model's vocabulary of {}",
             rules.vocabulary
         ));
     }
     let distance = staleness(sample, rules);
-    stale_reason(distance, sample.adapter_version, rules.max_staleness).map(Fault::Stale)
+    stale_reason(distance, sample.adapter_version, rules.max_staleness).map(DropReason::Stale)
 }
 
-/// Why a sample of an adapter `distance` versions away is too old, if it is. The distance is none where the journal does
-/// not know the version.
+/// The drop reason of a sample whose adapter is more than `max_staleness` versions away; none if it is fresh. A distance
+/// of none means that the journal does not know the version.
 pub(crate) fn stale_reason(
     distance: Option<u64>,
     version: u64,
@@ -415,10 +427,10 @@ pub(crate) fn stale_reason(
 ) -> Option<String> {
     match distance {
         None => Some(format!(
-            "{STALE} sampled by adapter version {version}, which the journal does not know"
+            "{STALE_PREFIX} sampled by adapter version {version}, which the journal does not know"
         )),
         Some(distance) if distance > max_staleness => Some(format!(
-            "{STALE} sampled more than {max_staleness} versions away from the active adapter (training.max_staleness)"
+            "{STALE_PREFIX} sampled more than {max_staleness} versions away from the active adapter (training.max_staleness)"
         )),
         Some(_) => None,
     }
@@ -430,11 +442,11 @@ mod tests {
     use crate::advantage::Estimator;
     use crate::tests::sample;
 
-    fn rules(lineage: &Lineage, estimator: Estimator) -> Rules<'_> {
-        Rules {
-            method: Learning::Binary,
+    fn rules(lineage: &Lineage, estimator: Estimator) -> BatchRules<'_> {
+        BatchRules {
+            method: TrainingMethod::Binary,
             hinted: &|_| Ok(Vec::new()),
-            estimation: estimator.into(),
+            estimator_config: estimator.into(),
             overlong: None,
             whitens: false,
             component: None,
@@ -444,7 +456,7 @@ mod tests {
             vocabulary: 100,
             active: 0,
             lineage,
-            settled_ms: 1_000,
+            group_cutoff_ms: 1_000,
         }
     }
 
@@ -465,7 +477,7 @@ mod tests {
             sample(4, -1.0),
             sample(5, 1.0),
         ];
-        let batch = draw(
+        let batch = build_batch(
             queue,
             &rules(&lineage, Estimator::Raw),
             &Baselines::new(0.5, 0.0),
@@ -477,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_moves_with_every_sample_that_was_looked_at() {
+    fn baselines_include_dropped_samples() {
         let lineage = Lineage::default();
         let queue = vec![
             sample(1, 0.0),
@@ -486,16 +498,16 @@ mod tests {
             sample(4, -1.0),
         ];
         let before = Baselines::new(0.5, 0.0).after([("default", 0.0)]);
-        let batch = draw(queue, &rules(&lineage, Estimator::Baseline), &before)
+        let batch = build_batch(queue, &rules(&lineage, Estimator::Baseline), &before)
             .unwrap()
             .unwrap();
         assert_eq!(ids(&batch), (vec![2, 3], vec![1]));
-        let mean = batch.baselines.of("default");
+        let mean = batch.baselines.mean("default");
         assert!((mean - 1.0 / 3.0).abs() < 1e-12, "{mean}");
     }
 
     #[test]
-    fn unusable_samples_say_why() {
+    fn unusable_samples_are_dropped_with_a_reason() {
         let lineage = Lineage::default();
         let mut bad = vec![
             sample(1, 1.0),
@@ -510,7 +522,7 @@ mod tests {
         bad[3].token_ids[0] = 100;
         bad[4].prompt_ids = vec![1; 64];
         bad[5].adapter_version = 7;
-        let batch = draw(
+        let batch = build_batch(
             bad,
             &rules(&lineage, Estimator::Raw),
             &Baselines::new(0.5, 0.0),
@@ -518,9 +530,9 @@ mod tests {
         .unwrap()
         .unwrap();
         assert!(batch.chosen.is_empty());
-        let said: Vec<&str> = batch.dropped.iter().map(|(_, r)| r.as_str()).collect();
+        let reasons: Vec<&str> = batch.dropped.iter().map(|(_, r)| r.as_str()).collect();
         for (i, part) in [
-            "no prompt or no reply",
+            "no prompt tokens or no reply",
             "1 log-probs for 2 tokens",
             "reward is not finite",
             "outside of the model's vocabulary of 100",
@@ -530,13 +542,13 @@ mod tests {
         .iter()
         .enumerate()
         {
-            assert!(said[i].contains(part), "{said:?}");
+            assert!(reasons[i].contains(part), "{reasons:?}");
         }
         assert_eq!(batch.stale, 1);
     }
 
     #[test]
-    fn groups_are_taken_whole_and_only_once_they_have_settled() {
+    fn groups_are_batched_whole_and_only_after_they_stop_growing() {
         let lineage = Lineage::default();
         let grouped = |id, reward, group: &str, created_ms| {
             let mut s = sample(id, reward);
@@ -545,22 +557,22 @@ mod tests {
             s
         };
         let queue = vec![
-            grouped(1, 1.0, "young", 0),
+            grouped(1, 1.0, "growing", 0),
             grouped(2, 1.0, "a", 0),
-            grouped(3, 0.5, "level", 0),
+            grouped(3, 0.5, "constant", 0),
             grouped(4, -1.0, "a", 5),
-            grouped(5, 0.5, "level", 5),
+            grouped(5, 0.5, "constant", 5),
             grouped(6, 0.0, "a", 6),
-            grouped(7, -1.0, "young", 2_000),
-            grouped(8, 1.0, "alone", 7),
+            grouped(7, -1.0, "growing", 2_000),
+            grouped(8, 1.0, "singleton", 7),
         ];
         let rules = rules(&lineage, Estimator::Group);
-        let batch = draw(queue.clone(), &rules, &Baselines::new(0.5, 0.0))
+        let batch = build_batch(queue.clone(), &rules, &Baselines::new(0.5, 0.0))
             .unwrap()
             .unwrap();
         assert_eq!(ids(&batch), (vec![2, 4], vec![6]));
-        let young = vec![queue[0].clone(), queue[6].clone()];
-        let waiting = draw(young, &rules, &Baselines::new(0.5, 0.0)).unwrap();
+        let growing = vec![queue[0].clone(), queue[6].clone()];
+        let waiting = build_batch(growing, &rules, &Baselines::new(0.5, 0.0)).unwrap();
         assert!(waiting.is_none());
     }
 }

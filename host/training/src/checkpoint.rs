@@ -1,9 +1,10 @@
-//! Checkpoints: what was learned (an adapter, or all weights), the optimizer's state and where both came from, in one directory.
+//! Checkpoints: one directory per version with the weights (an adapter or the full model), the optimizer state and the
+//! provenance.
 //!
-//! A checkpoint is written beside its place, flushed to disk and renamed *before* the journal
-//! learns of it. So whatever the journal knows is whole on disk. A directory that it does not know may be the rest of a
-//! step that was interrupted, or all that is left of a journal that was lost or put back: it is moved to
-//! `adapters/unknown/` and never deleted. Only what is half written, which its missing provenance tells, is removed.
+//! A checkpoint is written to a temporary directory, synced to disk and renamed *before* the journal records it, so every
+//! recorded checkpoint is complete on disk. A directory that the journal does not know can be left over from an interrupted
+//! step, or be all that remains after the journal was lost or restored from a backup: it is moved to `adapters/unknown/`
+//! and never deleted. Only incomplete directories, which have no provenance file, are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -11,24 +12,24 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clawhost_journal::{AdapterRow, private};
-use clawhost_policy::{Learned, Model, ModelFiles};
+use clawhost_policy::{Model, ModelFiles, TrainedWeights};
 use safetensors::SafeTensorError;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::TrainingError;
-use crate::optimizer::Moments;
+use crate::optimizer::OptimizerState;
 use crate::optimizer_state;
-use crate::retention::{Kept, Retention};
+use crate::retention::{Retention, RetentionLevel};
 
-/// Name of the optimizer's file.
-const OPTIMIZER: &str = "optimizer.safetensors";
-/// Name of the file that says where a checkpoint came from.
-const PROVENANCE: &str = "provenance.json";
-/// Folder of the checkpoints inside the data directory.
-const FOLDER: &str = "adapters";
-/// Folder inside it of checkpoints that the journal does not know.
-const UNKNOWN: &str = "unknown";
+/// File of the optimizer state.
+const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+/// File of the provenance; written last.
+const PROVENANCE_FILE: &str = "provenance.json";
+/// Directory of the checkpoints inside the data directory.
+const ADAPTERS_DIR: &str = "adapters";
+/// Directory inside `adapters` for checkpoints that the journal does not know.
+const UNKNOWN_DIR: &str = "unknown";
 
 /// The directory of all checkpoints.
 #[derive(Debug, Clone)]
@@ -36,10 +37,9 @@ pub(crate) struct Checkpoints {
     data: PathBuf,
 }
 
-/// A checkpoint that is written but not yet in its place. Dropping it leaves a directory that the
-/// next start removes.
+/// A checkpoint in its temporary directory. If it is dropped, the next start removes the directory.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct PendingCheckpoint {
     version: u64,
     temporary: PathBuf,
     root: PathBuf,
@@ -47,32 +47,32 @@ pub(crate) struct Unfinished {
 }
 
 impl Checkpoints {
-    /// Opens the folder inside the data directory and moves what the journal does not know to `unknown/` in it.
+    /// Creates the adapters directory if needed and moves checkpoints that the journal does not know to `unknown/`.
     pub(crate) fn open(data: &Path, known: &[AdapterRow]) -> Result<Self, TrainingError> {
         let own = Self {
             data: data.to_owned(),
         };
         let root = own.root();
-        private::create_dir(&root).map_err(file("create", &root))?;
-        private::restrict(&root).map_err(file("protect", &root))?;
-        let known: BTreeSet<String> = known.iter().map(|row| name(row.version)).collect();
+        private::create_dir(&root).map_err(io_error("create", &root))?;
+        private::restrict(&root).map_err(io_error("protect", &root))?;
+        let known: BTreeSet<String> = known.iter().map(|row| dir_name(row.version)).collect();
         let mut moved = Vec::new();
-        for entry in fs::read_dir(&root).map_err(file("list", &root))? {
-            let path = entry.map_err(file("list", &root))?.path();
+        for entry in fs::read_dir(&root).map_err(io_error("list", &root))? {
+            let path = entry.map_err(io_error("list", &root))?.path();
             let found = path.file_name().unwrap_or_default().to_string_lossy();
-            let unfinished = found.strip_prefix('.').is_some_and(is_version);
-            if unfinished && !path.join(PROVENANCE).exists() {
-                tracing::info!(directory = %path.display(), "removing a checkpoint that was never finished");
-                remove(&path)?;
-            } else if unfinished || is_version(&found) && !known.contains(&*found) {
-                moved.push(set_aside(&root, &path)?);
+            let pending = found.strip_prefix('.').is_some_and(is_version);
+            if pending && !path.join(PROVENANCE_FILE).exists() {
+                tracing::info!(directory = %path.display(), "removing an incomplete checkpoint");
+                remove_dir(&path)?;
+            } else if pending || is_version(&found) && !known.contains(&*found) {
+                moved.push(move_to_unknown(&root, &path)?);
             }
         }
         if let Some(first) = moved.first() {
             tracing::warn!(
                 directories = moved.len(),
-                "adapters that the journal does not know were moved to {}: a step was interrupted before it was recorded, or the journal was lost or put back to an older one. Nothing was deleted; `clawhost adapter import {} --data {} --promote` brings one back",
-                root.join(UNKNOWN).display(),
+                "moved adapters that the journal does not know to {}: a step was interrupted before it was recorded, or the journal was lost or replaced by an older one. Nothing was deleted; restore one with `clawhost adapter import {} --data {} --promote`",
+                root.join(UNKNOWN_DIR).display(),
                 first.display(),
                 data.display()
             );
@@ -80,58 +80,58 @@ impl Checkpoints {
         Ok(own)
     }
 
-    /// The same beside whoever opened it: nothing is made or removed.
-    pub(crate) fn beside(data: &Path) -> Self {
+    /// Opens the checkpoints for reading, next to the process that owns them; creates and removes nothing.
+    pub(crate) fn open_read_only(data: &Path) -> Self {
         Self {
             data: data.to_owned(),
         }
     }
 
     fn root(&self) -> PathBuf {
-        self.data.join(FOLDER)
+        self.data.join(ADAPTERS_DIR)
     }
 
-    /// Where a version lies, relative to the data directory.
-    pub(crate) fn relative(version: u64) -> String {
-        format!("{FOLDER}/{}", name(version))
+    /// Path of a version, relative to the data directory.
+    pub(crate) fn relative_path(version: u64) -> String {
+        format!("{ADAPTERS_DIR}/{}", dir_name(version))
     }
 
-    /// Writes what was learned and the optimizer of a version that the journal does not know yet. `files` go beside
-    /// weights, so that the directory is a whole model.
-    pub(crate) fn begin(
+    /// Writes weights and optimizer state of a new version to a temporary directory. `files` are the model's other files,
+    /// which make the directory a complete model when all weights are trained.
+    pub(crate) fn write(
         &self,
         version: u64,
         base: &str,
-        (learned, files): (&Learned, Option<&ModelFiles>),
-        moments: &Moments<f32>,
-    ) -> Result<Unfinished, TrainingError> {
+        (weights, files): (&TrainedWeights, Option<&ModelFiles>),
+        optimizer_state: &OptimizerState<f32>,
+    ) -> Result<PendingCheckpoint, TrainingError> {
         let root = self.root();
-        let temporary = root.join(format!(".{}", name(version)));
-        // Of a step of this process that came to nothing: what an earlier one left, `open` has dealt with.
-        remove(&temporary)?;
-        private::create_dir(&temporary).map_err(file("create", &temporary))?;
-        learned.save(&temporary, base, files)?;
-        let names: Vec<String> = learned
+        let temporary = root.join(format!(".{}", dir_name(version)));
+        // Left by a failed step of this process; `open` has handled those of earlier processes.
+        remove_dir(&temporary)?;
+        private::create_dir(&temporary).map_err(io_error("create", &temporary))?;
+        weights.save(&temporary, base, files)?;
+        let names: Vec<String> = weights
             .tensors()
             .into_iter()
             .map(|(name, _)| name)
             .collect();
-        let path = temporary.join(OPTIMIZER);
-        optimizer_state::write(&path, &names, moments).map_err(|error| match error {
-            SafeTensorError::IoError(source) => file("write", &path)(source),
-            other => TrainingError::Damaged {
+        let path = temporary.join(OPTIMIZER_FILE);
+        optimizer_state::write(&path, &names, optimizer_state).map_err(|error| match error {
+            SafeTensorError::IoError(source) => io_error("write", &path)(source),
+            other => TrainingError::CorruptCheckpoint {
                 path: path.clone(),
                 reason: other.to_string(),
             },
         })?;
         let mut files = BTreeMap::new();
-        for entry in fs::read_dir(&temporary).map_err(file("list", &temporary))? {
-            let path = entry.map_err(file("list", &temporary))?.path();
+        for entry in fs::read_dir(&temporary).map_err(io_error("list", &temporary))? {
+            let path = entry.map_err(io_error("list", &temporary))?.path();
             if let Some(name) = path.file_name() {
-                files.insert(name.to_string_lossy().into_owned(), digest_of(&path)?);
+                files.insert(name.to_string_lossy().into_owned(), sha256_file(&path)?);
             }
         }
-        Ok(Unfinished {
+        Ok(PendingCheckpoint {
             version,
             temporary,
             root,
@@ -139,21 +139,21 @@ impl Checkpoints {
         })
     }
 
-    /// Removes the checkpoint that this process has just made for a version and whose step the journal refused.
+    /// Removes the checkpoint of a step that the journal rejected.
     pub(crate) fn discard(&self, version: u64) -> Result<(), TrainingError> {
-        remove(&self.root().join(name(version)))
+        remove_dir(&self.root().join(dir_name(version)))
     }
 
-    /// Reads the checkpoint of a recorded adapter; the optimizer's state is none when retention has
-    /// removed it. `newest` says that it must still be there.
+    /// Reads the checkpoint of a recorded adapter and verifies its digests. The optimizer state is none if retention has
+    /// removed it; if `newest` is true it must exist.
     pub(crate) fn load(
         &self,
         row: &AdapterRow,
         base: &Model,
         newest: bool,
-    ) -> Result<(Learned, Option<Moments<f32>>), TrainingError> {
+    ) -> Result<(TrainedWeights, Option<OptimizerState<f32>>), TrainingError> {
         let path = self.data.join(&row.path);
-        let damaged = |reason: String| TrainingError::Damaged {
+        let corrupt = |reason: String| TrainingError::CorruptCheckpoint {
             path: path.clone(),
             reason,
         };
@@ -161,71 +161,71 @@ impl Checkpoints {
             .provenance
             .get("files")
             .and_then(Value::as_object)
-            .ok_or_else(|| damaged("its record names no files".to_owned()))?;
-        let only = |entry: Result<fs::DirEntry, _>| {
-            entry.is_ok_and(|entry| entry.file_name().to_string_lossy() == PROVENANCE)
+            .ok_or_else(|| corrupt("its record lists no files".to_owned()))?;
+        let is_provenance = |entry: Result<fs::DirEntry, _>| {
+            entry.is_ok_and(|entry| entry.file_name().to_string_lossy() == PROVENANCE_FILE)
         };
-        if fs::read_dir(&path).is_ok_and(|entries| entries.into_iter().all(only)) {
-            return Err(TrainingError::LetGo {
+        if fs::read_dir(&path).is_ok_and(|entries| entries.into_iter().all(is_provenance)) {
+            return Err(TrainingError::CheckpointRemoved {
                 version: row.version,
             });
         }
-        let mut optimizer = false;
+        let mut has_optimizer = false;
         for (name, expected) in recorded {
-            let own = path.join(name);
-            if name == OPTIMIZER && !own.exists() {
+            let file = path.join(name);
+            if name == OPTIMIZER_FILE && !file.exists() {
                 if newest {
-                    return Err(damaged(format!("{name} is missing")));
+                    return Err(corrupt(format!("{name} is missing")));
                 }
                 continue;
             }
-            optimizer |= name == OPTIMIZER;
-            let found = digest_of(&own)?;
-            if expected.as_str() != Some(found.as_str()) {
-                return Err(damaged(format!(
-                    "{name} has sha256 {found}, recorded is {}",
+            has_optimizer |= name == OPTIMIZER_FILE;
+            let digest = sha256_file(&file)?;
+            if expected.as_str() != Some(digest.as_str()) {
+                return Err(corrupt(format!(
+                    "{name} has sha256 {digest}, recorded is {}",
                     expected.as_str().unwrap_or("none")
                 )));
             }
         }
-        let learned = Learned::load(&path, base)?;
-        let digest = learned.digest();
+        let weights = TrainedWeights::load(&path, base)?;
+        let digest = weights.digest();
         if digest != row.digest {
-            return Err(damaged(format!(
-                "what it holds has digest {digest}, recorded is {}",
+            return Err(corrupt(format!(
+                "its weights have digest {digest}, recorded is {}",
                 row.digest
             )));
         }
-        if !optimizer {
-            return Ok((learned, None));
+        if !has_optimizer {
+            return Ok((weights, None));
         }
-        let moments = moments_in(&path, &learned)?;
-        Ok((learned, moments))
+        let optimizer_state = read_optimizer_state(&path, &weights)?;
+        Ok((weights, optimizer_state))
     }
 
-    /// Removes what retention lets go of recorded versions; those of `needed` stay whole.
-    pub(crate) fn retain(
+    /// Removes the files that the retention policy does not keep; `protected` versions keep everything.
+    pub(crate) fn apply_retention(
         &self,
         recorded: &[AdapterRow],
         retention: Retention,
-        needed: &[u64],
+        protected: &[u64],
     ) -> Result<(), TrainingError> {
-        for (version, kept) in retention.decide(recorded, needed) {
-            let place = self.root().join(name(version));
-            let gone = |file: &str| match kept {
-                Kept::Full => false,
-                Kept::Served => file == OPTIMIZER,
-                Kept::Provenance => file != PROVENANCE,
+        for (version, level) in retention.plan(recorded, protected) {
+            let dir = self.root().join(dir_name(version));
+            let is_removed = |file: &str| match level {
+                RetentionLevel::Full => false,
+                RetentionLevel::WeightsOnly => file == OPTIMIZER_FILE,
+                RetentionLevel::ProvenanceOnly => file != PROVENANCE_FILE,
             };
-            let entries = match fs::read_dir(&place) {
+            let entries = match fs::read_dir(&dir) {
                 Ok(entries) => entries,
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
-                Err(source) => return Err(file("list", &place)(source)),
+                Err(source) => return Err(io_error("list", &dir)(source)),
             };
             for entry in entries {
-                let entry = entry.map_err(file("list", &place))?;
-                if gone(&entry.file_name().to_string_lossy()) {
-                    fs::remove_file(entry.path()).map_err(file("remove", &entry.path()))?;
+                let entry = entry.map_err(io_error("list", &dir))?;
+                if is_removed(&entry.file_name().to_string_lossy()) {
+                    fs::remove_file(entry.path()).map_err(io_error("remove", &entry.path()))?;
                 }
             }
         }
@@ -233,61 +233,62 @@ impl Checkpoints {
     }
 }
 
-impl Unfinished {
-    /// Reads back from what was written: the very bytes that a restart would load.
-    pub(crate) fn read_back(&self, base: &Model) -> Result<Learned, TrainingError> {
-        Ok(Learned::load(&self.temporary, base)?)
+impl PendingCheckpoint {
+    /// Loads the weights from the written files, as a restart would.
+    pub(crate) fn read_back(&self, base: &Model) -> Result<TrainedWeights, TrainingError> {
+        Ok(TrainedWeights::load(&self.temporary, base)?)
     }
 
-    /// Adds `provenance.json`, flushes everything to disk and moves the directory to its place.
-    /// Returns the provenance with the digest of every file in it.
-    pub(crate) fn finish(self, mut provenance: Value) -> Result<Value, TrainingError> {
+    /// Writes `provenance.json`, syncs everything to disk and renames the directory to its final path. Returns the
+    /// provenance with the SHA-256 of every file.
+    pub(crate) fn commit(self, mut provenance: Value) -> Result<Value, TrainingError> {
         if let Some(object) = provenance.as_object_mut() {
             object.insert("files".to_owned(), json!(self.files));
         }
-        let path = self.temporary.join(PROVENANCE);
+        let path = self.temporary.join(PROVENANCE_FILE);
         let text = serde_json::to_vec_pretty(&provenance)
-            .map_err(|e| file("write", &path)(std::io::Error::other(e)))?;
-        fs::write(&path, text).map_err(file("write", &path))?;
-        for entry in fs::read_dir(&self.temporary).map_err(file("list", &self.temporary))? {
-            let path = entry.map_err(file("list", &self.temporary))?.path();
-            private::restrict(&path).map_err(file("protect", &path))?;
-            flush(&path)?;
+            .map_err(|e| io_error("write", &path)(std::io::Error::other(e)))?;
+        fs::write(&path, text).map_err(io_error("write", &path))?;
+        for entry in fs::read_dir(&self.temporary).map_err(io_error("list", &self.temporary))? {
+            let path = entry.map_err(io_error("list", &self.temporary))?.path();
+            private::restrict(&path).map_err(io_error("protect", &path))?;
+            sync_to_disk(&path)?;
         }
-        flush(&self.temporary)?;
-        let place = self.root.join(name(self.version));
-        if place.exists() {
-            let aside = set_aside(&self.root, &place)?;
-            tracing::warn!(directory = %aside.display(), "an adapter that the journal does not know was moved there");
+        sync_to_disk(&self.temporary)?;
+        let dir = self.root.join(dir_name(self.version));
+        if dir.exists() {
+            let moved = move_to_unknown(&self.root, &dir)?;
+            tracing::warn!(directory = %moved.display(), "moved an adapter that the journal does not know");
         }
-        fs::rename(&self.temporary, &place).map_err(file("move", &place))?;
-        flush(&self.root)?;
+        fs::rename(&self.temporary, &dir).map_err(io_error("move", &dir))?;
+        sync_to_disk(&self.root)?;
         Ok(provenance)
     }
 }
 
-/// The optimizer's state that lies beside what was learned; none when there is no such file.
-pub(crate) fn moments_in(
+/// Reads the optimizer state in a checkpoint directory; none if the file does not exist.
+pub(crate) fn read_optimizer_state(
     dir: &Path,
-    learned: &Learned,
-) -> Result<Option<Moments<f32>>, TrainingError> {
-    let own = dir.join(OPTIMIZER);
-    let bytes = match fs::read(&own) {
+    weights: &TrainedWeights,
+) -> Result<Option<OptimizerState<f32>>, TrainingError> {
+    let path = dir.join(OPTIMIZER_FILE);
+    let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(file("read", &own)(source)),
+        Err(source) => return Err(io_error("read", &path)(source)),
     };
-    let tensors = learned.tensors();
+    let tensors = weights.tensors();
     let layout: Vec<(&str, usize)> = tensors.iter().map(|(n, v)| (n.as_str(), v.len())).collect();
-    let moments =
-        optimizer_state::read(&bytes, &layout).map_err(|reason| TrainingError::Damaged {
+    let optimizer_state = optimizer_state::read(&bytes, &layout).map_err(|reason| {
+        TrainingError::CorruptCheckpoint {
             path: dir.to_owned(),
-            reason: format!("{OPTIMIZER}: {reason}"),
-        })?;
-    Ok(Some(moments))
+            reason: format!("{OPTIMIZER_FILE}: {reason}"),
+        }
+    })?;
+    Ok(Some(optimizer_state))
 }
 
-fn name(version: u64) -> String {
+fn dir_name(version: u64) -> String {
     format!("v{version:06}")
 }
 
@@ -296,47 +297,54 @@ fn is_version(name: &str) -> bool {
     digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Moves a directory to `unknown/`, under its name or the next free one.
-fn set_aside(root: &Path, path: &Path) -> Result<PathBuf, TrainingError> {
-    let aside = root.join(UNKNOWN);
-    private::create_dir(&aside).map_err(file("create", &aside))?;
-    let found = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = found.trim_start_matches('.');
-    let mut place = aside.join(name);
+/// Moves a directory to `unknown/`; appends a number if the name is taken. Returns the new path.
+fn move_to_unknown(root: &Path, path: &Path) -> Result<PathBuf, TrainingError> {
+    let unknown = root.join(UNKNOWN_DIR);
+    private::create_dir(&unknown).map_err(io_error("create", &unknown))?;
+    let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = file_name.trim_start_matches('.');
+    let mut target = unknown.join(name);
     let mut copy = 1;
-    while place.exists() {
+    while target.exists() {
         copy += 1;
-        place = aside.join(format!("{name}-{copy}"));
+        target = unknown.join(format!("{name}-{copy}"));
     }
-    fs::rename(path, &place).map_err(file("move", path))?;
-    Ok(place)
+    fs::rename(path, &target).map_err(io_error("move", path))?;
+    Ok(target)
 }
 
-fn file(act: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> TrainingError + use<> {
+fn io_error(
+    operation: &'static str,
+    path: &Path,
+) -> impl FnOnce(std::io::Error) -> TrainingError + use<> {
     let path = path.to_owned();
-    move |source| TrainingError::File { act, path, source }
+    move |source| TrainingError::File {
+        operation,
+        path,
+        source,
+    }
 }
 
-fn remove(path: &Path) -> Result<(), TrainingError> {
+fn remove_dir(path: &Path) -> Result<(), TrainingError> {
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(file("remove", path)(source)),
+        Err(source) => Err(io_error("remove", path)(source)),
     }
 }
 
-fn flush(path: &Path) -> Result<(), TrainingError> {
+fn sync_to_disk(path: &Path) -> Result<(), TrainingError> {
     File::open(path)
         .and_then(|handle| handle.sync_all())
-        .map_err(file("flush", path))
+        .map_err(io_error("flush", path))
 }
 
-fn digest_of(path: &Path) -> Result<String, TrainingError> {
-    let mut handle = File::open(path).map_err(file("read", path))?;
+fn sha256_file(path: &Path) -> Result<String, TrainingError> {
+    let mut handle = File::open(path).map_err(io_error("read", path))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0u8; 1 << 16];
     loop {
-        match handle.read(&mut buffer).map_err(file("read", path))? {
+        match handle.read(&mut buffer).map_err(io_error("read", path))? {
             0 => break,
             n => hash.update(buffer.get(..n).unwrap_or_default()),
         }

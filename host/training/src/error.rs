@@ -1,79 +1,80 @@
-//! What can keep training from going on. A bad batch is no error: it is a step with an outcome.
+//! Errors that stop training or keep a step from being recorded. A bad batch is not an error: it is a step with
+//! the outcome `no_signal` or `failed`.
 
 use std::path::PathBuf;
 
 use clawhost_journal::JournalError;
-use clawhost_policy::{LoadError, NotReleased, NotReplayed};
+use clawhost_policy::{LoadError, PublishError, ReplayError};
 
 use crate::advantage::BaselineError;
-use crate::options::{OptionsError, Parameters};
+use crate::options::{OptionsError, TrainableParameters};
 
 /// Why training cannot start, or why a step could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainingError {
-    /// A configuration value that cannot work.
+    /// An invalid configuration value.
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The journal could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A loss or advantage component cannot be used, or a call of it gave no result.
+    /// A loss or advantage component is unusable, or a call to it failed.
     #[error("{0}")]
     Component(String),
-    /// The teacher at the endpoint is away; the samples wait for it.
-    #[error("no step without its teacher: {0}")]
+    /// The remote teacher is unavailable; the samples stay queued.
+    #[error("cannot run a training step without its teacher: {0}")]
     Teacher(String),
-    /// The running means in the journal cannot be read.
+    /// The reward baselines in the journal cannot be parsed.
     #[error(transparent)]
     Baselines(#[from] BaselineError),
     /// An adapter could not be written or read.
     #[error(transparent)]
     Adapter(#[from] LoadError),
     /// A file of a checkpoint could not be written or read.
-    #[error("cannot {act} {}: {source}", path.display())]
+    #[error("cannot {operation} {}: {source}", path.display())]
     File {
-        /// What was tried.
-        act: &'static str,
+        /// The operation that failed, as a verb.
+        operation: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// A checkpoint is not what the journal recorded.
+    /// A checkpoint does not match its record in the journal.
     #[error(
-        "checkpoint {} is not what the journal recorded: {reason}; restore the directory from a copy, or move the data directory away to start from the base model",
+        "checkpoint {} does not match the journal: {reason}; restore the directory from a backup, or move the data directory away to start from the base model",
         path.display()
     )]
-    Damaged {
+    CorruptCheckpoint {
         /// The checkpoint's directory.
         path: PathBuf,
         /// What differs.
         reason: String,
     },
-    /// A data directory that has learned already cannot begin with something else.
+    /// An import without `promote` into a data directory that already has an active adapter.
     #[error(
-        "the data directory holds adapter version {version} already; name a new one with --data, or make this its newest version with --promote"
+        "the data directory already has active adapter version {version}; pass a new directory with --data, or import over it with --promote"
     )]
-    AlreadyLearned {
+    AlreadyTrained {
         /// The active version.
         version: u64,
     },
-    /// What was to be imported was made for a model of another shape.
-    #[error("it was made for a model of another shape")]
-    OtherShape,
-    /// Retention has removed what a version had learned.
+    /// The imported tensors do not have the shapes of the base model.
+    #[error("its tensor shapes do not match the base model")]
+    ShapeMismatch,
+    /// Retention has removed the weights of this version.
     #[error(
-        "adapter version {version} was let go by training.keep_adapters; choose a version that is still there"
+        "the weights of adapter version {version} were removed by training.keep_adapters; choose a version that is still stored"
     )]
-    LetGo {
+    CheckpointRemoved {
         /// The version.
         version: u64,
     },
-    /// The base model is another one than the adapter was trained on.
+    /// The loaded base model is not the one that the adapter was trained on.
     #[error(
-        "adapter version {version} was trained on base model {recorded}, this is {present}; start with the model of that time, or with another data directory"
+        "adapter version {version} was trained on base model {recorded}, but {present} is loaded; start with the original model, or with another data directory"
     )]
-    OtherBase {
+    BaseModelMismatch {
         /// The adapter's version.
         version: u64,
         /// Digest of the base that it was trained on.
@@ -81,40 +82,40 @@ pub enum TrainingError {
         /// Digest of the base that is loaded.
         present: String,
     },
-    /// What is active was trained in another way than this configuration says.
+    /// The active weights were trained with another `training.parameters` than the configured one.
     #[error(
-        "{what} is of training.parameters = \"{found}\", the configuration says \"{asked}\"; set it to \"{found}\" to go on from there, or start with another data directory"
+        "{what} was trained with training.parameters = \"{found}\", but the configuration says \"{configured}\"; set it to \"{found}\" to continue, or start with another data directory"
     )]
-    OtherParameters {
-        /// Where it comes from.
+    ParametersMismatch {
+        /// The source of the weights.
         what: String,
-        /// What it is.
-        found: Parameters,
-        /// What the configuration asks for.
-        asked: Parameters,
+        /// The kind of the weights.
+        found: TrainableParameters,
+        /// The configured kind.
+        configured: TrainableParameters,
     },
-    /// The engine could not be brought to serve a version.
+    /// The engine rejected a version.
     #[error(transparent)]
-    NotReleased(#[from] NotReleased),
-    /// The engine could not replay the samples of a step now; they are still queued.
+    Publish(#[from] PublishError),
+    /// The engine cannot replay the samples of a step now; they stay queued.
     #[error(transparent)]
-    NotReplayed(#[from] NotReplayed),
-    /// The engine serves something else than what was published.
+    Replay(#[from] ReplayError),
+    /// The engine serves another adapter than the published one.
     #[error(
         "adapter version {version} with digest {expected} was published, but the engine serves {served}"
     )]
-    NotServed {
+    EngineVersionMismatch {
         /// The published version.
         version: u64,
         /// Digest of the published adapter.
         expected: String,
-        /// Digest of what the engine serves.
+        /// Digest of the adapter that the engine serves.
         served: String,
     },
-    /// Training was told to stop in the middle of a step; nothing was recorded.
-    #[error("training was stopped in the middle of a step; its samples are still queued")]
+    /// Training was stopped during a step; nothing was recorded.
+    #[error("training was stopped during a step; its samples are still queued")]
     Stopped,
-    /// The training thread ended without a result.
-    #[error("the training thread broke off: {0}")]
+    /// The training thread panicked or ended without a result.
+    #[error("the training thread ended unexpectedly: {0}")]
     Thread(String),
 }

@@ -1,19 +1,20 @@
-//! Advantages, losses, optimizer, checkpoints and release of adapters.
+//! Training: advantages, losses, distillation, optimizer, checkpoints and publishing of adapters.
 //!
-//! [`Training`] turns the journal's queued samples into adapters while the engine serves;
-//! [`pretrain`] makes a base model from a corpus. Both differentiate the same forward pass that
-//! serves. A component can take the place of the loss or of the advantage
-//! estimator. Nothing here knows a judge, a session or an HTTP request.
+//! [`TrainingLoop`] trains on the journal's queued samples while the engine serves, and publishes a new adapter version
+//! per step; [`sft`] fine-tunes on conversations and [`pretrain`] trains a base model. All of them differentiate the same
+//! forward pass that serves. A component can replace the loss or the advantage estimator. This crate knows nothing of
+//! judges, sessions or HTTP.
 
 mod batch;
 mod checkpoint;
 mod component;
-mod current;
-mod engine_proof;
+mod distillation;
+mod engine_verification;
 mod error;
-mod forced;
+mod float;
+mod forced_tokens;
 mod hints;
-mod importing;
+mod import;
 mod lineage;
 mod logging;
 mod metrics;
@@ -21,20 +22,19 @@ mod offline;
 mod optimizer_state;
 mod options;
 mod packing;
-mod proof;
+mod publisher;
 mod queue;
-mod real;
-mod release;
-mod releases;
 mod report;
 mod retention;
-mod rewarding;
+mod reward_shaping;
 mod serving;
 mod state;
-mod teaching;
+mod step_outcome;
 mod trainer;
-mod training;
+mod trainer_state;
+mod training_loop;
 mod update;
+mod verification;
 
 pub mod advantage;
 pub mod loss;
@@ -43,24 +43,25 @@ pub mod optimizer;
 pub mod pretrain;
 pub mod sft;
 
-pub use component::{ComponentCalls, Components};
-pub use engine_proof::EngineProof;
+pub use component::{ComponentOptions, Components};
+pub use distillation::{RemoteTeacher, TeacherError, TeacherRequest, TeacherScores};
+pub use engine_verification::EngineVerification;
 pub use error::TrainingError;
-pub use importing::{Import, Imported, import};
-pub use logging::flat_metrics;
-pub use offline::{Offline, OfflineStep};
+pub use float::Float;
+pub use import::{ImportRequest, ImportedAdapter, import_adapter};
+pub use logging::flatten_metrics;
+pub use offline::{OfflineStep, OfflineTrainer};
 pub use options::{
-    AdvantageOptions, HintChoice, ImportanceKind, Learning, LogOptions, LossOptions, Method,
-    OptimizerOptions, OptionsError, Parameters, ProofOptions, RatioFrom, TeacherEndpoint,
-    TeacherFrom, TeacherOptions, TopkOf, TrainingOptions,
+    AdvantageOptions, HintSelection, ImportanceSamplingMode, LogOptions, LossMethod, LossOptions,
+    OldLogprobsSource, OptimizerOptions, OptionsError, TeacherEndpoint, TeacherOptions,
+    TeacherSource, TopKSource, TrainableParameters, TrainingMethod, TrainingOptions,
+    VerificationOptions,
 };
-pub use proof::Proof;
-pub use queue::{next_samples, stale_note};
-pub use real::Real;
-pub use releases::Releases;
+pub use publisher::AdapterPublisher;
+pub use queue::{describe_stale_samples, select_next_samples};
 pub use state::{TrainingSnapshot, TrainingState};
-pub use teaching::{Teacher, TeacherAnswer, TeacherQuestion, TeacherSilent};
-pub use training::Training;
+pub use training_loop::TrainingLoop;
+pub use verification::VerificationReport;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,7 @@
-//! How many versions lie between two adapters.
+//! Distance between two adapter versions, for staleness.
 //!
-//! Versions are numbered in the order in which they were made; after a rollback the next one
-//! descends from an older version than its number suggests. Staleness is therefore counted along
-//! parents: up from each of the two to the nearest version that both descend from.
+//! Version numbers follow creation order; after a rollback the next version descends from an older one than its number
+//! suggests. The distance is therefore counted along parents, through the nearest common ancestor.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    pub(crate) fn of(adapters: &[AdapterRow]) -> Self {
+    pub(crate) fn from_adapters(adapters: &[AdapterRow]) -> Self {
         Self {
             parents: adapters
                 .iter()
@@ -24,25 +23,27 @@ impl Lineage {
         }
     }
 
-    /// Versions from one adapter to the other; none when one of them is not known.
+    /// Number of parent links between two versions; none if one of them is unknown.
     pub(crate) fn distance(&self, one: u64, other: u64) -> Option<u64> {
-        let above: BTreeMap<u64, u64> = self.ancestors(one)?.into_iter().zip(0..).collect();
+        let depths: BTreeMap<u64, u64> = self.ancestors(one)?.into_iter().zip(0..).collect();
         self.ancestors(other)?
             .into_iter()
             .zip(0..)
-            .find_map(|(version, steps): (u64, u64)| above.get(&version).map(|up| up + steps))
+            .find_map(|(version, steps): (u64, u64)| {
+                depths.get(&version).map(|depth| depth + steps)
+            })
     }
 
-    /// The version itself, its parent and so on up to the base.
+    /// The version, its parent and so on up to the base model. None for an unknown version or a cycle.
     fn ancestors(&self, version: u64) -> Option<Vec<u64>> {
         let mut path = vec![version];
-        let mut at = version;
-        while at != 0 {
-            at = *self.parents.get(&at)?;
+        let mut current = version;
+        while current != 0 {
+            current = *self.parents.get(&current)?;
             if path.len() > self.parents.len() {
-                return None; // a circle: damaged data, not a lineage
+                return None; // a cycle: corrupt data
             }
-            path.push(at);
+            path.push(current);
         }
         Some(path)
     }
@@ -59,8 +60,8 @@ mod tests {
     }
 
     #[test]
-    fn distance_runs_along_parents() {
-        // 1 - 2 - 3, then a rollback to 1 and 4 made from it.
+    fn distance_follows_parents() {
+        // 1 - 2 - 3, then a rollback to 1 and version 4 trained from it.
         let lineage = lineage(&[(1, 0), (2, 1), (3, 2), (4, 1)]);
         assert_eq!(lineage.distance(4, 4), Some(0));
         assert_eq!(lineage.distance(4, 1), Some(1));
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_no_lineage() {
+    fn a_cycle_has_no_distance() {
         assert_eq!(lineage(&[(1, 2), (2, 1)]).distance(1, 0), None);
     }
 }

@@ -1,7 +1,6 @@
-//! How fast a step trains: for `clawhost bench train`, and for anyone who changes it.
+//! Benchmark of a training step, for `clawhost bench train`.
 //!
-//! It measures the very update that a step makes (forward, loss, backward, AdamW), on random tokens,
-//! without journal and checkpoint.
+//! It runs the update of a step (forward, loss, backward, AdamW) on random tokens, without journal and checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,31 +8,31 @@ use std::time::Instant;
 
 use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::measure::Spread;
-use clawhost_policy::{Adapter, Learned, Model};
+use clawhost_policy::{Adapter, Model, TrainedWeights};
 use serde_json::Value;
 
-use crate::batch::Chosen;
-use crate::optimizer::Moments;
-use crate::options::{OptionsError, Parameters, TrainingOptions};
+use crate::batch::BatchSample;
+use crate::optimizer::OptimizerState;
+use crate::options::{OptionsError, TrainableParameters, TrainingOptions};
 use crate::packing::SplitMix;
-use crate::update::{Broken, Task, update};
+use crate::update::{UpdateError, UpdateTask, update};
 
-/// What to measure with.
+/// The workload of the benchmark.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TrainLoad {
+pub struct TrainWorkload {
     /// Samples in the batch. Default 16.
     pub samples: usize,
     /// Tokens of each prompt. Default 96.
     pub prompt_tokens: usize,
     /// Tokens of each reply. Default 64.
     pub reply_tokens: usize,
-    /// Repetitions that count; one more is run before them to warm up. Default 5.
+    /// Measured repetitions, after one warm-up run. Default 5.
     pub rounds: usize,
-    /// How a step is made; `parameters`, `lora`, `pass_tokens` and `epochs` matter for the speed.
+    /// Options of the step; `parameters`, `lora`, `pass_tokens` and `epochs` affect the speed.
     pub options: TrainingOptions,
 }
 
-impl Default for TrainLoad {
+impl Default for TrainWorkload {
     fn default() -> Self {
         Self {
             samples: 16,
@@ -45,9 +44,9 @@ impl Default for TrainLoad {
     }
 }
 
-/// What was measured.
+/// Result of the benchmark.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct TrainMeasure {
+pub struct TrainMeasurement {
     /// Samples in the batch.
     pub samples: usize,
     /// Tokens of the batch, prompts included, times epochs.
@@ -58,69 +57,72 @@ pub struct TrainMeasure {
     pub tokens_per_second: Spread,
     /// Milliseconds of the update.
     pub update_ms: Spread,
-    /// Milliseconds that scoring the reference takes beside it.
+    /// Milliseconds to score the reference model, not part of the update.
     pub reference_ms: Spread,
-    /// Milliseconds of one whole round.
+    /// Milliseconds of a repetition in total.
     pub round_ms: Spread,
 }
 
-/// Why nothing was measured.
+/// Why the benchmark failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// An option that cannot work.
+    /// An invalid option.
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The samples are longer than the model's context.
-    #[error("{tokens} tokens a sample do not fit the model's context of {context}")]
+    #[error("{tokens} tokens per sample exceed the model's context of {context}")]
     TooLong {
         /// Tokens of a sample, prompt included.
         tokens: usize,
-        /// What the model was made for.
+        /// Context length of the model.
         context: usize,
     },
     /// The update failed.
-    #[error("the update that was to be measured failed: {0}")]
+    #[error("the training update failed: {0}")]
     Update(String),
 }
 
-impl From<Broken> for MeasureError {
-    fn from(broken: Broken) -> Self {
-        Self::Update(broken.to_string())
+impl From<UpdateError> for MeasureError {
+    fn from(error: UpdateError) -> Self {
+        Self::Update(error.to_string())
     }
 }
 
-/// Measures updates of a new adapter on this model, or of all its parameters, as `load.options.parameters` says.
+/// Measures updates of a new adapter or of all parameters of this model, according to `load.options.parameters`.
 ///
 /// # Errors
-/// Options that cannot work, or a load that does not fit the model.
-pub fn updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, MeasureError> {
+/// Invalid options, or samples that exceed the model's context.
+pub fn measure_updates(
+    model: &Model,
+    load: &TrainWorkload,
+) -> Result<TrainMeasurement, MeasureError> {
     load.options.validate()?;
     let context = model.config().max_position_embeddings;
     let tokens = load.prompt_tokens.saturating_add(load.reply_tokens);
     if tokens > context {
         return Err(MeasureError::TooLong { tokens, context });
     }
-    let learned = match load.options.parameters {
-        Parameters::Lora => {
+    let weights = match load.options.parameters {
+        TrainableParameters::Lora => {
             let shape = load.options.lora.clone();
-            Learned::Lora(Arc::new(Adapter::init(
+            TrainedWeights::Lora(Arc::new(Adapter::init(
                 model.config(),
                 shape,
                 load.options.seed,
             )))
         }
-        Parameters::Full => Learned::Full(Arc::new(model.clone())),
+        TrainableParameters::Full => TrainedWeights::Full(Arc::new(model.clone())),
     };
-    let lengths: Vec<usize> = learned.tensors().iter().map(|(_, v)| v.len()).collect();
-    let moments = Moments::zeros(lengths.iter().copied());
-    let chosen = batch(load, model.config().vocab_size);
+    let lengths: Vec<usize> = weights.tensors().iter().map(|(_, v)| v.len()).collect();
+    let optimizer_state = OptimizerState::zeros(lengths.iter().copied());
+    let chosen = random_batch(load, model.config().vocab_size);
     let stop = AtomicBool::new(false);
-    let task = Task {
+    let task = UpdateTask {
         model,
-        learned: &learned,
-        moments: &moments,
+        weights: &weights,
+        optimizer_state: &optimizer_state,
         teacher: None,
-        elsewhere: None,
+        remote_teacher: None,
         chosen: &chosen,
         active: 0,
         options: &load.options,
@@ -144,7 +146,7 @@ pub fn updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, MeasureE
         references.push(report.reference_seconds * 1e3);
         rounds.push(started.elapsed().as_secs_f64() * 1e3);
     }
-    Ok(TrainMeasure {
+    Ok(TrainMeasurement {
         samples: load.samples,
         tokens,
         parameters: lengths.iter().sum(),
@@ -155,10 +157,10 @@ pub fn updates(model: &Model, load: &TrainLoad) -> Result<TrainMeasure, MeasureE
     })
 }
 
-/// Samples of random tokens, rewarded and punished in turn.
-fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
+/// Samples of random tokens, with alternating positive and negative rewards.
+fn random_batch(load: &TrainWorkload, vocabulary: usize) -> Vec<BatchSample> {
     let mut random = SplitMix(load.options.seed);
-    let mut draw = |count: usize| -> Vec<u32> {
+    let mut random_ids = |count: usize| -> Vec<u32> {
         (0..count)
             .map(|_| u32::try_from(random.next() % vocabulary.max(1) as u64).unwrap_or(0))
             .collect()
@@ -168,7 +170,7 @@ fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
             let reward = if i % 2 == 0 { 1.0 } else { -1.0 };
             let number = i64::try_from(i).unwrap_or(0);
             let reply = vec![-1.0; load.reply_tokens.max(1)];
-            Chosen {
+            BatchSample {
                 sample: SampleRecord {
                     id: SampleId(number),
                     turn: TurnId(number),
@@ -183,8 +185,8 @@ fn batch(load: &TrainLoad, vocabulary: usize) -> Vec<Chosen> {
                     step: None,
                     advantage: None,
                     created_ms: 0,
-                    prompt_ids: draw(load.prompt_tokens.max(1)),
-                    token_ids: draw(reply.len()),
+                    prompt_ids: random_ids(load.prompt_tokens.max(1)),
+                    token_ids: random_ids(reply.len()),
                     logprobs: reply.clone(),
                     full_logprobs: reply,
                     forced: Vec::new(),
@@ -206,33 +208,33 @@ mod tests {
     use crate::tests::tiny_model;
 
     #[test]
-    fn a_small_load_is_measured() {
-        let load = TrainLoad {
+    fn a_small_workload_is_measured() {
+        let load = TrainWorkload {
             samples: 3,
             prompt_tokens: 5,
             reply_tokens: 4,
             rounds: 2,
-            ..TrainLoad::default()
+            ..TrainWorkload::default()
         };
-        let measure = updates(&tiny_model(1), &load).unwrap();
+        let measure = measure_updates(&tiny_model(1), &load).unwrap();
         assert_eq!((measure.samples, measure.tokens), (3, 27));
         assert!(measure.tokens_per_second.low > 0.0 && measure.parameters > 0);
-        let all = TrainLoad {
+        let all = TrainWorkload {
             options: TrainingOptions {
-                parameters: Parameters::Full,
+                parameters: TrainableParameters::Full,
                 ..TrainingOptions::default()
             },
             ..load.clone()
         };
-        let measure = updates(&tiny_model(1), &all).unwrap();
+        let measure = measure_updates(&tiny_model(1), &all).unwrap();
         let model = tiny_model(1);
         let values = model.parameters();
         let values = values.iter().map(|(_, v)| v.len());
         assert_eq!(measure.parameters, values.sum::<usize>());
-        let long = TrainLoad {
+        let long = TrainWorkload {
             prompt_tokens: 1000,
             ..load
         };
-        assert!(updates(&tiny_model(1), &long).is_err());
+        assert!(measure_updates(&tiny_model(1), &long).is_err());
     }
 }

@@ -1,85 +1,89 @@
-//! The numbers of a step, as the journal keeps them and `status` shows them.
+//! Metrics of a step, as stored in the journal and shown by `clawhost status`.
 
 use std::collections::BTreeMap;
 
 use clawhost_journal::SampleId;
 use serde::Serialize;
 
-use crate::batch::{ALONE, Batch, LEVEL, NO_HINT, NO_REWARD};
-use crate::component::Told;
-use crate::forced::FORCED;
-use crate::loss::Mismatch;
-use crate::proof::Proof;
-use crate::report::{Report, SampleReport};
+use crate::batch::{
+    Batch, DROP_NO_HINT, DROP_NO_REWARD, DROP_SINGLETON_GROUP, DROP_ZERO_ADVANTAGE,
+};
+use crate::component::ComponentIdentity;
+use crate::forced_tokens::DROP_FORCED;
+use crate::loss::LogprobMismatch;
+use crate::report::{SampleReport, UpdateReport};
+use crate::verification::VerificationReport;
 
-/// How far the trainer's log-probs were from the engine's.
+/// Difference between the trainer's and the engine's log-probs.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Gap {
+pub(crate) struct MismatchMetrics {
     pub(crate) samples: usize,
     pub(crate) tokens: usize,
     /// Mean |trainer − engine|; in f32 and on the same engine expect less than 1e-4.
     pub(crate) mean: f64,
     pub(crate) max: f64,
-    /// Mean k3 estimate of how far the engine's distribution is from the trainer's.
+    /// Mean k3 estimate of the KL divergence between engine and trainer.
     pub(crate) divergence: f64,
-    /// Largest exp(trainer − engine), before any bound.
+    /// Largest importance weight exp(trainer − engine), before clipping.
     pub(crate) max_weight: f64,
 }
 
-impl Gap {
-    fn of(samples: usize, mismatch: &Mismatch) -> Self {
+impl MismatchMetrics {
+    fn new(samples: usize, mismatch: &LogprobMismatch) -> Self {
         Self {
             samples,
             tokens: mismatch.tokens(),
             mean: mismatch.mean(),
             max: mismatch.max(),
-            divergence: mismatch.divergence(),
+            divergence: mismatch.kl(),
             max_weight: mismatch.max_weight(),
         }
     }
 }
 
-/// The metrics of one step. Keys that a step did not reach are absent.
+/// The metrics of one step. Metrics of stages that the step did not reach are absent.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Metrics {
     pub(crate) samples: usize,
     pub(crate) dropped: usize,
     pub(crate) dropped_stale: usize,
     pub(crate) without_signal: usize,
-    /// Samples that left the queue without training, by the kind of reason.
+    /// Dropped samples by kind of reason.
     pub(crate) dropped_by: BTreeMap<&'static str, usize>,
-    /// Groups that left the queue because all their rewards are the same.
+    /// Dropped groups whose rewards are all equal.
     pub(crate) constant_groups: usize,
-    /// Samples with a reward, and samples with a hint that a teacher can read.
+    /// Samples with a reward.
     pub(crate) rewarded: usize,
+    /// Samples with a usable hint.
     pub(crate) hinted: usize,
     pub(crate) reward_mean: f64,
-    /// What was added to the rewards for overlong replies, on average.
+    /// Mean overlong penalty (0 or less).
     pub(crate) shaping_mean: f64,
     pub(crate) advantage_mean: f64,
     pub(crate) advantage_absolute: f64,
     pub(crate) staleness_mean: f64,
     pub(crate) staleness_max: u64,
-    /// Components that were asked instead of the native formulas, by what they are for.
+    /// Components that replaced the native loss or estimator, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) components: BTreeMap<&'static str, Told>,
+    pub(crate) components: BTreeMap<&'static str, ComponentIdentity>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     pub(crate) update: Option<UpdateMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) change_norm: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) proof: Option<Proof>,
-    /// Reading the queue and estimating advantages.
+    pub(crate) proof: Option<VerificationReport>,
+    /// Time to build the batch.
     pub(crate) draw_seconds: f64,
-    /// Writing the checkpoint, and proving what was written.
+    /// Time to write the checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_seconds: Option<f64>,
+    /// Time to verify the checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) proof_seconds: Option<f64>,
     pub(crate) seconds: f64,
 }
 
-/// The part that the update gives.
+/// Metrics of the update.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct UpdateMetrics {
     updates: u64,
@@ -91,38 +95,38 @@ pub(crate) struct UpdateMetrics {
     kl_old: f64,
     entropy: f64,
     gradient_norm: f64,
-    /// Trainer against engine over all samples, older versions included.
-    mismatch: Gap,
-    /// Trainer against engine where both used the same adapter.
-    parity: Gap,
+    /// Trainer's against the engine's log-probs over all samples, including those of older versions.
+    mismatch: MismatchMetrics,
+    /// Trainer's against the engine's log-probs over samples of the same version.
+    parity: MismatchMetrics,
     effective_sample_share: f64,
     reply_tokens: usize,
-    /// Of these, tokens at which a constraint left no choice: they did not train.
+    /// Reply tokens that a grammar forced; they are masked.
     forced_tokens: usize,
     all_tokens: usize,
-    /// Mean of lT - lo over the replies that a teacher read; absent where none was.
+    /// Mean of lT - lo over replies with teacher scores; absent without such replies.
     #[serde(skip_serializing_if = "Option::is_none")]
     teacher_gap: Option<f64>,
-    /// Replies that a teacher was asked about and said nothing of; absent where there are none.
+    /// Replies for which the teacher returned no scores; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     teacher_silent: Option<usize>,
     reference_seconds: f64,
     teacher_seconds: f64,
     update_seconds: f64,
     tokens_per_second: f64,
-    /// Numbers of the loss component, under its own names.
+    /// Metrics of the loss component by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     loss_component: BTreeMap<String, f64>,
-    /// What each sample of the batch did.
+    /// Metrics of each sample.
     #[serde(rename = "samples_moved")]
     moved: Vec<SampleReport>,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 impl Metrics {
-    pub(crate) fn of(batch: &Batch) -> Self {
+    pub(crate) fn from_batch(batch: &Batch) -> Self {
         let count = batch.chosen.len().max(1) as f64;
-        let mean = |value: &dyn Fn(&crate::batch::Chosen) -> f64| {
+        let mean = |value: &dyn Fn(&crate::batch::BatchSample) -> f64| {
             batch.chosen.iter().map(value).sum::<f64>() / count
         };
         let rewards: Vec<f64> = batch
@@ -135,7 +139,7 @@ impl Metrics {
             dropped: batch.dropped.len(),
             dropped_stale: batch.stale,
             without_signal: batch.without_signal,
-            dropped_by: kinds(batch.dropped.iter().map(|(_, reason)| reason.as_str())),
+            dropped_by: count_drop_reasons(batch.dropped.iter().map(|(_, reason)| reason.as_str())),
             constant_groups: batch.constant_groups,
             rewarded: rewards.len(),
             hinted: batch.chosen.iter().filter(|c| !c.hinted.is_empty()).count(),
@@ -149,25 +153,25 @@ impl Metrics {
         }
     }
 
-    /// The mean advantage that a sample was trained with, from rewards and gaps.
+    /// The mean advantage of a sample's trained tokens, from rewards and teacher gaps.
     pub(crate) fn advantage_of(&self, sample: SampleId) -> Option<f64> {
         let rows = &self.update.as_ref()?.moved;
         Some(rows.iter().find(|row| row.sample == sample)?.advantage)
     }
 
-    pub(crate) fn take(&mut self, report: &Report) {
+    pub(crate) fn set_update(&mut self, report: &UpdateReport) {
         self.update = Some(UpdateMetrics {
             updates: report.updates,
             learning_rate: report.learning_rate,
             loss_first: report.first_loss,
             loss_last: report.last_loss,
             clip_fraction: report.clipped,
-            kl_reference: report.divergence,
-            kl_old: report.drift,
+            kl_reference: report.kl_reference,
+            kl_old: report.kl_old,
             entropy: report.entropy,
             gradient_norm: report.gradient_norm,
-            mismatch: Gap::of(self.samples, &report.mismatch),
-            parity: Gap::of(report.parity_samples, &report.parity),
+            mismatch: MismatchMetrics::new(self.samples, &report.mismatch),
+            parity: MismatchMetrics::new(report.parity_samples, &report.parity),
             effective_sample_share: report.mismatch.effective_share(),
             reply_tokens: report.reply_tokens,
             forced_tokens: report.forced_tokens,
@@ -186,22 +190,22 @@ impl Metrics {
             teacher_seconds: report.teacher_seconds,
             update_seconds: report.update_seconds,
             tokens_per_second: report.all_tokens as f64 / report.update_seconds.max(1e-9),
-            loss_component: report.told.clone(),
+            loss_component: report.component_metrics.clone(),
             moved: report.samples.clone(),
         });
     }
 }
 
-/// How often each kind of reason was given.
-fn kinds<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, usize> {
+/// Counts dropped samples by kind of reason.
+fn count_drop_reasons<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, usize> {
     const KINDS: [(&str, &str); 7] = [
         ("stale", "stale:"),
         ("unusable", "unusable:"),
-        ("alone", ALONE),
-        ("level", LEVEL),
-        ("no_reward", NO_REWARD),
-        ("no_hint", NO_HINT),
-        ("forced", FORCED),
+        ("alone", DROP_SINGLETON_GROUP),
+        ("level", DROP_ZERO_ADVANTAGE),
+        ("no_reward", DROP_NO_REWARD),
+        ("no_hint", DROP_NO_HINT),
+        ("forced", DROP_FORCED),
     ];
     let mut kinds = BTreeMap::new();
     for reason in reasons {
@@ -213,9 +217,9 @@ fn kinds<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, u
     kinds
 }
 
-/// Over the replies, each as much as the other.
+/// Mean gap over replies, each with the same weight.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn teacher_gap(report: &Report) -> Option<f64> {
+fn teacher_gap(report: &UpdateReport) -> Option<f64> {
     let gaps: Vec<f64> = report.samples.iter().filter_map(|s| s.gap).collect();
     (!gaps.is_empty()).then(|| gaps.iter().sum::<f64>() / gaps.len() as f64)
 }

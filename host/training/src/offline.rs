@@ -1,9 +1,9 @@
-//! Training on what is recorded, without a server: one step after the other until the queue is empty, or the next
-//! step as it would be, with nothing written.
+//! Offline training without a server: runs steps until the queue is empty, or previews the next step without writing
+//! anything.
 //!
-//! The steps are those of [`Training`](crate::Training): same order of samples, same journal, same checkpoints. So a
-//! queue that a server would have trained in batches of this size gives the same adapters here, and a run that was
-//! killed goes on where the journal stands. It waits for nothing: nobody adds to a group any more.
+//! The steps are those of [`TrainingLoop`](crate::TrainingLoop): same sample order, same journal, same checkpoints. A queue
+//! gives the same adapters here as on a server with the same batches, and a killed run resumes from the journal. It does
+//! not wait for groups to grow.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,40 +13,39 @@ use clawhost_policy::Engine;
 use serde_json::Value;
 
 use crate::component::Components;
+use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
 use crate::options::TrainingOptions;
-use crate::teaching::Teacher;
 use crate::trainer::Trainer;
 
-/// Makes steps of what is queued.
-pub struct Offline {
+/// Runs training steps on the queued samples.
+pub struct OfflineTrainer {
     trainer: Trainer,
 }
 
 /// One recorded step.
 #[derive(Debug)]
 pub struct OfflineStep {
-    /// Which step.
+    /// Id of the step.
     pub id: StepId,
-    /// What it came to.
+    /// Outcome of the step.
     pub outcome: StepOutcome,
-    /// Why, when it published nothing.
+    /// Why the step published no adapter.
     pub reason: Option<String>,
-    /// Its numbers.
+    /// Metrics of the step.
     pub metrics: Value,
-    /// Version of the adapter that training goes on from after it; 0 is the base model. A server would serve it, too,
-    /// unless a person has pinned another.
+    /// Version that training continues from; 0 is the base model. A server serves it too, unless another one is pinned.
     pub version: u64,
     /// Digest of that adapter; empty for the base model.
     pub digest: String,
 }
 
-impl Offline {
-    /// Takes up where the journal stands, as [`Training::new`](crate::Training::new). The journal must be the only
-    /// one that is open on `data` for writing, which [`Journal::open`] sees to.
+impl OfflineTrainer {
+    /// Resumes from the journal like [`TrainingLoop::new`](crate::TrainingLoop::new). The journal must be the only writer
+    /// on `data`, which [`Journal::open`] ensures.
     ///
     /// # Errors
-    /// As [`Training::new`](crate::Training::new).
+    /// As [`TrainingLoop::new`](crate::TrainingLoop::new).
     pub fn open(
         journal: Journal,
         engine: Engine,
@@ -54,18 +53,24 @@ impl Offline {
         options: TrainingOptions,
         components: Components,
     ) -> Result<Self, TrainingError> {
-        let trainer = Trainer::open(journal, engine, data, settled(options), components)?;
+        let trainer = Trainer::open(
+            journal,
+            engine,
+            data,
+            without_group_wait(options),
+            components,
+        )?;
         Ok(Self { trainer })
     }
 
-    /// As [`Training::taught_by`](crate::Training::taught_by).
+    /// As [`TrainingLoop::with_teacher`](crate::TrainingLoop::with_teacher).
     #[must_use]
-    pub fn taught_by(mut self, teacher: Option<Arc<dyn Teacher>>) -> Self {
+    pub fn with_teacher(mut self, teacher: Option<Arc<dyn RemoteTeacher>>) -> Self {
         self.trainer.teacher = teacher;
         self
     }
 
-    /// Samples that wait for a step.
+    /// Number of queued samples.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -73,7 +78,7 @@ impl Offline {
         Ok(self.trainer.journal().queued_count()?)
     }
 
-    /// Version of the adapter that training goes on from; 0 is the base model.
+    /// Version that training continues from; 0 is the base model.
     pub fn version(&self) -> u64 {
         self.trainer.version()
     }
@@ -83,26 +88,26 @@ impl Offline {
         self.trainer.digest()
     }
 
-    /// Makes the next step. None when the queue is empty, or holds less than `min_batch` and `rest` does not say that
-    /// such a rest is to be trained as well.
+    /// Runs the next step. None if the queue is empty, or if it holds fewer than `min_batch` samples and
+    /// `train_remainder` is false.
     ///
     /// # Errors
-    /// When the step cannot be recorded; its samples are still queued then.
-    pub fn step(&mut self, rest: bool) -> Result<Option<OfflineStep>, TrainingError> {
+    /// The step cannot be recorded; its samples stay queued then.
+    pub fn step(&mut self, train_remainder: bool) -> Result<Option<OfflineStep>, TrainingError> {
         let queued = self.queued()?;
-        let least = if rest {
+        let min_samples = if train_remainder {
             1
         } else {
             self.trainer.options.min_batch
         };
-        if queued < u64::try_from(least).unwrap_or(u64::MAX) {
+        if queued < u64::try_from(min_samples).unwrap_or(u64::MAX) {
             return Ok(None);
         }
         let Some(recorded) = self.trainer.step(now_ms())? else {
             return Ok(None);
         };
-        if let Some(unserved) = recorded.unserved {
-            return Err(unserved);
+        if let Some(publish_error) = recorded.publish_error {
+            return Err(publish_error);
         }
         Ok(Some(OfflineStep {
             id: recorded.id,
@@ -114,12 +119,12 @@ impl Offline {
         }))
     }
 
-    /// The next step as it would be recorded, whatever `min_batch` says: the samples with their advantages, what
-    /// would be dropped and why, and the numbers, computed in full. Its adapter has no files. None when the queue is
-    /// empty. Works on a journal that is open for reading only, beside a server, and writes nothing.
+    /// Computes the next step without recording it, regardless of `min_batch`: trained samples with their advantages,
+    /// dropped samples with reasons, and all metrics. Its adapter has no files. None if the queue is empty. Writes nothing
+    /// and works on a read-only journal next to a running server.
     ///
     /// # Errors
-    /// As [`Offline::open`], and when a component gives no result.
+    /// As [`OfflineTrainer::open`], or a component's call failed.
     pub fn preview(
         journal: Journal,
         engine: Engine,
@@ -128,17 +133,17 @@ impl Offline {
         components: Components,
     ) -> Result<Option<NewStep>, TrainingError> {
         let options = TrainingOptions {
-            // How far each sample would move is what is asked for.
+            // A preview shows how far the step moves each sample.
             measure_moved: true,
-            ..settled(options)
+            ..without_group_wait(options)
         };
-        let mut trainer = Trainer::beside(journal, engine, data, options, components)?;
+        let mut trainer = Trainer::open_read_only(journal, engine, data, options, components)?;
         trainer.preview(now_ms())
     }
 }
 
-/// No group grows any more.
-fn settled(options: TrainingOptions) -> TrainingOptions {
+/// Offline, groups do not grow.
+fn without_group_wait(options: TrainingOptions) -> TrainingOptions {
     TrainingOptions {
         group_wait_seconds: 0.0,
         ..options

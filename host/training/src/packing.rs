@@ -1,30 +1,30 @@
-//! How the samples of a batch are laid out for the model, and in which order and portions they are gone through.
+//! Model inputs of the samples of a batch, and how they are split into minibatches and micro-batches.
 
 use std::ops::Range;
 
 use clawhost_policy::{Candidates, Sequence};
 
-use crate::batch::Chosen;
+use crate::batch::BatchSample;
 
-/// A chosen sample laid out for the model.
+/// The model input of a sample: prompt and reply in one sequence.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Laid {
+pub(crate) struct ModelInput {
     pub(crate) tokens: Vec<u32>,
     start: usize,
     temperature: f32,
-    /// Further tokens whose log-probs are wanted, `[reply tokens, per_token]`.
-    compared: Vec<u32>,
+    /// Further tokens whose log-probs are scored, `[reply tokens, per_token]`.
+    candidate_ids: Vec<u32>,
     per_token: usize,
 }
 
-impl Laid {
-    /// The reply after the prompt that it was sampled for.
-    pub(crate) fn of(chosen: &Chosen) -> Self {
-        Self::replied(chosen, &chosen.sample.prompt_ids)
+impl ModelInput {
+    /// The reply after its own prompt.
+    pub(crate) fn from_sample(chosen: &BatchSample) -> Self {
+        Self::with_prompt(chosen, &chosen.sample.prompt_ids)
     }
 
-    /// Tokens of which all from `start` on are scored.
-    pub(crate) fn plain(tokens: Vec<u32>, start: usize) -> Self {
+    /// A plain token sequence; tokens from index `start` on are scored.
+    pub(crate) fn from_tokens(tokens: Vec<u32>, start: usize) -> Self {
         Self {
             tokens,
             start,
@@ -33,20 +33,20 @@ impl Laid {
         }
     }
 
-    /// The reply after the prompt with one of its hints.
-    pub(crate) fn after(chosen: &Chosen, hint: usize) -> Self {
+    /// The reply after the prompt with the hint of this index.
+    pub(crate) fn from_hinted_sample(chosen: &BatchSample, hint: usize) -> Self {
         let prompt = chosen.hinted.get(hint).map(|hinted| &hinted.prompt_ids);
-        Self::replied(chosen, prompt.unwrap_or(&chosen.sample.prompt_ids))
+        Self::with_prompt(chosen, prompt.unwrap_or(&chosen.sample.prompt_ids))
     }
 
-    fn replied(chosen: &Chosen, prompt: &[u32]) -> Self {
+    fn with_prompt(chosen: &BatchSample, prompt: &[u32]) -> Self {
         let sample = &chosen.sample;
         let mut tokens = prompt.to_vec();
         tokens.extend(&sample.token_ids);
         Self {
             start: prompt.len(),
             tokens,
-            compared: Vec::new(),
+            candidate_ids: Vec::new(),
             per_token: 0,
             // Greedy replies are recorded with the log-probs of temperature 1.
             temperature: if sample.temperature > 0.0 {
@@ -57,19 +57,19 @@ impl Laid {
         }
     }
 
-    /// Asks for the log-probs of these tokens too, so many for each token of the reply.
-    pub(crate) fn compare(&mut self, ids: Vec<u32>, per_token: usize) {
-        self.compared = ids;
+    /// Also scores these candidate tokens, `per_token` for each token of the reply.
+    pub(crate) fn set_candidates(&mut self, ids: Vec<u32>, per_token: usize) {
+        self.candidate_ids = ids;
         self.per_token = per_token;
     }
 
-    /// `top`: ask for the so many likeliest tokens instead of given ones.
+    /// The sequence to score; `top` asks for the `top` most likely tokens of each position instead of the set candidates.
     pub(crate) fn sequence(&self, top: Option<usize>) -> Sequence<'_> {
         let candidates = match top {
             Some(k) => Candidates::Top(k),
-            None if self.compared.is_empty() => Candidates::None,
-            None => Candidates::Given {
-                ids: &self.compared,
+            None if self.candidate_ids.is_empty() => Candidates::None,
+            None => Candidates::Fixed {
+                ids: &self.candidate_ids,
                 per_token: self.per_token,
             },
         };
@@ -82,44 +82,50 @@ impl Laid {
     }
 }
 
+/// The sequences of a micro-batch.
 pub(crate) fn sequences<'a>(
-    pass: &[usize],
-    laid: &'a [Laid],
+    micro_batch: &[usize],
+    inputs: &'a [ModelInput],
     top: Option<usize>,
 ) -> Vec<Sequence<'a>> {
-    pass.iter()
-        .filter_map(|&i| laid.get(i))
-        .map(|laid| laid.sequence(top))
+    micro_batch
+        .iter()
+        .filter_map(|&i| inputs.get(i))
+        .map(|input| input.sequence(top))
         .collect()
 }
 
-/// Splits samples, in order, into passes of at most `budget` tokens; one that is longer goes alone.
-pub(crate) fn passes(members: &[usize], laid: &[Laid], budget: usize) -> Vec<Vec<usize>> {
-    let mut passes: Vec<Vec<usize>> = Vec::new();
-    let mut room = 0;
+/// Splits samples, in order, into micro-batches of at most `budget` tokens; a longer sample gets one of its own.
+pub(crate) fn split_micro_batches(
+    members: &[usize],
+    inputs: &[ModelInput],
+    budget: usize,
+) -> Vec<Vec<usize>> {
+    let mut micro_batches: Vec<Vec<usize>> = Vec::new();
+    let mut remaining = 0;
     for &member in members {
-        let length = laid.get(member).map_or(0, |l| l.tokens.len());
-        match passes.last_mut() {
-            Some(pass) if length <= room => pass.push(member),
+        let length = inputs.get(member).map_or(0, |input| input.tokens.len());
+        match micro_batches.last_mut() {
+            Some(micro_batch) if length <= remaining => micro_batch.push(member),
             _ => {
-                passes.push(vec![member]);
-                room = budget;
+                micro_batches.push(vec![member]);
+                remaining = budget;
             }
         }
-        room = room.saturating_sub(length);
+        remaining = remaining.saturating_sub(length);
     }
-    passes
+    micro_batches
 }
 
-/// Splits `count` samples into `parts` that differ by at most one.
-pub(crate) fn portions(count: usize, parts: usize) -> Vec<Range<usize>> {
+/// Splits `count` samples into `parts` ranges whose lengths differ by at most one.
+pub(crate) fn split_evenly(count: usize, parts: usize) -> Vec<Range<usize>> {
     (0..parts)
         .map(|part| (count * part / parts)..(count * (part + 1) / parts))
         .collect()
 }
 
-/// The order of samples in an epoch: as they came for one minibatch, else shuffled by the seed.
-pub(crate) fn order(count: usize, minibatches: usize, seed: u64, epoch: usize) -> Vec<usize> {
+/// The order of samples in an epoch: unchanged for one minibatch, else shuffled by the seed.
+pub(crate) fn epoch_order(count: usize, minibatches: usize, seed: u64, epoch: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     if minibatches > 1 {
         let mut random = SplitMix(seed ^ (epoch as u64).wrapping_mul(0xA076_1D64_78BD_642F));
@@ -131,7 +137,7 @@ pub(crate) fn order(count: usize, minibatches: usize, seed: u64, epoch: usize) -
     order
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): enough to shuffle a batch, and nothing to persist.
+/// SplitMix64 (Steele, Lea, Flood 2014): good enough to shuffle a batch, without state to persist.
 pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
@@ -149,33 +155,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_a_permutation_that_the_seed_decides() {
-        let mut sorted = order(10, 2, 7, 0);
-        assert_eq!(order(10, 2, 7, 0), sorted);
-        assert_ne!(order(10, 2, 7, 1), sorted);
+    fn epoch_order_is_a_permutation_determined_by_the_seed() {
+        let mut sorted = epoch_order(10, 2, 7, 0);
+        assert_eq!(epoch_order(10, 2, 7, 0), sorted);
+        assert_ne!(epoch_order(10, 2, 7, 1), sorted);
         sorted.sort_unstable();
         assert_eq!(sorted, (0..10).collect::<Vec<_>>());
-        assert_eq!(order(4, 1, 7, 3), vec![0, 1, 2, 3]);
+        assert_eq!(epoch_order(4, 1, 7, 3), vec![0, 1, 2, 3]);
     }
 
     #[test]
-    fn portions_cover_everything_once() {
-        assert_eq!(portions(5, 2), vec![0..2, 2..5]);
-        assert_eq!(portions(3, 3), vec![0..1, 1..2, 2..3]);
+    fn split_evenly_covers_every_index_once() {
+        assert_eq!(split_evenly(5, 2), vec![0..2, 2..5]);
+        assert_eq!(split_evenly(3, 3), vec![0..1, 1..2, 2..3]);
     }
 
     #[test]
-    fn passes_respect_the_budget_unless_one_sample_exceeds_it() {
-        let laid: Vec<Laid> = [3, 4, 9, 1, 2]
+    fn micro_batches_respect_the_budget_unless_one_sample_exceeds_it() {
+        let inputs: Vec<ModelInput> = [3, 4, 9, 1, 2]
             .iter()
-            .map(|&n| Laid {
+            .map(|&n| ModelInput {
                 tokens: vec![0; n],
                 start: 1,
                 temperature: 1.0,
-                ..Laid::default()
+                ..ModelInput::default()
             })
             .collect();
-        let got = passes(&[0, 1, 2, 3, 4], &laid, 7);
+        let got = split_micro_batches(&[0, 1, 2, 3, 4], &inputs, 7);
         assert_eq!(got, vec![vec![0, 1], vec![2], vec![3, 4]]);
     }
 }

@@ -1,77 +1,76 @@
-//! Which queued samples a step looks at: the freshest first.
+//! Order of the queue: a step takes the freshest samples first.
 //!
-//! Where more samples come than steps can take, some grow too old to train whatever is done. Those are the oldest ones
-//! then, not the ones that the policy of now has just sampled. Samples of the same age keep the order in which they
-//! came. A sample that is too old leaves the queue with the next step, also behind a full batch, so that the queue and
-//! the number of stale samples say how things stand.
+//! If samples arrive faster than steps use them, some become stale; with this order these are the oldest samples, not
+//! those of the current policy. Samples of equal staleness keep their order of arrival. Stale samples leave the queue
+//! with the next step even if its batch is full, so that the queue length and the stale count are up to date.
 
 use std::collections::BTreeMap;
 
 use clawhost_journal::{Journal, JournalError, QueuedSample, SampleId, SampleRecord, StaleCount};
 
-use crate::advantage::Estimation;
+use crate::advantage::EstimatorConfig;
 use crate::batch::stale_reason;
 use crate::lineage::Lineage;
 use crate::options::TrainingOptions;
 
-/// Samples that a step looks at, in multiples of the batch: room for those that it drops.
-const LOOK_AHEAD: usize = 8;
+/// Samples that a step considers, in multiples of the batch size, to make up for dropped ones.
+const LOOKAHEAD_BATCHES: usize = 8;
 
-/// The queue as a step sees it.
+/// The queue, ordered and filtered for a step.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Queue {
-    /// Samples to look at, in this order.
+pub(crate) struct StepQueue {
+    /// Samples to consider, in this order.
     pub(crate) fresh: Vec<SampleId>,
-    /// Samples that are too old, with the reason.
+    /// Stale samples, with the reason.
     pub(crate) stale: Vec<(SampleId, String)>,
 }
 
-/// How a step chooses from the queue.
-pub(crate) struct Choice<'a> {
+/// How a step selects from the queue.
+pub(crate) struct QueueSelection<'a> {
     pub(crate) lineage: &'a Lineage,
-    /// Version that is trained from.
+    /// Version that training continues from.
     pub(crate) active: u64,
     pub(crate) max_staleness: u64,
-    /// Whether the samples of a group are looked at together.
+    /// Whether the samples of a group stay together.
     pub(crate) by_group: bool,
-    /// Samples to look at, at least where there are as many; a group is never cut.
+    /// Samples to consider; exceeded rather than split a group.
     pub(crate) limit: usize,
 }
 
-impl Queue {
-    /// Sorts a queue that is ordered by age.
-    pub(crate) fn of(queued: Vec<QueuedSample>, choice: &Choice<'_>) -> Self {
+impl StepQueue {
+    /// Selects from a queue in order of arrival.
+    pub(crate) fn select(queued: Vec<QueuedSample>, selection: &QueueSelection<'_>) -> Self {
         let mut stale = Vec::new();
-        // Members of a group, by the distance of the freshest and the place of the first.
-        let mut portions: Vec<(u64, Vec<SampleId>)> = Vec::new();
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        // Distance of the freshest member and the members of each group, in order of the first member.
+        let mut groups: Vec<(u64, Vec<SampleId>)> = Vec::new();
+        let mut group_index: BTreeMap<String, usize> = BTreeMap::new();
         for sample in queued {
-            let distance = choice
+            let distance = selection
                 .lineage
-                .distance(choice.active, sample.adapter_version);
+                .distance(selection.active, sample.adapter_version);
             if let Some(reason) =
-                stale_reason(distance, sample.adapter_version, choice.max_staleness)
+                stale_reason(distance, sample.adapter_version, selection.max_staleness)
             {
                 stale.push((sample.id, reason));
                 continue;
             }
             let distance = distance.unwrap_or(0);
-            let place = match places.get(&sample.group) {
-                Some(place) if choice.by_group => portions.get_mut(*place),
+            let group = match group_index.get(&sample.group) {
+                Some(index) if selection.by_group => groups.get_mut(*index),
                 _ => None,
             };
-            if let Some((freshest, members)) = place {
+            if let Some((freshest, members)) = group {
                 *freshest = distance.min(*freshest);
                 members.push(sample.id);
             } else {
-                places.insert(sample.group, portions.len());
-                portions.push((distance, vec![sample.id]));
+                group_index.insert(sample.group, groups.len());
+                groups.push((distance, vec![sample.id]));
             }
         }
-        portions.sort_by_key(|(distance, _)| *distance);
+        groups.sort_by_key(|(distance, _)| *distance);
         let mut fresh = Vec::new();
-        for (_, members) in portions {
-            if fresh.len() >= choice.limit {
+        for (_, members) in groups {
+            if fresh.len() >= selection.limit {
                 break;
             }
             fresh.extend(members);
@@ -79,49 +78,49 @@ impl Queue {
         Self { fresh, stale }
     }
 
-    /// Reads the queue that a step from version `active` chooses from.
-    pub(crate) fn read(
+    /// Loads the queue for a step from version `active`.
+    pub(crate) fn load(
         journal: &Journal,
         lineage: &Lineage,
         active: u64,
         options: &TrainingOptions,
         by_component: bool,
     ) -> Result<Self, JournalError> {
-        let Estimation { estimator, .. } = options.estimation();
-        let choice = Choice {
+        let EstimatorConfig { estimator, .. } = options.estimator_config();
+        let selection = QueueSelection {
             lineage,
             active,
             max_staleness: options.max_staleness,
             by_group: by_component || estimator.needs_groups(),
-            limit: options.batch.saturating_mul(LOOK_AHEAD),
+            limit: options.batch.saturating_mul(LOOKAHEAD_BATCHES),
         };
-        Ok(Self::of(journal.queue()?, &choice))
+        Ok(Self::select(journal.list_queued_samples()?, &selection))
     }
 }
 
-/// The queued samples that the next step would look at, in the order in which it would; those that are too old are left
-/// out. `by_component`: a component estimates the advantages.
+/// The queued samples that the next step would consider, in its order, without stale ones. `by_component`: a component
+/// estimates the advantages.
 ///
 /// # Errors
 /// When the journal cannot be read.
-pub fn next_samples(
+pub fn select_next_samples(
     journal: &Journal,
     options: &TrainingOptions,
     by_component: bool,
 ) -> Result<Vec<SampleRecord>, JournalError> {
-    let lineage = Lineage::of(&journal.adapters()?);
-    let head = journal.standing()?.head;
-    let queue = Queue::read(journal, &lineage, head, options, by_component)?;
-    journal.queued(&queue.fresh)
+    let lineage = Lineage::from_adapters(&journal.adapters()?);
+    let head = journal.release_state()?.head;
+    let queue = StepQueue::load(journal, &lineage, head, options, by_component)?;
+    journal.load_queued_samples(&queue.fresh)
 }
 
-/// How many samples went stale and which settings change it; none while none has.
-pub fn stale_note(count: StaleCount) -> Option<String> {
+/// A note on the number of stale samples and the settings that reduce it; none if no sample went stale.
+pub fn describe_stale_samples(count: StaleCount) -> Option<String> {
     let StaleCount { samples, stale } = count;
     (stale > 0).then(|| {
         format!(
-            "{stale} of {samples} judged samples went stale before a step took them; raise training.max_staleness to \
-             train on older ones, or training.batch to take more in each step"
+            "{stale} of {samples} judged samples went stale before a step used them; raise training.max_staleness to \
+             train on older samples, or training.batch to use more per step"
         )
     })
 }
@@ -141,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Versions 1 to 4, each made from the one before it.
+    /// Versions 1 to 4, each the parent of the next.
     fn lineage() -> Lineage {
         let rows: Vec<AdapterRow> = (1..=4)
             .map(|version| AdapterRow {
@@ -155,7 +154,7 @@ mod tests {
                 step: None,
             })
             .collect();
-        Lineage::of(&rows)
+        Lineage::from_adapters(&rows)
     }
 
     fn ids(samples: &[SampleId]) -> Vec<i64> {
@@ -163,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn fresh_samples_come_first_and_stale_ones_leave_at_once() {
+    fn fresh_samples_come_first_and_stale_ones_are_dropped() {
         let lineage = lineage();
-        let mut choice = Choice {
+        let mut selection = QueueSelection {
             lineage: &lineage,
             active: 4,
             max_staleness: 2,
@@ -180,22 +179,22 @@ mod tests {
             queued(5, "e", 4),
             queued(6, "f", 9),
         ];
-        let chosen = Queue::of(queue.clone(), &choice);
-        assert_eq!(ids(&chosen.fresh), [3, 5, 4]);
-        let stale: Vec<i64> = chosen.stale.iter().map(|(id, _)| id.0).collect();
+        let selected = StepQueue::select(queue.clone(), &selection);
+        assert_eq!(ids(&selected.fresh), [3, 5, 4]);
+        let stale: Vec<i64> = selected.stale.iter().map(|(id, _)| id.0).collect();
         assert_eq!(stale, [1, 6]);
-        assert!(chosen.stale[0].1.contains("training.max_staleness"));
-        assert!(chosen.stale[1].1.contains("the journal does not know"));
+        assert!(selected.stale[0].1.contains("training.max_staleness"));
+        assert!(selected.stale[1].1.contains("the journal does not know"));
 
-        // After a rollback to version 2, what it sampled is the freshest.
-        choice.active = 2;
-        assert_eq!(ids(&Queue::of(queue, &choice).fresh), [2, 1, 4]);
+        // After a rollback to version 2, its samples are the freshest.
+        selection.active = 2;
+        assert_eq!(ids(&StepQueue::select(queue, &selection).fresh), [2, 1, 4]);
     }
 
     #[test]
-    fn a_group_is_as_fresh_as_its_freshest_and_never_cut() {
+    fn a_group_is_as_fresh_as_its_freshest_sample_and_never_split() {
         let lineage = lineage();
-        let choice = Choice {
+        let selection = QueueSelection {
             lineage: &lineage,
             active: 4,
             max_staleness: 9,
@@ -210,13 +209,13 @@ mod tests {
             queued(5, "a", 4),
             queued(6, "b", 4),
         ];
-        assert_eq!(ids(&Queue::of(queue, &choice).fresh), [2, 4, 5]);
+        assert_eq!(ids(&StepQueue::select(queue, &selection).fresh), [2, 4, 5]);
     }
 
     #[test]
-    fn the_note_names_the_count_and_the_settings() {
-        assert_eq!(stale_note(StaleCount::default()), None);
-        let note = stale_note(StaleCount {
+    fn the_stale_note_names_the_count_and_the_settings() {
+        assert_eq!(describe_stale_samples(StaleCount::default()), None);
+        let note = describe_stale_samples(StaleCount {
             samples: 4174,
             stale: 3510,
         })

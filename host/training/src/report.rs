@@ -1,4 +1,4 @@
-//! What an update counts while it runs.
+//! Metrics that an update collects while it runs.
 
 use std::collections::BTreeMap;
 
@@ -6,62 +6,62 @@ use clawhost_journal::{SampleId, TurnId};
 use clawhost_plugins::Metric;
 use serde::Serialize;
 
-use crate::loss::{Mismatch, SequenceLoss};
+use crate::loss::{LogprobMismatch, SequenceLoss};
 
-/// Numbers of the update. Means are per trained token of the last epoch.
+/// Metrics of an update. Means are per trained token of the last epoch.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Report {
-    /// Optimizer updates that were made; minibatches without a gradient make none.
+pub(crate) struct UpdateReport {
+    /// Optimizer updates; a minibatch with a zero gradient makes none.
     pub(crate) updates: u64,
     pub(crate) learning_rate: f64,
     /// Loss of the first and of the last epoch.
     pub(crate) first_loss: f64,
     pub(crate) last_loss: f64,
     pub(crate) clipped: f64,
-    pub(crate) divergence: f64,
-    pub(crate) drift: f64,
+    pub(crate) kl_reference: f64,
+    pub(crate) kl_old: f64,
     pub(crate) entropy: f64,
     /// Largest gradient norm before clipping.
     pub(crate) gradient_norm: f64,
-    /// Trainer against engine, all samples.
-    pub(crate) mismatch: Mismatch,
-    /// Trainer against engine, samples of the version that the update starts from.
-    pub(crate) parity: Mismatch,
+    /// Trainer's against the engine's log-probs, all samples.
+    pub(crate) mismatch: LogprobMismatch,
+    /// Trainer's against the engine's log-probs, only samples of the version that the update starts from.
+    pub(crate) parity: LogprobMismatch,
     pub(crate) parity_samples: usize,
     pub(crate) reply_tokens: usize,
-    /// Of these, tokens at which a constraint left no choice.
+    /// Reply tokens that the grammar forced.
     pub(crate) forced_tokens: usize,
     pub(crate) all_tokens: usize,
     pub(crate) reference_seconds: f64,
-    /// The policy before the update, and the teacher.
+    /// Time to score the policy before the update and the teacher.
     pub(crate) teacher_seconds: f64,
     pub(crate) update_seconds: f64,
-    /// Numbers of the loss component, by their names; a mean over the tokens of the passes.
-    pub(crate) told: BTreeMap<String, f64>,
+    /// Metrics of the loss component by name, averaged over the tokens of the micro-batches.
+    pub(crate) component_metrics: BTreeMap<String, f64>,
     /// One for each sample of the batch.
     pub(crate) samples: Vec<SampleReport>,
 }
 
-/// What one sample did in a step.
+/// Metrics of one sample in a step.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SampleReport {
     pub(crate) sample: SampleId,
     pub(crate) turn: TurnId,
     pub(crate) reward: Option<f32>,
-    /// The number of the hint that its teacher read.
+    /// Journal id of the hint that the teacher read.
     pub(crate) hint: Option<i64>,
-    /// Mean over the tokens that trained, from rewards and gaps.
+    /// Mean over the trained tokens, from rewards and teacher gaps.
     pub(crate) advantage: f64,
-    /// Mean of lT - lo.
+    /// Mean of lT - lo (teacher's log-prob less the policy's before the update).
     pub(crate) gap: Option<f64>,
-    /// Why its teacher has said nothing, where one was asked.
+    /// Why the teacher has no scores for this sample, if it was asked for some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) teacher_silent: Option<String>,
-    /// Tokens that trained.
+    /// Trained tokens.
     pub(crate) tokens: usize,
-    /// Its share of the last epoch's loss.
+    /// Its part of the last epoch's loss.
     pub(crate) loss: f64,
-    /// Sum of |dL/dlogprob|, over its tokens and what they were compared with, in the last epoch.
+    /// Sum of |dL/dlogprob| over its tokens and its top-k candidates in the last epoch.
     pub(crate) pull: f64,
     pub(crate) clip_fraction: f64,
     /// Log-prob of the whole reply.
@@ -71,25 +71,26 @@ pub(crate) struct SampleReport {
     pub(crate) logprob_after: Option<f64>,
 }
 
-/// What one sample came to in an epoch.
+/// Loss statistics of one sample in an epoch.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Moved {
+pub(crate) struct SampleLossStats {
     pub(crate) loss: f64,
-    pub(crate) pull: f64,
-    pub(crate) clipped: f64,
+    /// Sum of |dL/dlogprob|.
+    pub(crate) gradient_l1: f64,
+    pub(crate) clip_fraction: f64,
 }
 
-impl Moved {
+impl SampleLossStats {
     #[allow(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
     )]
-    pub(crate) fn of(loss: &SequenceLoss<f32>, d_candidates: &[f32]) -> Self {
+    pub(crate) fn new(loss: &SequenceLoss<f32>, d_candidates: &[f32]) -> Self {
         let partials = loss.d_logprob.iter().chain(d_candidates);
         Self {
             loss: loss.loss,
-            pull: partials.map(|d| f64::from(d.abs())).sum(),
-            clipped: loss.clipped as f64 / loss.tokens.max(1) as f64,
+            gradient_l1: partials.map(|d| f64::from(d.abs())).sum(),
+            clip_fraction: loss.clipped as f64 / loss.tokens.max(1) as f64,
         }
     }
 }
@@ -100,22 +101,22 @@ pub(crate) struct Totals {
     loss: f64,
     tokens: usize,
     clipped: usize,
-    divergence: f64,
-    drift: f64,
+    kl_reference: f64,
+    kl_old: f64,
     entropy: f64,
-    /// Numbers of a loss component: sums over tokens, and the tokens.
-    told: BTreeMap<String, (f64, usize)>,
+    /// Metrics of the loss component: sums weighted by tokens, and the number of tokens.
+    component_metrics: BTreeMap<String, (f64, usize)>,
 }
 
 impl Totals {
-    /// Takes the component's numbers of a pass of so many tokens.
+    /// Adds the component's metrics of a micro-batch with this number of trained tokens.
     #[allow(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
     )]
-    pub(crate) fn tell(&mut self, metrics: Vec<Metric>, tokens: usize) {
+    pub(crate) fn add_component_metrics(&mut self, metrics: Vec<Metric>, tokens: usize) {
         for metric in metrics {
-            let (sum, weight) = self.told.entry(metric.name).or_default();
+            let (sum, weight) = self.component_metrics.entry(metric.name).or_default();
             *sum += metric.value * tokens as f64;
             *weight += tokens;
         }
@@ -125,8 +126,8 @@ impl Totals {
         self.loss += loss.loss;
         self.tokens += loss.tokens;
         self.clipped += loss.clipped;
-        self.divergence += loss.divergence;
-        self.drift += loss.drift;
+        self.kl_reference += loss.kl_reference;
+        self.kl_old += loss.kl_old;
         self.entropy += loss.entropy;
     }
 }
@@ -135,18 +136,17 @@ impl Totals {
     clippy::cast_precision_loss,
     reason = "token counts are far below 2^53"
 )]
-impl Report {
-    /// Which way each sample was pulled: by its advantage, or where it has none by how much likelier its teacher
-    /// finds it.
-    pub(crate) fn pulls(&self) -> Vec<f64> {
-        let pull = |sample: &SampleReport| match sample.advantage {
+impl UpdateReport {
+    /// The direction of each sample's update, by sign: its advantage, or its teacher gap if the advantage is 0.
+    pub(crate) fn update_directions(&self) -> Vec<f64> {
+        let direction = |sample: &SampleReport| match sample.advantage {
             0.0 => sample.gap.unwrap_or(0.0),
             advantage => advantage,
         };
-        self.samples.iter().map(pull).collect()
+        self.samples.iter().map(direction).collect()
     }
 
-    pub(crate) fn take(&mut self, totals: &Totals, epoch: usize, minibatches: usize) {
+    pub(crate) fn record_epoch(&mut self, totals: &Totals, epoch: usize, minibatches: usize) {
         let tokens = totals.tokens.max(1) as f64;
         let loss = totals.loss / minibatches as f64;
         if epoch == 0 {
@@ -154,11 +154,11 @@ impl Report {
         }
         self.last_loss = loss;
         self.clipped = totals.clipped as f64 / tokens;
-        self.divergence = totals.divergence / tokens;
-        self.drift = totals.drift / tokens;
+        self.kl_reference = totals.kl_reference / tokens;
+        self.kl_old = totals.kl_old / tokens;
         self.entropy = totals.entropy / tokens;
-        self.told = totals
-            .told
+        self.component_metrics = totals
+            .component_metrics
             .iter()
             .map(|(name, (sum, weight))| (name.clone(), sum / (*weight).max(1) as f64))
             .collect();

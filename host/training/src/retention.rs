@@ -1,6 +1,6 @@
-//! Which checkpoints are kept whole, which only as far as they can be served, and which are let go.
+//! Retention policy of checkpoints: which ones keep everything, which only the weights, and which only the provenance.
 //!
-//! It decides by the journal's rows alone; removing is done by [`crate::checkpoint`].
+//! The decision depends only on the journal's rows; [`crate::checkpoint`] removes the files.
 
 use std::collections::BTreeSet;
 
@@ -9,48 +9,52 @@ use clawhost_journal::AdapterRow;
 /// How many checkpoints are kept, and how much of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retention {
-    /// The newest so many keep the optimizer's state.
-    pub(crate) full: usize,
-    /// Versions that this divides keep it too, for ever; 0 = none.
+    /// This many newest versions keep the optimizer state.
+    pub(crate) with_optimizer: usize,
+    /// Versions divisible by this keep the optimizer state forever; 0 = none.
     pub(crate) every: u64,
-    /// Beyond the newest so many, what was learned goes as well; 0 = it always stays.
-    pub(crate) served: usize,
+    /// This many newest versions keep the weights; 0 = all.
+    pub(crate) with_weights: usize,
 }
 
-/// What happens to one checkpoint.
+/// What is kept of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kept {
-    /// All of it.
+pub(crate) enum RetentionLevel {
+    /// Everything.
     Full,
-    /// What can be served, without the optimizer's state.
-    Served,
-    /// Where it came from, and nothing else.
-    Provenance,
+    /// The weights, without the optimizer state.
+    WeightsOnly,
+    /// The provenance file.
+    ProvenanceOnly,
 }
 
 impl Retention {
-    /// What happens to each version. The active one and the one it was trained from always stay whole, so that training
-    /// goes on and a rollback by one loses nothing; and so do those of `also`.
-    pub(crate) fn decide(&self, rows: &[AdapterRow], also: &[u64]) -> Vec<(u64, Kept)> {
+    /// What is kept of each version. The active version, its parent and the `protected` versions always keep everything,
+    /// so that training can continue after a rollback.
+    pub(crate) fn plan(
+        &self,
+        rows: &[AdapterRow],
+        protected: &[u64],
+    ) -> Vec<(u64, RetentionLevel)> {
         let mut newest: Vec<u64> = rows.iter().map(|row| row.version).collect();
         newest.sort_unstable_by(|a, b| b.cmp(a));
         let needed: BTreeSet<u64> = rows
             .iter()
             .filter(|row| row.state == "active")
             .flat_map(|row| [row.version, row.parent])
-            .chain(also.iter().copied())
+            .chain(protected.iter().copied())
             .collect();
         newest
             .into_iter()
             .enumerate()
             .map(|(place, version)| {
                 let marked = self.every > 0 && version.is_multiple_of(self.every);
-                let kept = if place < self.full || marked || needed.contains(&version) {
-                    Kept::Full
-                } else if self.served == 0 || place < self.served {
-                    Kept::Served
+                let kept = if place < self.with_optimizer || marked || needed.contains(&version) {
+                    RetentionLevel::Full
+                } else if self.with_weights == 0 || place < self.with_weights {
+                    RetentionLevel::WeightsOnly
                 } else {
-                    Kept::Provenance
+                    RetentionLevel::ProvenanceOnly
                 };
                 (version, kept)
             })
@@ -83,38 +87,38 @@ mod tests {
             .collect()
     }
 
-    fn kept(retention: Retention, rows: &[AdapterRow]) -> String {
-        let mut decided = retention.decide(rows, &[]);
-        decided.sort_unstable();
-        let letter = |(_, kept)| match kept {
-            Kept::Full => 'F',
-            Kept::Served => 's',
-            Kept::Provenance => '-',
+    fn levels(retention: Retention, rows: &[AdapterRow]) -> String {
+        let mut plan = retention.plan(rows, &[]);
+        plan.sort_unstable();
+        let letter = |(_, level)| match level {
+            RetentionLevel::Full => 'F',
+            RetentionLevel::WeightsOnly => 's',
+            RetentionLevel::ProvenanceOnly => '-',
         };
-        decided.into_iter().map(letter).collect()
+        plan.into_iter().map(letter).collect()
     }
 
     #[test]
-    fn the_newest_the_marked_the_active_and_its_parent_stay() {
+    fn newest_marked_active_and_parent_versions_keep_everything() {
         let mut retention = Retention {
-            full: 2,
+            with_optimizer: 2,
             every: 0,
-            served: 0,
+            with_weights: 0,
         };
-        assert_eq!(kept(retention, &rows(10, 10)), "ssssssssFF");
+        assert_eq!(levels(retention, &rows(10, 10)), "ssssssssFF");
         retention.every = 4;
-        assert_eq!(kept(retention, &rows(10, 10)), "sssFsssFFF");
-        retention.served = 3;
-        assert_eq!(kept(retention, &rows(10, 10)), "---F---FFF");
+        assert_eq!(levels(retention, &rows(10, 10)), "sssFsssFFF");
+        retention.with_weights = 3;
+        assert_eq!(levels(retention, &rows(10, 10)), "---F---FFF");
         // After a rollback to 3.
-        assert_eq!(kept(retention, &rows(3, 10)), "-FFF---FFF");
+        assert_eq!(levels(retention, &rows(3, 10)), "-FFF---FFF");
         retention.every = 0;
-        retention.full = 1;
-        assert_eq!(kept(retention, &rows(1, 10)), "F------ssF");
-        // What a rollback would return to, and what is trained from while another version is held.
-        let mut decided = retention.decide(&rows(1, 10), &[4, 9]);
-        decided.retain(|(_, kept)| *kept == Kept::Full);
-        let whole: Vec<u64> = decided.into_iter().map(|(version, _)| version).collect();
-        assert_eq!(whole, [10, 9, 4, 1]);
+        retention.with_optimizer = 1;
+        assert_eq!(levels(retention, &rows(1, 10)), "F------ssF");
+        // The rollback target, and the version that training continues from while another one is pinned.
+        let mut plan = retention.plan(&rows(1, 10), &[4, 9]);
+        plan.retain(|(_, level)| *level == RetentionLevel::Full);
+        let full: Vec<u64> = plan.into_iter().map(|(version, _)| version).collect();
+        assert_eq!(full, [10, 9, 4, 1]);
     }
 }

@@ -1,65 +1,67 @@
-//! What the trainer does about what is served: it takes up what stands, has its steps served, and lets go of what nobody
-//! needs any more. Who may change what is served, and what that means, is said in [`crate::releases`].
+//! The trainer's side of publishing: it follows changes of the active version, publishes its own steps and removes old
+//! checkpoints. [`crate::publisher`] defines the operations on the active version.
 
-use clawhost_journal::Standing;
+use clawhost_journal::ReleaseState;
 
-use crate::current::{Current, take_up};
 use crate::error::TrainingError;
-use crate::releases::row_of;
+use crate::publisher::find_adapter;
 use crate::trainer::Trainer;
+use crate::trainer_state::{TrainerState, load_trainer_state};
 
 impl Trainer {
-    /// Follows a change of what is served that a person made, or another process.
-    pub(crate) fn follow(&mut self) -> Result<(), TrainingError> {
-        let standing = self.journal.standing()?;
-        if standing.line == self.line && standing.head == self.current.version {
+    /// Reloads the trainer state if an operator or another process changed the active version.
+    pub(crate) fn sync_with_journal(&mut self) -> Result<(), TrainingError> {
+        let state = self.journal.release_state()?;
+        if state.line == self.release_line && state.head == self.current.version {
             return Ok(());
         }
         let adapters = self.journal.adapters()?;
-        self.current = take_up(
+        self.current = load_trainer_state(
             &self.journal,
             &self.engine,
             &self.checkpoints,
             &self.options,
-            row_of(standing.head, &adapters),
+            find_adapter(state.head, &adapters),
             &adapters,
         )?;
-        self.line = standing.line;
-        let _alone = self.releases.alone();
-        // Whoever changed it has had it served, unless that was another process; and may have changed it again.
-        let standing = self.journal.standing()?;
-        if self.engine.active().version == standing.version {
+        self.release_line = state.line;
+        let _guard = self.publisher.lock();
+        // The operator's change already reached the engine, unless another process made it; and it may have changed again.
+        let state = self.journal.release_state()?;
+        if self.engine.active().version == state.version {
             return Ok(());
         }
-        self.publish(&standing)
+        self.publish(&state)
     }
 
-    /// Has the engine serve what stands, and asks it what it serves now.
-    pub(crate) fn publish(&self, standing: &Standing) -> Result<(), TrainingError> {
-        let version = standing.version;
+    /// Makes the engine serve the version of `state` and checks that it does.
+    pub(crate) fn publish(&self, state: &ReleaseState) -> Result<(), TrainingError> {
+        let version = state.version;
         if version == 0 && self.engine.active().version == 0 {
-            // What the operator handed in as version 0 stays as it is.
+            // Keep the adapter that the operator passed as version 0.
             return Ok(());
         }
         if version == 0 || version != self.current.version {
-            return self.releases.serve(version);
+            return self.publisher.activate_version(version);
         }
-        let Current {
-            digest, learned, ..
+        let TrainerState {
+            digest, weights, ..
         } = &self.current;
-        self.releases.serve_this(version, digest, learned.clone())
+        self.publisher
+            .activate_weights(version, digest, weights.clone())
     }
 
-    /// Removes the old checkpoints that nobody needs any more. What cannot be removed now stays until the next time.
-    pub(crate) fn let_go(&self) {
-        let let_go = || {
+    /// Applies the retention policy to old checkpoints. A failure is logged; the next call tries again.
+    pub(crate) fn remove_old_checkpoints(&self) {
+        let apply_retention = || {
             let rows = self.journal.adapters()?;
-            let needed = self.releases.needed()?;
+            let protected = self.publisher.protected_versions()?;
             let retention = self.options.retention();
-            self.checkpoints.retain(&rows, retention, &needed)
+            self.checkpoints
+                .apply_retention(&rows, retention, &protected)
         };
-        if let Err(error) = let_go() {
-            tracing::warn!(%error, "old checkpoints were not removed");
+        if let Err(error) = apply_retention() {
+            tracing::warn!(%error, "cannot remove old checkpoints");
         }
     }
 }

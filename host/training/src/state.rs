@@ -1,4 +1,4 @@
-//! What training is doing, for `/healthz`, `status` and the demo.
+//! Status of training, for `/healthz`, `clawhost status` and the demo.
 
 use std::sync::Arc;
 
@@ -7,44 +7,44 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::queue::stale_note;
+use crate::queue::describe_stale_samples;
 
-/// A shared view of training; cheap to clone, never blocks the loop.
+/// A shared handle to the status of training; cheap to clone, never blocks the loop.
 #[derive(Debug, Clone)]
 pub struct TrainingState {
     cell: Arc<watch::Sender<TrainingSnapshot>>,
 }
 
-/// Training at one moment.
+/// Status of training at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TrainingSnapshot {
-    /// Samples that wait for a step.
+    /// Queued samples.
     pub queued: u64,
-    /// Samples that judging had made, in any state, when the last step ended.
+    /// All samples in the journal, in any state, when the last step ended.
     pub samples: u64,
-    /// Those of them that a step dropped because they were sampled by too old an adapter.
+    /// Samples that a step dropped as stale.
     pub stale: u64,
-    /// What that means and which settings change it; none while no sample went stale.
+    /// A note on stale samples and the settings that reduce them; none if no sample went stale.
     pub stale_note: Option<String>,
-    /// Whether a step is being computed.
+    /// Whether a step is running.
     pub running: bool,
     /// Steps recorded in the journal, of every outcome.
     pub steps: u64,
-    /// Those that published an adapter.
+    /// Steps that published an adapter.
     pub published: u64,
-    /// Version that is trained from, and served unless a person holds another; 0 is the base.
+    /// Version that training continues from, served unless another one is pinned; 0 is the base model.
     pub version: u64,
-    /// Digest of that adapter; empty for the base.
+    /// Digest of that adapter; empty for the base model.
     pub digest: String,
-    /// Outcome of the last step since the start: `published`, `no_signal` or `failed`.
+    /// Outcome of the last step since startup: `published`, `no_signal` or `failed`.
     pub last_outcome: Option<String>,
-    /// Why the last step published nothing.
+    /// Why the last step published no adapter.
     pub last_reason: Option<String>,
-    /// Metrics of the last step, also of one before this start.
+    /// Metrics of the last recorded step, even from before startup.
     pub last_metrics: Option<Value>,
-    /// Why it waits although there are samples; none while it need not.
+    /// Why training waits although samples are queued; none if it does not wait.
     pub waits: Option<String>,
-    /// What keeps a step from being recorded (a full disk, say); none when the last attempt worked.
+    /// Why the last attempt could not record a step (for example a full disk); none if it succeeded.
     pub last_error: Option<String>,
 }
 
@@ -55,25 +55,25 @@ impl TrainingState {
         }
     }
 
-    /// Training as it is now.
+    /// The current status.
     pub fn snapshot(&self) -> TrainingSnapshot {
         self.cell.borrow().clone()
     }
 
-    /// Tells of every change.
+    /// Subscribes to changes of the status.
     pub fn watch(&self) -> watch::Receiver<TrainingSnapshot> {
         self.cell.subscribe()
     }
 
-    /// Shows how many samples went stale.
-    pub(crate) fn show_stale(&self, count: StaleCount) {
-        self.change(|s| {
+    /// Updates the count of stale samples.
+    pub(crate) fn set_stale(&self, count: StaleCount) {
+        self.update(|s| {
             (s.samples, s.stale) = (count.samples, count.stale);
-            s.stale_note = stale_note(count);
+            s.stale_note = describe_stale_samples(count);
         });
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut TrainingSnapshot)) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut TrainingSnapshot)) {
         self.cell.send_modify(change);
     }
 }

@@ -1,14 +1,14 @@
-//! One step from the queue to the published adapter, in an order that survives being killed.
+//! One training step, from the queue to the published adapter. The order makes it crash-safe:
 //!
-//! - draw a batch from the journal's queue,
-//! - update a copy of the active adapter,
-//! - write the checkpoint and prove that what was written is what was trained,
-//! - commit the step to the journal: samples, adapter and running means in one transaction,
-//! - publish.
+//! 1. build a batch from the journal's queue,
+//! 2. update a copy of the current weights,
+//! 3. write the checkpoint and verify it against the trained weights,
+//! 4. commit the step to the journal: samples, adapter and reward baselines in one transaction,
+//! 5. publish.
 //!
-//! Killed before the commit, the samples are still queued and the directory is moved to `adapters/unknown/` at the next
-//! start; killed after it, the next start publishes what the journal holds. So no sample is lost and
-//! none trains twice.
+//! If the process is killed before the commit, the samples are still queued and the next start moves the checkpoint to
+//! `adapters/unknown/`. If it is killed after the commit, the next start publishes the recorded version. No sample is lost
+//! and none trains twice.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,79 +16,80 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{AdapterRow, Journal, NewStep, StepId, StepOutcome};
-use clawhost_policy::{Engine, Learned};
+use clawhost_policy::{Engine, TrainedWeights};
 use serde_json::Value;
 
-use crate::batch::{Batch, Rules, draw};
+use crate::batch::{Batch, BatchRules, build_batch};
 use crate::checkpoint::Checkpoints;
-use crate::component::{Components, InUse};
-use crate::current::{Current, take_up};
+use crate::component::{Components, StepComponents};
+use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
-use crate::hints::Prompter;
+use crate::hints::HintedPromptBuilder;
 use crate::lineage::Lineage;
 use crate::logging::StepLogs;
 use crate::metrics::Metrics;
-use crate::optimizer::Moments;
-use crate::options::{HintChoice, TeacherFrom, TrainingOptions};
-use crate::queue::Queue;
-use crate::release::Computed;
-use crate::releases::{Releases, row_of};
-use crate::teaching::Teacher;
-use crate::update::{Broken, Task, Updated, update};
+use crate::optimizer::OptimizerState;
+use crate::options::{HintSelection, TeacherSource, TrainingOptions};
+use crate::publisher::{AdapterPublisher, find_adapter};
+use crate::queue::StepQueue;
+use crate::step_outcome::StepResult;
+use crate::trainer_state::{TrainerState, load_trainer_state};
+use crate::update::{UpdateError, UpdateOutput, UpdateTask, update};
 
-/// The trainer's state between steps: a copy of what the journal says.
+/// Runs training steps.
 pub(crate) struct Trainer {
     pub(crate) journal: Journal,
     pub(crate) engine: Engine,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) releases: Releases,
-    /// The release under which `current` was taken up.
-    pub(crate) line: i64,
+    pub(crate) publisher: AdapterPublisher,
+    /// The journal's release line when `current` was loaded; another value there means that an operator changed the
+    /// active version.
+    pub(crate) release_line: i64,
     logs: StepLogs,
     pub(crate) options: TrainingOptions,
     components: Components,
     /// The components of the step in progress.
-    pub(crate) in_use: InUse,
-    pub(crate) current: Current,
+    pub(crate) step_components: StepComponents,
+    pub(crate) current: TrainerState,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Asked where `training.teacher.from` is `endpoint`.
-    pub(crate) teacher: Option<Arc<dyn Teacher>>,
+    /// Scores replies when `training.teacher.from` is `endpoint`.
+    pub(crate) teacher: Option<Arc<dyn RemoteTeacher>>,
 }
 
-/// A step that is computed and written, but that the journal does not know yet.
-pub(crate) struct Prepared {
+/// A computed step whose checkpoint is written, not yet committed to the journal.
+pub(crate) struct PreparedStep {
     pub(crate) step: NewStep,
-    pub(crate) next: Option<Current>,
+    pub(crate) next: Option<TrainerState>,
 }
 
 #[cfg(test)]
-impl Prepared {
+impl PreparedStep {
     pub(crate) fn step(&self) -> &NewStep {
         &self.step
     }
 }
 
-/// A step that is recorded.
+/// A step that is committed to the journal.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedStep {
     pub(crate) id: StepId,
     pub(crate) outcome: StepOutcome,
     pub(crate) reason: Option<String>,
     pub(crate) metrics: Value,
-    /// The step is recorded, but the engine does not serve what it made.
-    pub(crate) unserved: Option<TrainingError>,
+    /// Why the engine does not serve the recorded adapter.
+    pub(crate) publish_error: Option<TrainingError>,
 }
 
-/// An update that is computed.
+/// Result of the update.
 enum Attempt {
-    /// It made an adapter that can be released.
-    Made {
-        updated: Box<Updated>,
+    /// New weights, ready to be written and verified.
+    Updated {
+        updated: Box<UpdateOutput>,
         version: u64,
         digest: String,
     },
-    /// It came to nothing.
-    Ended(Computed),
+    /// No new weights: the step ends here.
+    Finished(StepResult),
 }
 
 /// When the next step may start.
@@ -96,12 +97,12 @@ enum Attempt {
 pub(crate) enum Due {
     Now,
     In(Duration),
-    /// When more samples have come.
+    /// Once more samples are queued.
     Later,
 }
 
 impl Trainer {
-    /// Takes up where the journal stands and publishes its active adapter.
+    /// Resumes from the journal and publishes its active adapter.
     pub(crate) fn open(
         journal: Journal,
         engine: Engine,
@@ -112,19 +113,19 @@ impl Trainer {
         options.validate()?;
         let checkpoints = Checkpoints::open(&data, &journal.adapters()?)?;
         let logs = StepLogs::new(&data, &options.log);
-        let mut trainer = Self::over(journal, engine, checkpoints, options, components)?;
+        let mut trainer = Self::from_parts(journal, engine, checkpoints, options, components)?;
         trainer.logs = logs;
-        trainer.logs.follow(&trainer.journal);
+        trainer.logs.catch_up(&trainer.journal);
         if trainer.options.enabled {
-            // The last process may have been killed between its last step and this.
-            trainer.let_go();
+            // The previous process may have been killed before it did this.
+            trainer.remove_old_checkpoints();
         }
         Ok(trainer)
     }
 
-    /// The same beside whoever has the data directory: nothing in it is touched. Such a trainer can only
+    /// Opens a trainer that writes nothing, next to the process that owns the data directory. It can only
     /// [`preview`](Self::preview).
-    pub(crate) fn beside(
+    pub(crate) fn open_read_only(
         journal: Journal,
         engine: Engine,
         data: PathBuf,
@@ -132,16 +133,16 @@ impl Trainer {
         components: Components,
     ) -> Result<Self, TrainingError> {
         options.validate()?;
-        Self::over(
+        Self::from_parts(
             journal,
             engine,
-            Checkpoints::beside(&data),
+            Checkpoints::open_read_only(&data),
             options,
             components,
         )
     }
 
-    fn over(
+    fn from_parts(
         journal: Journal,
         engine: Engine,
         checkpoints: Checkpoints,
@@ -149,38 +150,38 @@ impl Trainer {
         components: Components,
     ) -> Result<Self, TrainingError> {
         let adapters = journal.adapters()?;
-        let standing = journal.standing()?;
-        let releases = Releases::new(
+        let state = journal.release_state()?;
+        let publisher = AdapterPublisher::new(
             journal.clone(),
             engine.clone(),
             checkpoints.clone(),
             options.clone(),
         );
-        let current = take_up(
+        let current = load_trainer_state(
             &journal,
             &engine,
             &checkpoints,
             &options,
-            row_of(standing.head, &adapters),
+            find_adapter(state.head, &adapters),
             &adapters,
         )?;
         let trainer = Self {
             journal,
             engine,
             checkpoints,
-            releases,
-            line: standing.line,
-            // Nothing is written beside another process.
+            publisher,
+            release_line: state.line,
+            // `open` replaces it; a read-only trainer writes no logs.
             logs: StepLogs::default(),
             options,
-            in_use: components.now(),
+            step_components: components.snapshot(),
             components,
             current,
             stop: Arc::new(AtomicBool::new(false)),
             teacher: None,
         };
-        trainer.publish(&standing)?;
-        tracing::debug!(version = trainer.current.version, "training taken up");
+        trainer.publish(&state)?;
+        tracing::debug!(version = trainer.current.version, "trainer state loaded");
         Ok(trainer)
     }
 
@@ -188,7 +189,7 @@ impl Trainer {
         &self.journal
     }
 
-    /// How long a group is left alone after its newest sample.
+    /// How long a group waits for more samples after its newest one.
     pub(crate) fn group_wait(&self) -> Duration {
         self.options.group_wait().max(Duration::from_millis(10))
     }
@@ -201,10 +202,10 @@ impl Trainer {
         &self.current.digest
     }
 
-    /// Whether the queue is full enough, or has waited long enough.
+    /// When the next step may start, from the queue's length and the age of its oldest sample.
     pub(crate) fn due(&self, now_ms: i64) -> Result<Due, TrainingError> {
         let queued = usize::try_from(self.journal.queued_count()?).unwrap_or(usize::MAX);
-        if queued >= self.options.min_batch && self.releases.waits()?.is_some() {
+        if queued >= self.options.min_batch && self.publisher.wait_reason()?.is_some() {
             return Ok(Due::Later);
         }
         if queued >= self.options.batch {
@@ -223,158 +224,170 @@ impl Trainer {
         })
     }
 
-    /// Makes one step of what is queued; none when all of it belongs to groups that may still grow.
-    pub(crate) fn step(&mut self, now_ms: i64) -> Result<Option<Recorded>, TrainingError> {
+    /// Runs one step; none if every queued sample belongs to a group that may still grow.
+    pub(crate) fn step(&mut self, now_ms: i64) -> Result<Option<RecordedStep>, TrainingError> {
         match self.prepare(now_ms)? {
             Some(prepared) => self.record(prepared).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Everything up to, but not including, the commit.
-    pub(crate) fn prepare(&mut self, started_ms: i64) -> Result<Option<Prepared>, TrainingError> {
-        // What is exchanged meanwhile takes part in the next step.
-        self.in_use = self.components.now();
+    /// Runs a step up to, but not including, the commit.
+    pub(crate) fn prepare(
+        &mut self,
+        started_ms: i64,
+    ) -> Result<Option<PreparedStep>, TrainingError> {
+        // A component that is replaced during this step is used from the next step on.
+        self.step_components = self.components.snapshot();
         let prepared = self.prepare_with_components(started_ms);
-        self.keep_receipts();
+        self.record_receipts();
         prepared
     }
 
-    /// Puts down what the calls of components cost, whatever became of the step.
-    fn keep_receipts(&self) {
+    /// Records the cost of the step's component calls, whatever the step's outcome.
+    fn record_receipts(&self) {
         let receipts: Vec<Value> = self
-            .in_use
+            .step_components
             .receipts()
-            .take()
+            .drain()
             .iter()
             .filter_map(|receipt| serde_json::to_value(receipt).ok())
             .collect();
-        if let Err(error) = self.journal.keep_receipts(&receipts) {
-            tracing::warn!(%error, "what the components of a step cost was not recorded");
+        if let Err(error) = self.journal.record_receipts(&receipts) {
+            tracing::warn!(%error, "cannot record the receipts of a step's component calls");
         }
     }
 
     fn prepare_with_components(
         &mut self,
         started_ms: i64,
-    ) -> Result<Option<Prepared>, TrainingError> {
+    ) -> Result<Option<PreparedStep>, TrainingError> {
         let started = Instant::now();
-        self.follow()?;
-        if self.releases.waits()?.is_some() {
+        self.sync_with_journal()?;
+        if self.publisher.wait_reason()?.is_some() {
             return Ok(None);
         }
         let adapters = self.journal.adapters()?;
-        let Some(batch) = self.draw(started_ms, &adapters)? else {
+        let Some(batch) = self.build_batch(started_ms, &adapters)? else {
             return Ok(None);
         };
-        let mut metrics = Metrics::of(&batch);
+        let mut metrics = Metrics::from_batch(&batch);
         metrics.draw_seconds = started.elapsed().as_secs_f64();
-        metrics.components = self.in_use.told();
+        metrics.components = self.step_components.identities();
         tracing::debug!(
             samples = batch.chosen.len(),
             dropped = batch.dropped.len(),
-            "batch drawn"
+            "batch built"
         );
-        let outcome = self.compute(&batch, &adapters, &mut metrics, started)?;
-        Ok(Some(
-            self.describe(batch, metrics, outcome, started_ms, started),
-        ))
+        let outcome = self.compute_step(&batch, &adapters, &mut metrics, started)?;
+        Ok(Some(self.build_step_record(
+            batch, metrics, outcome, started_ms, started,
+        )))
     }
 
-    /// The step that would be made of what is queued, down to its numbers; nothing is written.
+    /// Computes the next step with all its metrics and writes nothing.
     pub(crate) fn preview(&mut self, started_ms: i64) -> Result<Option<NewStep>, TrainingError> {
         let started = Instant::now();
-        self.in_use = self.components.now();
+        self.step_components = self.components.snapshot();
         let adapters = self.journal.adapters()?;
-        let Some(batch) = self.draw(started_ms, &adapters)? else {
+        let Some(batch) = self.build_batch(started_ms, &adapters)? else {
             return Ok(None);
         };
-        let mut metrics = Metrics::of(&batch);
-        metrics.components = self.in_use.told();
-        let computed = match self.attempt(&batch, &adapters, &mut metrics)? {
-            Attempt::Ended(computed) => computed,
-            Attempt::Made {
+        let mut metrics = Metrics::from_batch(&batch);
+        metrics.components = self.step_components.identities();
+        let computed = match self.compute_update(&batch, &adapters, &mut metrics)? {
+            Attempt::Finished(computed) => computed,
+            Attempt::Updated {
                 updated,
                 version,
                 digest,
-            } => Computed::Adapter {
-                next: Box::new(Current {
+            } => StepResult::Adapter {
+                next: Box::new(TrainerState {
                     version,
                     digest,
-                    learned: updated.learned,
-                    moments: updated.moments,
+                    weights: updated.weights,
+                    optimizer_state: updated.optimizer_state,
                     baselines: batch.baselines.clone(),
                 }),
                 provenance: Value::Null,
             },
         };
         Ok(Some(
-            self.describe(batch, metrics, computed, started_ms, started)
+            self.build_step_record(batch, metrics, computed, started_ms, started)
                 .step,
         ))
     }
 
-    /// Commits a step and publishes what it made.
-    pub(crate) fn record(&mut self, prepared: Prepared) -> Result<Recorded, TrainingError> {
-        let Prepared { step, next } = prepared;
-        let releases = self.releases.clone();
-        let alone = releases.alone();
-        let committed = match self.journal.commit_step_begun(&step, Some(self.line)) {
+    /// Commits a step and publishes its adapter.
+    pub(crate) fn record(&mut self, prepared: PreparedStep) -> Result<RecordedStep, TrainingError> {
+        let PreparedStep { step, next } = prepared;
+        let publisher = self.publisher.clone();
+        let guard = publisher.lock();
+        let committed = match self
+            .journal
+            .commit_step_at_line(&step, Some(self.release_line))
+        {
             Ok(committed) => committed,
             Err(error) => {
-                self.discard(&step);
+                self.discard_checkpoint(&step);
                 return Err(error.into());
             }
         };
-        let (id, standing) = (committed.id, committed.standing);
+        let (id, state) = (committed.id, committed.state);
         tracing::debug!(step = %id, "step recorded");
-        // What a person has overtaken is not gone on from: the next step takes up what stands.
-        if let Some(next) = next.filter(|next| next.version == standing.head) {
+        // If an operator changed the active version meanwhile, the next step reloads the state from the journal.
+        if let Some(next) = next.filter(|next| next.version == state.head) {
             self.current = next;
         }
-        let mut unserved = None;
+        let mut publish_error = None;
         if committed.released {
-            self.line = standing.line;
-            unserved = self.publish(&standing).err();
+            self.release_line = state.line;
+            publish_error = self.publish(&state).err();
         } else if step.outcome == StepOutcome::Published {
             tracing::info!(
-                served = standing.version,
-                "the adapter of step {id} is kept and not served: a person decides what is"
+                served = state.version,
+                "the adapter of step {id} is kept as a candidate: an operator selected the active version"
             );
         }
-        drop(alone);
-        self.logs.follow(&self.journal);
+        drop(guard);
+        self.logs.catch_up(&self.journal);
         if step.outcome == StepOutcome::Published {
-            self.let_go();
+            self.remove_old_checkpoints();
         }
-        Ok(Recorded {
+        Ok(RecordedStep {
             id,
             outcome: step.outcome,
             reason: step.reason,
             metrics: step.metrics,
-            unserved,
+            publish_error,
         })
     }
 
-    /// Removes the adapter of a step that the journal refused. The samples are still there to make it again.
-    fn discard(&self, step: &NewStep) {
+    /// Removes the checkpoint of a step that the journal rejected. Its samples are still queued.
+    fn discard_checkpoint(&self, step: &NewStep) {
         let Some(adapter) = &step.adapter else {
             return;
         };
-        // What cannot be asked for stays; the next start moves it aside.
+        // If the journal cannot be read, keep the checkpoint; the next start moves it to `unknown/`.
         let unknown = self
             .journal
             .adapters()
             .is_ok_and(|rows| rows.iter().all(|row| row.version != adapter.version));
         if unknown && let Err(error) = self.checkpoints.discard(adapter.version) {
-            tracing::warn!(%error, "the adapter of a step that was not recorded stays");
+            tracing::warn!(%error, "cannot remove the checkpoint of a step that was not recorded");
         }
     }
 
-    fn draw(&self, now_ms: i64, adapters: &[AdapterRow]) -> Result<Option<Batch>, TrainingError> {
-        let lineage = Lineage::of(adapters);
-        let component = self.in_use.advantage(next_version(adapters));
-        let queue = Queue::read(
+    fn build_batch(
+        &self,
+        now_ms: i64,
+        adapters: &[AdapterRow],
+    ) -> Result<Option<Batch>, TrainingError> {
+        let lineage = Lineage::from_adapters(adapters);
+        let component = self
+            .step_components
+            .advantage(next_adapter_version(adapters));
+        let queue = StepQueue::load(
             &self.journal,
             &lineage,
             self.current.version,
@@ -389,22 +402,22 @@ impl Trainer {
             limit => limit.min(context),
         };
         let teacher = &self.options.teacher;
-        let prompter = Prompter {
+        let prompt_builder = HintedPromptBuilder {
             journal: &self.journal,
             engine: &self.engine,
             marker: &teacher.marker,
-            most: match teacher.hint_choice(self.options.method) {
-                HintChoice::Longest => 1,
-                HintChoice::Overlap => teacher.max_hints,
+            max_hints: match teacher.hint_selection(self.options.method) {
+                HintSelection::Longest => 1,
+                HintSelection::Overlap => teacher.max_hints,
             },
             max_tokens: context,
         };
-        let rules = Rules {
+        let rules = BatchRules {
             method: self.options.method,
-            hinted: &|sample| prompter.prompts(sample),
-            estimation: self.options.estimation(),
+            hinted: &|sample| prompt_builder.build(sample),
+            estimator_config: self.options.estimator_config(),
             overlong: self.options.advantage.overlong(),
-            whitens: self.options.whitens_rewards(),
+            whitens: self.options.whitens_batch(),
             component,
             batch: self.options.batch,
             max_staleness: self.options.max_staleness,
@@ -412,30 +425,30 @@ impl Trainer {
             vocabulary: config.vocab_size,
             active: self.current.version,
             lineage: &lineage,
-            settled_ms: now_ms.saturating_sub(group_wait),
+            group_cutoff_ms: now_ms.saturating_sub(group_wait),
         };
         let baselines = &self.current.baselines;
-        let samples = self.journal.queued(&queue.fresh)?;
-        let batch = draw(samples, &rules, baselines).map_err(|fault| {
+        let samples = self.journal.load_queued_samples(&queue.fresh)?;
+        let batch = build_batch(samples, &rules, baselines).map_err(|fault| {
             TrainingError::Component(format!("the advantage component gave no result: {fault}"))
         })?;
         Ok(match batch {
             Some(batch) => Some(batch.with_stale(queue.stale)),
-            None => Batch::of_stale(queue.stale, baselines),
+            None => Batch::from_stale(queue.stale, baselines),
         })
     }
 
-    /// Updates, writes and proves. `Err` means that nothing can be recorded now.
-    fn compute(
+    /// Updates the weights, writes the checkpoint and verifies it. `Err` means that no step can be recorded now.
+    fn compute_step(
         &self,
         batch: &Batch,
         adapters: &[AdapterRow],
         metrics: &mut Metrics,
         started: Instant,
-    ) -> Result<Computed, TrainingError> {
-        let (updated, version, digest) = match self.attempt(batch, adapters, metrics)? {
-            Attempt::Ended(computed) => return Ok(computed),
-            Attempt::Made {
+    ) -> Result<StepResult, TrainingError> {
+        let (updated, version, digest) = match self.compute_update(batch, adapters, metrics)? {
+            Attempt::Finished(computed) => return Ok(computed),
+            Attempt::Updated {
                 updated,
                 version,
                 digest,
@@ -444,49 +457,47 @@ impl Trainer {
         let base = self.engine.model().digest();
         let writing = Instant::now();
         tracing::debug!(version, "update computed");
-        let unfinished = self.checkpoints.begin(
+        let pending = self.checkpoints.write(
             version,
             &format!("sha256:{base}"),
-            (&updated.learned, self.engine.files()),
-            &updated.moments,
+            (&updated.weights, self.engine.files()),
+            &updated.optimizer_state,
         )?;
         tracing::debug!(version, "checkpoint written");
         metrics.write_seconds = Some(writing.elapsed().as_secs_f64());
-        self.release(
-            unfinished, updated, version, digest, batch, metrics, started,
-        )
+        self.verify_and_commit(pending, updated, version, digest, batch, metrics, started)
     }
 
-    /// Updates a copy of the active adapter. `Err` means that nothing can be recorded now.
-    fn attempt(
+    /// Updates a copy of the current weights. `Err` means that no step can be recorded now.
+    fn compute_update(
         &self,
         batch: &Batch,
         adapters: &[AdapterRow],
         metrics: &mut Metrics,
     ) -> Result<Attempt, TrainingError> {
-        let no_signal = |why: String| Ok(Attempt::Ended(Computed::NoSignal(why)));
-        let failed = |why: String| Ok(Attempt::Ended(Computed::Failed(why)));
+        let no_signal = |why: String| Ok(Attempt::Finished(StepResult::NoSignal(why)));
+        let failed = |why: String| Ok(Attempt::Finished(StepResult::Failed(why)));
         if batch.chosen.is_empty() {
             return no_signal(format!(
-                "none of the {} samples can teach anything",
+                "none of the {} samples has a training signal",
                 batch.dropped.len()
             ));
         }
-        let version = next_version(adapters);
-        let component = self.in_use.loss(version);
+        let version = next_adapter_version(adapters);
+        let component = self.step_components.loss(version);
         let from = self.options.teacher.from;
-        let averaged = (from == TeacherFrom::Ema)
-            .then(|| averaged(&self.current.learned, &self.current.moments));
-        let task = Task {
+        let ema = (from == TeacherSource::Ema)
+            .then(|| ema_weights(&self.current.weights, &self.current.optimizer_state));
+        let task = UpdateTask {
             model: self.engine.model(),
-            learned: &self.current.learned,
-            moments: &self.current.moments,
+            weights: &self.current.weights,
+            optimizer_state: &self.current.optimizer_state,
             teacher: match from {
-                TeacherFrom::Reference | TeacherFrom::Endpoint => None,
-                TeacherFrom::Policy => Some(&self.current.learned),
-                TeacherFrom::Ema => averaged.as_ref(),
+                TeacherSource::Reference | TeacherSource::Endpoint => None,
+                TeacherSource::Policy => Some(&self.current.weights),
+                TeacherSource::Ema => ema.as_ref(),
             },
-            elsewhere: self.teacher.as_deref(),
+            remote_teacher: self.teacher.as_deref(),
             chosen: &batch.chosen,
             active: self.current.version,
             options: &self.options,
@@ -496,19 +507,19 @@ impl Trainer {
         };
         let updated = match update(&task) {
             Ok(updated) => updated,
-            Err(Broken::Stopped) => return Err(TrainingError::Stopped),
-            // The samples are as good as before; they wait for a component that answers.
-            Err(broken @ Broken::Component(_)) => {
-                return Err(TrainingError::Component(broken.to_string()));
+            Err(UpdateError::Stopped) => return Err(TrainingError::Stopped),
+            // The samples are not at fault: they stay queued until the component works.
+            Err(error @ UpdateError::Component(_)) => {
+                return Err(TrainingError::Component(error.to_string()));
             }
-            Err(Broken::Teacher(reason)) => return Err(TrainingError::Teacher(reason)),
-            Err(broken) => return failed(broken.to_string()),
+            Err(UpdateError::Teacher(reason)) => return Err(TrainingError::Teacher(reason)),
+            Err(error) => return failed(error.to_string()),
         };
-        metrics.take(&updated.report);
+        metrics.set_update(&updated.report);
         if updated.report.updates == 0 {
             return no_signal("the gradient is zero".to_owned());
         }
-        let change = updated.learned.delta_norm(&self.current.learned);
+        let change = updated.weights.delta_norm(&self.current.weights);
         metrics.change_norm = Some(change);
         if change == 0.0 {
             return no_signal(
@@ -516,13 +527,13 @@ impl Trainer {
             );
         }
         if !change.is_finite() {
-            return failed("the new adapter is not finite".to_owned());
+            return failed("the new adapter has values that are not finite".to_owned());
         }
-        let digest = updated.learned.digest();
+        let digest = updated.weights.digest();
         if digest == self.current.digest {
-            return failed("the new adapter has the digest of the old one".to_owned());
+            return failed("the new adapter has the same digest as the old one".to_owned());
         }
-        Ok(Attempt::Made {
+        Ok(Attempt::Updated {
             updated: Box::new(updated),
             version,
             digest,
@@ -530,16 +541,16 @@ impl Trainer {
     }
 }
 
-/// The running mean of the versions so far; this one itself where none is kept yet.
-fn averaged(learned: &Learned, moments: &Moments<f32>) -> Learned {
-    let mut averaged = learned.clone();
-    for ((_, values), average) in averaged.tensors_mut().into_iter().zip(&moments.average) {
+/// The exponential moving average of the weights over past versions; `weights` itself before the first update.
+fn ema_weights(weights: &TrainedWeights, optimizer_state: &OptimizerState<f32>) -> TrainedWeights {
+    let mut ema = weights.clone();
+    for ((_, values), average) in ema.tensors_mut().into_iter().zip(&optimizer_state.ema) {
         values.copy_from_slice(average);
     }
-    averaged
+    ema
 }
 
-/// The version that the next adapter gets.
-pub(crate) fn next_version(adapters: &[AdapterRow]) -> u64 {
+/// The version number of the next adapter.
+pub(crate) fn next_adapter_version(adapters: &[AdapterRow]) -> u64 {
     adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1
 }

@@ -1,67 +1,71 @@
-//! The numeric part of a step: from chosen samples to changed parameters, of an adapter or of a whole model.
+//! The numeric part of a step: from a batch to updated parameters, of an adapter or of the full model.
 //!
-//! Forward passes under the parameters as they are, losses on log-probs, hand-written backward,
-//! AdamW. Samples are packed into passes of bounded size; gradients add up over the passes of one
-//! update. It reads no queue, writes no file, and publishes nothing.
+//! Forward passes, losses on log-probs, hand-written backward pass, AdamW. Samples are packed into micro-batches of at most
+//! `training.pass_tokens` tokens; gradients accumulate over the micro-batches of one optimizer update. This module reads
+//! no queue, writes no file and publishes nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clawhost_plugins::Fault;
-use clawhost_policy::{ForwardError, Gradients, Learned, Model, Partials, Scored, Sequence};
+use clawhost_policy::{
+    ForwardError, Gradients, LossGradients, Model, Sequence, SequenceScores, TrainedWeights,
+};
 
-use crate::batch::Chosen;
-use crate::component::{Asked, LossComponent, Member};
-use crate::forced::{kept, spread};
-use crate::loss::{Divergence, LossError, SequenceInputs, SequenceLoss};
-use crate::optimizer::{Moments, Parameter, ShapeError, clip_factor, global_norm};
-use crate::options::{TeacherFrom, TrainingOptions};
-use crate::packing::{Laid, order, passes, portions, sequences};
-use crate::report::{Moved, Report, SampleReport, Totals};
-use crate::rewarding::worths;
-use crate::teaching::{Compared, Lesson, Over, Plan, Teacher, lessons};
+use crate::batch::BatchSample;
+use crate::component::{LossComponent, LossInput, StepComponent};
+use crate::distillation::{
+    RemoteTeacher, ScoringPlan, TopKLoss, TopKTokens, TrainingTarget, build_training_targets,
+};
+use crate::forced_tokens::{scatter_trained, select_trained};
+use crate::loss::{KlEstimator, LossError, SequenceInputs, SequenceLoss};
+use crate::optimizer::{OptimizerState, Parameter, ShapeError, clip_factor, global_norm};
+use crate::options::{TeacherSource, TrainingOptions};
+use crate::packing::{ModelInput, epoch_order, sequences, split_evenly, split_micro_batches};
+use crate::report::{SampleLossStats, SampleReport, Totals, UpdateReport};
+use crate::reward_shaping::batch_token_advantages;
 
-/// What an update starts from.
-pub(crate) struct Task<'a> {
+/// Inputs of an update.
+pub(crate) struct UpdateTask<'a> {
     pub(crate) model: &'a Model,
-    pub(crate) learned: &'a Learned,
-    pub(crate) moments: &'a Moments<f32>,
-    /// Whose parameters the teacher has; none = the base model's.
-    pub(crate) teacher: Option<&'a Learned>,
-    /// The teacher at an endpoint, where there is one.
-    pub(crate) elsewhere: Option<&'a dyn Teacher>,
-    pub(crate) chosen: &'a [Chosen],
+    pub(crate) weights: &'a TrainedWeights,
+    pub(crate) optimizer_state: &'a OptimizerState<f32>,
+    /// The local teacher's weights; none = the base model.
+    pub(crate) teacher: Option<&'a TrainedWeights>,
+    /// The teacher at an endpoint, if configured.
+    pub(crate) remote_teacher: Option<&'a dyn RemoteTeacher>,
+    pub(crate) chosen: &'a [BatchSample],
     /// Version of the adapter that the update starts from.
     pub(crate) active: u64,
     pub(crate) options: &'a TrainingOptions,
-    /// Asked instead of the native loss.
-    pub(crate) component: Option<Asked<'a, LossComponent>>,
-    /// Decides the order of samples when there are several minibatches.
+    /// Replaces the native loss.
+    pub(crate) component: Option<StepComponent<'a, LossComponent>>,
+    /// Seed of the sample order when there are several minibatches.
     pub(crate) seed: u64,
-    /// Set when the server is going down.
+    /// Set when the server shuts down.
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What came of it.
+/// Result of an update.
 #[derive(Debug)]
-pub(crate) struct Updated {
-    pub(crate) learned: Learned,
-    pub(crate) moments: Moments<f32>,
-    /// Log-probs of each chosen sample before the update.
+pub(crate) struct UpdateOutput {
+    pub(crate) weights: TrainedWeights,
+    pub(crate) optimizer_state: OptimizerState<f32>,
+    /// Reply log-probs of each sample before the update.
     pub(crate) before: Vec<Vec<f32>>,
-    pub(crate) report: Report,
+    pub(crate) report: UpdateReport,
 }
 
-/// Why there is no update.
+/// Why an update failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum UpdateError {
     #[error("stopped")]
     Stopped,
     #[error("{what} is not finite")]
     NotFinite { what: &'static str },
     #[error("the loss component gave no result: {0}")]
     Component(#[from] Fault),
-    #[error("no teacher: {0}")]
+    #[error("the teacher is unavailable: {0}")]
     Teacher(String),
     #[error(transparent)]
     Forward(#[from] ForwardError),
@@ -71,72 +75,82 @@ pub(crate) enum Broken {
     Shape(#[from] ShapeError),
 }
 
-/// Makes the updates of one step.
-pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
-    let mut laid: Vec<Laid> = task.chosen.iter().map(Laid::of).collect();
+/// Runs all optimizer updates of one step.
+pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError> {
+    let mut inputs: Vec<ModelInput> = task.chosen.iter().map(ModelInput::from_sample).collect();
     let started = Instant::now();
-    let reference = logprobs(task.score(None, &laid, None)?);
+    let reference = logprobs(task.score(None, &inputs, None)?);
     let reference_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
-    let minibatches = task.options.minibatches.min(laid.len()).max(1);
-    // With several updates per epoch, only a pass before the first one shows the old log-probs; and a
-    // teacher is measured against them.
-    let needs = task.component.as_ref().map(|asked| asked.component.needs());
-    let plan = Plan::of(task.options, needs);
+    let minibatches = task.options.minibatches.min(inputs.len()).max(1);
+    // With several updates per epoch the old log-probs must be computed before the first one; a teacher is compared with
+    // them as well. With a single update the forward pass of the update provides them.
+    let needs = task
+        .component
+        .as_ref()
+        .map(|step_component| step_component.component.needs());
+    let plan = ScoringPlan::new(task.options, needs);
     let before = if minibatches > 1 || plan.scores_before() {
-        task.score(Some(task.learned), &laid, plan.top())?
+        task.score(Some(task.weights), &inputs, plan.policy_top_k())?
     } else {
         Vec::new()
     };
-    let worths = worths(task.chosen, &reference, task.options);
-    let lessons = lessons(task, plan, &before, &worths)?;
-    for (laid, lesson) in laid.iter_mut().zip(&lessons) {
-        if let Some(compared) = &lesson.compared {
-            laid.compare(compared.ids.clone(), compared.k);
+    let reward_advantages = batch_token_advantages(task.chosen, &reference, task.options);
+    let targets = build_training_targets(task, plan, &before, &reward_advantages)?;
+    for (input, target) in inputs.iter_mut().zip(&targets) {
+        if let Some(topk_tokens) = &target.topk_tokens {
+            input.set_candidates(topk_tokens.ids.clone(), topk_tokens.k);
         }
     }
-    let known = !before.is_empty();
+    let have_old_logprobs = !before.is_empty();
     let mut before = logprobs(before);
-    before.resize(laid.len(), Vec::new());
+    before.resize(inputs.len(), Vec::new());
     let teacher_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
-    let mut run = Run {
+    let mut run = UpdateRun {
         task,
-        laid: &laid,
-        lessons: &lessons,
+        inputs: &inputs,
+        targets: &targets,
         reference: &reference,
-        learned: task.learned.clone(),
-        moments: task.moments.clone(),
-        gradients: task.learned.gradients(),
-        moved: vec![Moved::default(); laid.len()],
-        report: Report {
+        weights: task.weights.clone(),
+        optimizer_state: task.optimizer_state.clone(),
+        gradients: task.weights.gradients(),
+        loss_stats: vec![SampleLossStats::default(); inputs.len()],
+        report: UpdateReport {
             reference_seconds,
             teacher_seconds,
-            ..Report::default()
+            ..UpdateReport::default()
         },
     };
     for epoch in 0..task.options.epochs {
-        let order = order(laid.len(), minibatches, task.seed, epoch);
+        let order = epoch_order(inputs.len(), minibatches, task.seed, epoch);
         let mut totals = Totals::default();
-        for part in portions(laid.len(), minibatches) {
+        for part in split_evenly(inputs.len(), minibatches) {
             let members = order.get(part).unwrap_or_default();
-            run.minibatch(members, epoch == 0 && !known, &mut before, &mut totals)?;
+            run.train_minibatch(
+                members,
+                epoch == 0 && !have_old_logprobs,
+                &mut before,
+                &mut totals,
+            )?;
         }
-        run.report.take(&totals, epoch, minibatches);
+        run.report.record_epoch(&totals, epoch, minibatches);
     }
-    if task.options.teacher.from == TeacherFrom::Ema && run.report.updates > 0 {
-        if run.moments.average.is_empty() {
-            // The mean begins at what the first step started from.
-            let start = task.learned.tensors();
-            run.moments.follow(start.into_iter().map(|(_, v)| v), 1.0);
+    if task.options.teacher.from == TeacherSource::Ema && run.report.updates > 0 {
+        if run.optimizer_state.ema.is_empty() {
+            // The moving average starts at the weights before the first step.
+            let start = task.weights.tensors();
+            run.optimizer_state
+                .update_ema(start.into_iter().map(|(_, v)| v), 1.0);
         }
-        let made = run.learned.tensors();
+        let updated = run.weights.tensors();
         let rate = task.options.teacher.ema_rate;
-        run.moments.follow(made.into_iter().map(|(_, v)| v), rate);
+        run.optimizer_state
+            .update_ema(updated.into_iter().map(|(_, v)| v), rate);
     }
-    let (mut report, moved) = (run.report, run.moved);
+    let (mut report, loss_stats) = (run.report, run.loss_stats);
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
         report.mismatch.add(recomputed, &sample.full_logprobs);
@@ -147,50 +161,50 @@ pub(crate) fn update(task: &Task<'_>) -> Result<Updated, Broken> {
     }
     report.reply_tokens = task.chosen.iter().map(|c| c.sample.token_ids.len()).sum();
     report.forced_tokens = task.chosen.iter().map(|c| c.sample.forced.len()).sum();
-    report.all_tokens = laid.iter().map(|l| l.tokens.len()).sum();
+    report.all_tokens = inputs.iter().map(|input| input.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
     let after = if task.options.measure_moved && report.updates > 0 {
-        logprobs(task.score(Some(&run.learned), &laid, None)?)
+        logprobs(task.score(Some(&run.weights), &inputs, None)?)
     } else {
         Vec::new()
     };
-    report.samples = told(task, &lessons, moved, &before, &after);
-    Ok(Updated {
-        learned: run.learned,
-        moments: run.moments,
+    report.samples = sample_reports(task, &targets, loss_stats, &before, &after);
+    Ok(UpdateOutput {
+        weights: run.weights,
+        optimizer_state: run.optimizer_state,
         before,
         report,
     })
 }
 
-fn logprobs(scored: Vec<Scored>) -> Vec<Vec<f32>> {
+fn logprobs(scored: Vec<SequenceScores>) -> Vec<Vec<f32>> {
     scored.into_iter().map(|scored| scored.logprobs).collect()
 }
 
-impl Task<'_> {
-    pub(crate) fn check_stop(&self) -> Result<(), Broken> {
+impl UpdateTask<'_> {
+    pub(crate) fn check_stop(&self) -> Result<(), UpdateError> {
         if self.stop.load(Ordering::Relaxed) {
-            Err(Broken::Stopped)
+            Err(UpdateError::Stopped)
         } else {
             Ok(())
         }
     }
 
-    /// What is laid out, scored under what was learned (none = the base model); with `top`, also the so many likeliest
-    /// tokens of each position.
+    /// Scores inputs under `weights` (none = the base model); with `top`, also returns the `top` most likely tokens of each
+    /// position.
     pub(crate) fn score(
         &self,
-        learned: Option<&Learned>,
-        laid: &[Laid],
+        weights: Option<&TrainedWeights>,
+        inputs: &[ModelInput],
         top: Option<usize>,
-    ) -> Result<Vec<Scored>, Broken> {
-        let members: Vec<usize> = (0..laid.len()).collect();
-        let mut scored = Vec::with_capacity(laid.len());
-        for pass in passes(&members, laid, self.options.pass_tokens) {
+    ) -> Result<Vec<SequenceScores>, UpdateError> {
+        let members: Vec<usize> = (0..inputs.len()).collect();
+        let mut scored = Vec::with_capacity(inputs.len());
+        for micro_batch in split_micro_batches(&members, inputs, self.options.pass_tokens) {
             self.check_stop()?;
-            let sequences: Vec<Sequence<'_>> = sequences(&pass, laid, top);
-            scored.extend(match learned {
-                Some(learned) => learned.score(self.model, &sequences)?,
+            let sequences: Vec<Sequence<'_>> = sequences(&micro_batch, inputs, top);
+            scored.extend(match weights {
+                Some(weights) => weights.score(self.model, &sequences)?,
                 None => self.model.score(None, &sequences)?,
             });
         }
@@ -199,43 +213,43 @@ impl Task<'_> {
 }
 
 /// The state of an update in progress.
-struct Run<'a> {
-    task: &'a Task<'a>,
-    laid: &'a [Laid],
-    lessons: &'a [Lesson],
+struct UpdateRun<'a> {
+    task: &'a UpdateTask<'a>,
+    inputs: &'a [ModelInput],
+    targets: &'a [TrainingTarget],
     reference: &'a [Vec<f32>],
-    learned: Learned,
-    moments: Moments<f32>,
+    weights: TrainedWeights,
+    optimizer_state: OptimizerState<f32>,
     gradients: Gradients,
-    /// What each sample came to in the last epoch that it was part of.
-    moved: Vec<Moved>,
-    report: Report,
+    /// Loss statistics of each sample in its last epoch.
+    loss_stats: Vec<SampleLossStats>,
+    report: UpdateReport,
 }
 
-impl Run<'_> {
-    /// Forward, backward and one optimizer update over some samples.
-    fn minibatch(
+impl UpdateRun<'_> {
+    /// Forward and backward over the micro-batches of a minibatch, then one optimizer update.
+    fn train_minibatch(
         &mut self,
         members: &[usize],
         keep_before: bool,
         before: &mut [Vec<f32>],
         totals: &mut Totals,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), UpdateError> {
         let options = self.task.options;
         let lengths: Vec<usize> = members
             .iter()
-            .filter_map(|&i| self.lessons.get(i))
-            .map(Lesson::tokens)
+            .filter_map(|&i| self.targets.get(i))
+            .map(TrainingTarget::tokens)
             .collect();
         let coefficients = options.loss.aggregation.coefficients(&lengths);
         self.gradients.clear();
         let mut done = 0;
-        for pass in passes(members, self.laid, options.pass_tokens) {
+        for micro_batch in split_micro_batches(members, self.inputs, options.pass_tokens) {
             self.task.check_stop()?;
-            let sequences = sequences(&pass, self.laid, None);
-            let forward = self.learned.forward_train(self.task.model, &sequences)?;
+            let sequences = sequences(&micro_batch, self.inputs, None);
+            let forward = self.weights.forward_train(self.task.model, &sequences)?;
             if keep_before {
-                for (&member, scored) in pass.iter().zip(forward.scored()) {
+                for (&member, scored) in micro_batch.iter().zip(forward.scores()) {
                     if let Some(slot) = before.get_mut(member) {
                         slot.clone_from(&scored.logprobs);
                     }
@@ -243,26 +257,26 @@ impl Run<'_> {
             }
             let coefficients = coefficients.get(done..).unwrap_or_default();
             let losses = self.losses(
-                &pass,
-                forward.scored(),
+                &micro_batch,
+                forward.scores(),
                 before,
                 coefficients,
                 &lengths,
                 totals,
             )?;
-            let mut partials: Vec<Partials> = Vec::with_capacity(losses.len());
+            let mut partials: Vec<LossGradients> = Vec::with_capacity(losses.len());
             for (((mut loss, &member), scored), coefficient) in losses
                 .into_iter()
-                .zip(&pass)
-                .zip(forward.scored())
+                .zip(&micro_batch)
+                .zip(forward.scores())
                 .zip(coefficients)
             {
                 let mut d_candidates = std::mem::take(&mut loss.d_candidates);
-                if let Some((over, compared, mask)) = self.over(member) {
-                    let now = &scored.candidate_logprobs;
-                    let made = over.evaluate(compared, now, mask, *coefficient);
-                    loss.loss += made.loss;
-                    d_candidates = made.d_candidates;
+                if let Some((topk_loss, topk_tokens, mask)) = self.topk_loss(member) {
+                    let logprobs = &scored.candidate_logprobs;
+                    let output = topk_loss.evaluate(topk_tokens, logprobs, mask, *coefficient);
+                    loss.loss += output.loss;
+                    d_candidates = output.d_candidates;
                 }
                 let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
                 if !(loss.loss.is_finite()
@@ -270,100 +284,103 @@ impl Run<'_> {
                     && finite(&loss.d_entropy)
                     && finite(&d_candidates))
                 {
-                    return Err(Broken::NotFinite { what: "the loss" });
+                    return Err(UpdateError::NotFinite { what: "the loss" });
                 }
                 totals.add(&loss);
-                if let Some(moved) = self.moved.get_mut(member) {
-                    *moved = Moved::of(&loss, &d_candidates);
+                if let Some(stats) = self.loss_stats.get_mut(member) {
+                    *stats = SampleLossStats::new(&loss, &d_candidates);
                 }
-                partials.push(Partials {
+                partials.push(LossGradients {
                     d_logprob: loss.d_logprob,
                     d_entropy: loss.d_entropy,
                     d_candidates,
                 });
             }
-            done += pass.len();
+            done += micro_batch.len();
             forward.backward(&partials, &mut self.gradients)?;
         }
         let norm = global_norm(&self.gradients.tensors);
         if !norm.is_finite() {
-            return Err(Broken::NotFinite {
+            return Err(UpdateError::NotFinite {
                 what: "the gradient",
             });
         }
         self.report.gradient_norm = self.report.gradient_norm.max(norm);
         if norm == 0.0 {
-            // Weight decay alone would change the parameters without anything having been learned.
+            // Without a gradient, weight decay alone would change the parameters.
             return Ok(());
         }
-        let rate = options.optimizer.schedule().rate(self.moments.updates + 1);
-        let mut tensors = self.learned.tensors_mut();
+        let rate = options
+            .optimizer
+            .schedule()
+            .learning_rate(self.optimizer_state.updates + 1);
+        let mut tensors = self.weights.tensors_mut();
         let mut parameters: Vec<Parameter<'_, f32>> = tensors
             .iter_mut()
-            .map(|(name, values)| Parameter::named(name, values))
+            .map(|(name, values)| Parameter::from_name(name, values))
             .collect();
         options.optimizer.adamw().update(
             rate,
             clip_factor(norm, options.optimizer.clip_norm),
-            &mut self.moments,
+            &mut self.optimizer_state,
             &mut parameters,
             &self.gradients.tensors,
-            threads(),
+            available_threads(),
         )?;
         self.report.updates += 1;
         self.report.learning_rate = rate;
         Ok(())
     }
 
-    /// The native loss over the likeliest tokens of a sample, and which of its tokens train.
-    fn over(&self, member: usize) -> Option<(&Over, &Compared, &[bool])> {
-        let lesson = self.lessons.get(member)?;
+    /// The native top-k loss of a sample with its tokens and mask; none if the sample has none.
+    fn topk_loss(&self, member: usize) -> Option<(&TopKLoss, &TopKTokens, &[bool])> {
+        let target = self.targets.get(member)?;
         Some((
-            lesson.over.as_ref()?,
-            lesson.compared.as_ref()?,
-            &lesson.mask,
+            target.topk_loss.as_ref()?,
+            target.topk_tokens.as_ref()?,
+            &target.mask,
         ))
     }
 
-    /// The losses of one pass, by the component or by the native objective.
+    /// The losses of one micro-batch, from the component or the native objective.
     fn losses(
         &self,
-        pass: &[usize],
-        scored: &[Scored],
+        micro_batch: &[usize],
+        scored: &[SequenceScores],
         before: &[Vec<f32>],
         coefficients: &[f64],
         lengths: &[usize],
         totals: &mut Totals,
-    ) -> Result<Vec<SequenceLoss<f32>>, Broken> {
-        let members: Vec<Member<'_>> = pass
+    ) -> Result<Vec<SequenceLoss<f32>>, UpdateError> {
+        let members: Vec<LossInput<'_>> = micro_batch
             .iter()
             .zip(scored)
             .filter_map(|(&member, scored)| {
                 let chosen = self.task.chosen.get(member)?;
                 let recomputed = before.get(member).map_or(&[][..], Vec::as_slice);
-                Some(Member {
+                Some(LossInput {
                     chosen,
-                    lesson: self.lessons.get(member)?,
+                    target: self.targets.get(member)?,
                     scored,
                     recomputed,
                     reference: self.reference.get(member).map_or(&[][..], Vec::as_slice),
                 })
             })
             .collect();
-        if let Some(asked) = &self.task.component {
+        if let Some(step_component) = &self.task.component {
             let old = self.task.options.loss.ratio;
-            let made = asked.component.evaluate(
+            let output = step_component.component.evaluate(
                 &members,
                 old,
                 lengths.iter().sum(),
                 lengths.len(),
-                (asked.step, asked.receipts),
+                (step_component.step, step_component.receipts),
             )?;
-            totals.tell(
-                made.metrics,
-                made.losses.iter().map(|loss| loss.tokens).sum(),
+            totals.add_component_metrics(
+                output.metrics,
+                output.losses.iter().map(|loss| loss.tokens).sum(),
             );
-            return Ok(made.losses);
+            return Ok(output.losses);
         }
         members
             .iter()
@@ -372,10 +389,14 @@ impl Run<'_> {
             .collect()
     }
 
-    fn loss(&self, member: &Member<'_>, coefficient: f64) -> Result<SequenceLoss<f32>, Broken> {
-        let Member {
+    fn loss(
+        &self,
+        member: &LossInput<'_>,
+        coefficient: f64,
+    ) -> Result<SequenceLoss<f32>, UpdateError> {
+        let LossInput {
             chosen,
-            lesson,
+            target,
             scored,
             recomputed,
             reference,
@@ -383,13 +404,13 @@ impl Run<'_> {
         let options = &self.task.options.loss;
         let recorded = &chosen.sample.full_logprobs;
         let old = member.old(options.ratio);
-        // Over a sequence a weight is formed from the tokens that train.
-        let of = |logprobs: &[f32]| kept(logprobs, &lesson.mask);
+        // Sequence-level importance weights use only the trained tokens.
+        let trained = |logprobs: &[f32]| select_trained(logprobs, &target.mask);
         let weights = options
             .importance()
             .filter(|_| !recomputed.is_empty())
-            .map(|importance| importance.weights(&of(recomputed), &of(recorded)))
-            .map(|weights| spread(weights, &lesson.mask, 1.0))
+            .map(|importance| importance.weights(&trained(recomputed), &trained(recorded)))
+            .map(|weights| scatter_trained(weights, &target.mask, 1.0))
             .unwrap_or_default();
         let loss = options.objective().evaluate(
             &SequenceInputs {
@@ -398,8 +419,8 @@ impl Run<'_> {
                 old,
                 reference,
                 weights: &weights,
-                advantages: &lesson.advantages,
-                mask: &lesson.mask,
+                advantages: &target.advantages,
+                mask: &target.mask,
             },
             coefficient,
         )?;
@@ -407,46 +428,46 @@ impl Run<'_> {
     }
 }
 
-/// One row per sample, for those who ask later what moved what.
-fn told(
-    task: &Task<'_>,
-    lessons: &[Lesson],
-    moved: Vec<Moved>,
+/// One report per sample, shown by `clawhost explain`.
+fn sample_reports(
+    task: &UpdateTask<'_>,
+    targets: &[TrainingTarget],
+    loss_stats: Vec<SampleLossStats>,
     before: &[Vec<f32>],
     after: &[Vec<f32>],
 ) -> Vec<SampleReport> {
     let sum = |logprobs: &Vec<f32>| logprobs.iter().map(|lp| f64::from(*lp)).sum::<f64>();
-    let rows = task.chosen.iter().zip(lessons).zip(moved).enumerate();
-    rows.map(|(i, ((chosen, lesson), moved))| SampleReport {
+    let rows = task.chosen.iter().zip(targets).zip(loss_stats).enumerate();
+    rows.map(|(i, ((chosen, target), stats))| SampleReport {
         sample: chosen.sample.id,
         turn: chosen.sample.turn,
         reward: chosen.sample.reward,
-        hint: lesson
+        hint: target
             .hint
             .and_then(|hint| chosen.hinted.get(hint))
             .map(|hinted| hinted.hint),
-        advantage: lesson.advantage(),
-        gap: lesson.gap,
-        teacher_silent: lesson.silent.clone(),
-        tokens: lesson.tokens(),
-        loss: moved.loss,
-        pull: moved.pull,
-        clip_fraction: moved.clipped,
+        advantage: target.advantage(),
+        gap: target.gap,
+        teacher_silent: target.teacher_error.clone(),
+        tokens: target.tokens(),
+        loss: stats.loss,
+        pull: stats.gradient_l1,
+        clip_fraction: stats.clip_fraction,
         logprob_before: before.get(i).map(sum),
         logprob_after: after.get(i).map(sum),
     })
     .collect()
 }
 
-/// Threads of this machine, for element-wise work.
-pub(crate) fn threads() -> usize {
+/// Number of threads for element-wise work.
+pub(crate) fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// KL from one policy to another over the same tokens, by k3, per token.
-pub(crate) fn drift(now: &[f32], then: &[f32]) -> f64 {
+/// Sum over tokens of the k3 estimate of KL(`then` || `now`), from tokens sampled under `then`.
+pub(crate) fn sum_kl_k3(now: &[f32], then: &[f32]) -> f64 {
     now.iter()
         .zip(then)
-        .map(|(&now, &then)| f64::from(Divergence::K3.token(then, now).value))
+        .map(|(&now, &then)| f64::from(KlEstimator::K3.token(then, now).value))
         .sum()
 }

@@ -1,45 +1,45 @@
-//! Reference numbers for advantages, losses, distillation, the optimizer and the head: generated once in float64 by an
-//! independent implementation, with gradients checked there against finite differences. f64 must agree to 1e-6, f32 to
-//! 1e-5, each through the code that trains.
+//! Golden tests for advantages, losses, distillation, the optimizer and the language model head. The expected values were
+//! generated in float64 by an independent implementation, with gradients checked against finite differences. f64 must match
+//! to 1e-6 and f32 to 1e-5, both through the code that trains.
 //!
 //! | file | checked by |
 //! |---|---|
 //! | 01 and 09 advantages, 07 overlong and dynamic sampling, 13 returns, 19 staleness | `reference/advantages.rs` |
-//! | 02 clip, 03 divergences, 04 importance weights, 08 aggregation | `reference/objective.rs` |
+//! | 02 clip, 03 KL estimators, 04 importance weights, 08 aggregation | `reference/objective.rs` |
 //! | 05 decoupled, 06 GSPO, 07 loss, 09 loss, 10 CISPO, 14 DPPO, 18 logits, 19 SAPO | `reference/surrogates.rs` |
-//! | 11 gaps, 12 distances on the most likely tokens | `reference/distillation.rs` |
-//! | 15 votes | `host/judging/src/votes.rs` (its cases on parsing are about a form of answer that is not ours) |
+//! | 11 gaps, 12 divergences over top-k tokens | `reference/distillation.rs` |
+//! | 15 votes | `host/judging/src/votes.rs` (its parsing cases test another response format than ours) |
 //! | 15 hints | `src/hints.rs` |
 //! | 16 log-probs and entropies | `reference/engine.rs` |
 //! | 17 AdamW | `reference/optimizer.rs` |
 //! | 17 merging | `host/policy/src/lora/merge.rs` |
 //!
-//! `every_case_is_checked` fails for a case that no check has looked at.
+//! `every_case_is_checked` fails if a case has no check.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a reference number that is missing or misshapen must fail the test"
+    reason = "a missing or malformed expected value must fail the test"
 )]
 
 mod reference;
 
 macro_rules! checks {
-    ($($room:ident::$check:ident,)*) => {
+    ($($module:ident::$check:ident,)*) => {
         $(
             #[test]
             fn $check() {
-                reference::$room::$check::<f64>();
-                reference::$room::$check::<f32>();
+                reference::$module::$check::<f64>();
+                reference::$module::$check::<f32>();
             }
         )*
 
         #[test]
         fn every_case_is_checked() {
             $(
-                reference::$room::$check::<f64>();
-                reference::$room::$check::<f32>();
+                reference::$module::$check::<f64>();
+                reference::$module::$check::<f32>();
             )*
             let missing = reference::missing();
             assert!(missing.is_empty(), "{missing:#?}");
@@ -50,33 +50,33 @@ macro_rules! checks {
 checks! {
     advantages::groups_and_batches,
     advantages::whitening,
-    advantages::mean_of_the_group,
+    advantages::group_mean,
     advantages::overlong,
     advantages::dynamic_sampling,
     advantages::returns,
-    advantages::admission,
+    advantages::rollout_admission,
     distillation::gaps,
-    distillation::taught,
-    distillation::missing_is_masked,
-    distillation::distances,
-    distillation::full_rest,
-    distillation::zeros_are_no_distribution,
-    distillation::reference_in_a_region,
+    distillation::rewards_and_gaps,
+    distillation::missing_teacher_values_are_masked,
+    distillation::topk_divergences,
+    distillation::tail_clamp,
+    distillation::zero_padding_is_not_a_distribution,
+    distillation::one_sided_dppo_to_the_reference,
     distillation::self_distillation,
     distillation::soft_cross_entropy,
-    distillation::moving_teacher,
+    distillation::ema_teacher,
     engine::logprobs_and_entropies,
     objective::ppo_clip,
     objective::kl_estimators,
     objective::importance_weights,
     objective::aggregations,
     optimizer::adamw,
-    surrogates::decoupled,
+    surrogates::decoupled_ppo,
     surrogates::gspo,
     surrogates::dapo,
     surrogates::dr_grpo,
     surrogates::cispo,
     surrogates::dppo,
     surrogates::sapo,
-    surrogates::down_to_the_logits,
+    surrogates::gradients_to_logits,
 }

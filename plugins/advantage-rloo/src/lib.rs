@@ -1,11 +1,10 @@
-//! Leave-one-out advantages (RLOO, arXiv 2402.14740): the reward less the mean reward of the others in
-//! the group.
+//! Leave-one-out advantages (RLOO, arXiv 2402.14740): the reward minus the mean reward of the other samples of the group.
 //!
-//! Unlike the mean of the whole group this baseline does not depend on the sequence's own reward, so
-//! it does not bias the gradient. A group of one has no others: its advantage is 0, which is no signal.
-//! A sequence's reward is its own plus the sum of its rewards of single tokens.
+//! Unlike the group mean, this baseline does not depend on the sequence's own reward, so it does not bias the gradient.
+//! A group of one has no baseline: its advantage is 0, which is no training signal. A sequence's reward is its own reward
+//! plus the sum of its token rewards.
 //!
-//! It has no settings. What it refuses: rewards that are not finite.
+//! There are no settings. Rewards that are not finite are rejected.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_is_the_mean_of_the_others() {
+    fn baseline_is_the_mean_of_the_other_samples() {
         let group = [1.0, 0.0, 0.0, 0.5].map(|reward| sequence(3, reward));
         let expected = [5.0 / 6.0, -0.5, -0.5, 1.0 / 6.0];
         for (got, expected) in values(&group).iter().zip(expected) {
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_the_goldens() {
+    fn values_match_the_goldens() {
         let rewards = [
             1.0, 0.0, 0.0, 1.0, 1.0, -1.0, 1.0, 1.0, 0.25, 0.75, 0.5, 0.0,
         ];
@@ -108,21 +107,21 @@ mod tests {
     }
 
     #[test]
-    fn groups_do_not_touch_each_other_wherever_they_stand() {
+    fn groups_are_independent_of_their_order() {
         let mixed = [(1, 1.0), (2, -1.0), (1, 0.0), (2, 1.0), (9, 0.7)];
         let mixed = mixed.map(|(group, reward)| sequence(group, reward));
         assert_eq!(values(&mixed), [1.0, -2.0, -1.0, 2.0, 0.0]);
     }
 
     #[test]
-    fn one_alone_and_equals_have_no_advantage() {
+    fn single_and_equal_samples_have_zero_advantage() {
         assert_eq!(values(&[sequence(1, 1.0)]), [0.0]);
         assert_eq!(values(&[sequence(1, 0.25), sequence(1, 0.25)]), [0.0, 0.0]);
         assert!(values(&[]).is_empty());
     }
 
     #[test]
-    fn rewards_of_tokens_count_and_must_be_finite() {
+    fn token_rewards_are_added_and_must_be_finite() {
         let mut better = sequence(1, 0.0);
         better.token_rewards = vec![(0, 0.5), (3, 0.5)];
         assert_eq!(values(&[better.clone(), sequence(1, 0.0)]), [1.0, -1.0]);

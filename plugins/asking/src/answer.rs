@@ -1,13 +1,12 @@
-//! Reads what a model answered, strictly.
+//! Strict parsing of model responses.
 //!
-//! A model that was steered, that quotes its material or that was cut off is better not counted
-//! than counted wrongly: a vote that is missing costs little, a vote that somebody else cast
-//! trains the policy to cast it again.
+//! When a response was steered by an attack, quotes its material or was cut off, it is safer to discard the vote than to
+//! count it wrongly: a missing vote costs little, but a vote cast by an attacker trains the policy to cast it again.
 
 /// The score on the last line of the form `score: N`, where N is -1, 0 or 1.
 ///
-/// None when there is no such line, when the last line of that form has another value, and when the
-/// answer names a different score anywhere, be it in a quotation.
+/// None when there is no such line, when the last such line has another value, and when the response contains a different
+/// score anywhere, even in a quotation.
 pub fn last_score(answer: &str) -> Option<i8> {
     let answer = without_thinking(answer);
     let line = labelled_lines(answer, "score").pop()?;
@@ -19,7 +18,7 @@ pub fn last_score(answer: &str) -> Option<i8> {
         .then_some(score)
 }
 
-/// What follows `label:` on each line that begins with it, in any case, trimmed.
+/// The text after `label:` on each line that begins with it, trimmed, ignoring case.
 pub fn labelled_lines<'a>(answer: &'a str, label: &str) -> Vec<&'a str> {
     answer
         .lines()
@@ -33,14 +32,14 @@ pub fn labelled_lines<'a>(answer: &'a str, label: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The answer after the thoughts with which it begins. Only thoughts at its very start are
-/// removed, and only the first: what is quoted further on stays in view.
+/// The response without the thinking section at its very start. Only the first such section is removed: a section quoted
+/// later stays visible.
 pub fn without_thinking(answer: &str) -> &str {
     let answer = answer.trim();
     let Some(thoughts) = answer.strip_prefix("<think>") else {
         return answer;
     };
-    // Thoughts that never end hold no answer.
+    // An unterminated thinking section has no answer.
     thoughts.split_once("</think>").map_or("", |(_, rest)| rest)
 }
 
@@ -53,7 +52,7 @@ fn number(text: &str) -> Option<i8> {
     }
 }
 
-/// Every number that stands behind `score`, also in the middle of a line, also out of range.
+/// Every number after `score`, also in the middle of a line and out of range.
 fn named_scores(answer: &str) -> Vec<&str> {
     const WORD: &str = "score";
     let lower = answer.to_ascii_lowercase();
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_strict_form_counts() {
+    fn only_the_strict_score_form_is_parsed() {
         for (answer, score) in [
             ("score: 1", Some(1)),
             ("The user is served.\nScore: +1\n", Some(1)),
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_names_different_scores_is_no_vote() {
+    fn a_response_with_different_scores_is_no_vote() {
         for answer in [
             "score: 1\nscore: -1",
             "The text says \"score: 1\", which I ignore.\nscore: -1",
@@ -124,14 +123,14 @@ mod tests {
         ] {
             assert_eq!(last_score(answer), None, "{answer:?}");
         }
-        // Words about a score, without a number, are no score.
+        // Text about a score without a number is not a score.
         let talk =
             "It tries to set the score; the scores 2 and 3 are not mine. Scoreboard 4.\nscore: -1";
         assert_eq!(last_score(talk), Some(-1));
     }
 
     #[test]
-    fn thoughts_before_the_answer_are_not_part_of_it() {
+    fn leading_thinking_section_is_removed() {
         let thought = "<think>score: 1? or score: 0?</think>\nscore: -1";
         assert_eq!(last_score(thought), Some(-1));
         let quoted = "score: 1 <think></think>\n</think>\nscore: -1";
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn labelled_lines_are_found_by_their_label_alone() {
+    fn labelled_lines_are_found_by_label() {
         let answer = "ranking: A\n Ranking : B > A\nmy ranking: C\nrankings: D\nränking: E";
         assert_eq!(labelled_lines(answer, "ranking"), ["A", "B > A"]);
     }

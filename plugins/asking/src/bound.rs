@@ -1,7 +1,7 @@
-//! Bounds text by its head and its tail.
+//! Truncates text to its head and tail.
 
-/// At most `limit` characters of the text: two thirds from its start, one third from its end, and
-/// between them a line that says how much is missing (which comes on top).
+/// At most `limit` characters of the text: two thirds from its start and one third from its end, with a line between them
+/// that says how much is missing (not counted in the limit).
 pub fn bounded(text: &str, limit: usize) -> String {
     let count = text.chars().count();
     if count <= limit {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn head_and_tail_are_kept_and_the_gap_is_named() {
+    fn head_and_tail_are_kept_and_the_gap_is_marked() {
         assert_eq!(bounded("short", 5), "short");
         let long = "a".repeat(100) + &"ä".repeat(100);
         let cut = bounded(&long, 30);
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_one_bounded_line() {
+    fn an_excerpt_is_one_truncated_line() {
         assert_eq!(excerpt(" a\n b ", 10), "a b");
         assert_eq!(excerpt("abcdef", 4), "abc…");
         assert_eq!(excerpt("abcdef", 0), "…");

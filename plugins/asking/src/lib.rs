@@ -1,17 +1,15 @@
-//! How the first-party plugins put untrusted text before a model, and read what it answers.
+//! Shared code of the first-party plugins that call a model: prompts with untrusted text, and parsing of the responses.
 //!
-//! What a judge reads was written by those it judges: a reply, a web page that a tool fetched, a
-//! user. Any of it may try to talk the judging model into a score. Three walls, none of which asks
-//! the model to be clever:
+//! A judge's input is written by those whom it judges: a response, a web page that a tool fetched, a user. Any of it may
+//! try to talk the judging model into a score. Three defences, none of which relies on the model:
 //!
-//! - [`Fence`]: untrusted text stands between marks that its author cannot know, and a mark inside
-//!   of it is made harmless. Labels (who said it) are outside, so no text can forge another role.
+//! - [`Fence`]: untrusted text is wrapped in delimiters that its author cannot guess, and a delimiter inside of it is
+//!   neutralized. Role labels are outside of the delimiters, so no text can forge another role.
 //! - [`bounded`]: text cannot push the instructions out of the context.
-//! - [`last_score`]: of an answer only lines of one strict form count, and an answer that names
-//!   different scores is no vote at all.
+//! - [`last_score`]: only lines of one strict form count, and a response that contains different scores is no vote.
 //!
-//! It is a library of plain functions: what a component asks for is decided by the component.
-//! [`Model`] is the seam at which tests put a model of their own.
+//! This is a library of plain functions; the component decides which host interfaces it imports. Tests replace [`Model`]
+//! with a fake.
 
 mod answer;
 mod bound;

@@ -1,18 +1,18 @@
-//! Asks a model; the seam at which tests put a model of their own.
+//! Calls a model. Tests replace the model with a fake.
 
 use clawhost_sdk::model::{self, Choice, Finish, Request, Response, Sampling};
 use clawhost_sdk::{Message, PluginError, Role, Settings};
 
-/// Something that completes.
+/// A model that completes prompts.
 pub trait Model {
-    /// Draws the choices that the request asks for.
+    /// Samples the completions of the request.
     ///
     /// # Errors
-    /// What the host says: not granted, out of budget, too long, not available.
+    /// The host's error: not granted, out of budget, too long, not available.
     fn complete(&self, request: &Request) -> Result<Response, model::Error>;
 }
 
-/// The models that the operator granted. Works in a component alone.
+/// The models granted by the operator. Works only in a component.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Granted;
 
@@ -22,32 +22,31 @@ impl Model for Granted {
     }
 }
 
-/// What is asked, and how.
+/// A prompt with its sampling parameters.
 #[derive(Debug, Clone)]
 pub struct Prompt {
-    /// Alias of the model.
+    /// Model alias.
     pub model: String,
-    /// Instructions.
+    /// System prompt.
     pub system: String,
     /// The fenced material.
     pub user: String,
-    /// Choices to draw in one request.
+    /// Number of completions in one request.
     pub choices: u32,
     /// Sampling temperature.
     pub temperature: f32,
-    /// Longest answer, tokens.
+    /// Maximum tokens of one completion.
     pub max_tokens: u32,
-    /// Seed of the sampling.
+    /// Sampling seed.
     pub seed: u64,
 }
 
 impl Prompt {
-    /// A prompt by the settings that all asking plugins share: `model` (an alias, default
-    /// `"judge"`), `temperature` (0 to 2, default 0.7), `max_tokens` (of an answer, 8 to 8,192,
-    /// default 512).
+    /// Creates a prompt from the settings that all of these plugins share: `model` (an alias, default `"judge"`),
+    /// `temperature` (0 to 2, default 0.7), `max_tokens` (per completion, 8 to 8,192, default 512).
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] that names the setting which is wrong.
+    /// [`PluginError::InvalidInput`] with the name of the invalid setting.
     pub fn of(settings: &Settings) -> Result<Prompt, PluginError> {
         Ok(Prompt {
             model: settings.text("model", "judge")?,
@@ -61,8 +60,8 @@ impl Prompt {
     }
 }
 
-/// The texts of the model's choices. A choice that was cut off, filtered or turned into a tool call
-/// is an empty text: it may have been cut in the middle of a quotation.
+/// Returns the texts of the model's completions. A completion that was cut off, filtered or turned into a tool call is
+/// returned as an empty text, because it may end in the middle of a quotation.
 ///
 /// # Errors
 /// See [`fault`].
@@ -98,8 +97,8 @@ fn whole_text(choice: &Choice) -> String {
     }
 }
 
-/// What a plugin answers when the model did not: denied and out of budget stay so, a request that
-/// does not fit is not judged, and what may pass is worth trying again.
+/// Maps a model error to a plugin error: denied and out of budget stay so, a request that does not fit is `unsupported`,
+/// and a temporary failure is `transient`.
 pub fn fault(alias: &str, error: model::Error) -> PluginError {
     match error {
         model::Error::Denied(why) => PluginError::Denied(format!("model `{alias}`: {why}")),

@@ -1,4 +1,4 @@
-//! Numbers that look random and are a function of a seed, so that a call can be repeated.
+//! Pseudorandom numbers derived from a seed, so that a call can be repeated.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
 #[derive(Debug, Clone)]
@@ -7,7 +7,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of this seed. `purpose` keeps streams of one seed apart.
+    /// The stream of this seed. `purpose` separates the streams of one seed.
     pub fn new(seed: u64, purpose: &str) -> Random {
         let mut random = Random { state: seed };
         for byte in purpose.bytes() {
@@ -32,7 +32,7 @@ impl Random {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// The numbers below `count` in an order of their own.
+    /// A permutation of the numbers below `count`.
     pub fn order(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
@@ -48,14 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_numbers_are_those_of_the_paper() {
+    fn first_numbers_match_the_paper() {
         let mut random = Random::new(1_234_567, "");
         assert_eq!(random.next_number(), 6_457_827_717_110_365_317);
         assert_eq!(random.next_number(), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn an_order_has_everything_once_and_depends_on_seed_and_purpose() {
+    fn permutation_is_complete_and_depends_on_seed_and_purpose() {
         let order = |seed, purpose| Random::new(seed, purpose).order(20);
         let mut sorted = order(1, "a");
         assert_eq!(sorted, order(1, "a"));

@@ -2,7 +2,7 @@
 
 use clawhost_sdk::{PluginError, Verdict, Vote};
 
-/// The value that most votes have; a tie for the first place is 0, and so are no votes.
+/// The most frequent value of the votes; 0 for a tie and for no votes.
 pub fn plurality(scores: &[i8]) -> i8 {
     let counts = [-1, 0, 1].map(|value| {
         let count = scores.iter().filter(|score| **score == value).count();
@@ -16,26 +16,26 @@ pub fn plurality(scores: &[i8]) -> i8 {
     }
 }
 
-/// Votes that were read, and how many were asked for.
+/// The parsed votes, and the number of completions.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Choices that the model gave.
+    /// Completions of the model.
     pub asked: usize,
-    /// Score and reason of each vote that could be read.
+    /// Score and reason of each vote that could be parsed.
     pub votes: Vec<(i8, String)>,
 }
 
 impl Tally {
-    /// The value that most votes have.
+    /// The most frequent value of the votes.
     pub fn outcome(&self) -> i8 {
         let scores: Vec<i8> = self.votes.iter().map(|(score, _)| *score).collect();
         plurality(&scores)
     }
 
-    /// The verdict of the votes, with each of them beside it.
+    /// The verdict of the votes, including each vote.
     ///
     /// # Errors
-    /// [`PluginError::Unsupported`] when not one vote could be read: that is no verdict, not a 0.
+    /// [`PluginError::Unsupported`] when no vote could be parsed: that is no verdict, not a 0.
     pub fn verdict(self) -> Result<Verdict, PluginError> {
         if self.votes.is_empty() {
             return Err(PluginError::Unsupported(format!(
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_votes_win_and_a_tie_is_neutral() {
+    fn most_frequent_vote_wins_and_a_tie_is_neutral() {
         for (scores, outcome) in [
             (&[1, 1, -1][..], 1),
             (&[1, -1], 0),

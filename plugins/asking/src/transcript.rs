@@ -1,23 +1,23 @@
-//! Shows conversations to a model, each message in a fence of its own.
+//! Formats conversations for a model, each message in its own fence.
 
 use clawhost_sdk::{Message, Part, Role, Turn};
 
 use crate::bound::bounded;
 use crate::fence::Fence;
 
-/// How much is shown, in characters.
+/// How much of a turn is shown, in characters.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of the conversation before the reply, all messages together.
+    /// Of the conversation before the response, all messages together.
     pub conversation: usize,
-    /// Of a reply.
+    /// Of a response.
     pub reply: usize,
-    /// Of what followed it, all messages together.
+    /// Of the messages after the response, all together.
     pub next_state: usize,
 }
 
 impl Default for Limits {
-    /// 6,000 before the reply, 6,000 of the reply, 4,000 of what followed.
+    /// 6,000 before the response, 6,000 of the response, 4,000 after it.
     fn default() -> Limits {
         Limits {
             conversation: 6000,
@@ -27,12 +27,12 @@ impl Default for Limits {
     }
 }
 
-/// Fewest characters that a message is cut to.
+/// Minimum characters that a message is truncated to.
 const LEAST: usize = 120;
-/// Most messages that are shown of a conversation; the first two and the last are kept.
+/// Maximum messages of a conversation that are shown; the first two and the last are kept.
 const MOST_MESSAGES: usize = 24;
 
-/// Everything about one turn: what came before, the reply, what followed.
+/// A whole turn: the messages before, the response, the messages after.
 pub fn turn(fence: &Fence, turn: &Turn, limits: Limits) -> String {
     let mut parts = vec!["The conversation before the reply:".to_owned()];
     parts.push(conversation(fence, &turn.prompt, limits.conversation));
@@ -46,7 +46,7 @@ pub fn turn(fence: &Fence, turn: &Turn, limits: Limits) -> String {
     parts.join("\n\n")
 }
 
-/// What followed the reply.
+/// The messages after the response.
 pub fn next_state(fence: &Fence, turn: &Turn, limit: usize) -> String {
     if turn.next_state.is_empty() {
         return "(nothing)".to_owned();
@@ -54,8 +54,8 @@ pub fn next_state(fence: &Fence, turn: &Turn, limit: usize) -> String {
     conversation(fence, &turn.next_state, limit)
 }
 
-/// Messages in order, together about as long as `limit` characters. The share of each message is
-/// equal; what short ones leave over goes to the others.
+/// Messages in order, together about `limit` characters. Each message gets an equal share;
+/// what short ones leave over goes to the others.
 pub fn conversation(fence: &Fence, messages: &[Message], limit: usize) -> String {
     if messages.is_empty() {
         return "(nothing)".to_owned();
@@ -87,7 +87,7 @@ pub fn message(fence: &Fence, message: &Message, limit: usize) -> String {
     fence.around(label, &bounded(&content(message), limit))
 }
 
-/// The largest share such that texts of these lengths, each cut to it, fit into `limit`.
+/// The largest share such that texts of these lengths, each truncated to it, fit into `limit`.
 fn share(lengths: &[usize], limit: usize) -> usize {
     let mut sorted = lengths.to_vec();
     sorted.sort_unstable();
@@ -102,8 +102,8 @@ fn share(lengths: &[usize], limit: usize) -> usize {
     limit
 }
 
-/// The visible content: text, calls of tools, and a word for what is no text. Hidden reasoning is
-/// not shown: it is not what the user got.
+/// The visible content: text, tool calls, and a placeholder for other parts. Hidden reasoning is
+/// not shown, because the user does not see it.
 fn content(message: &Message) -> String {
     let mut parts = Vec::new();
     for part in &message.content {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_messages_leave_their_share_to_long_ones() {
+    fn unused_share_of_short_messages_goes_to_long_ones() {
         assert_eq!(share(&[10, 1000], 500), 490);
         assert_eq!(share(&[10, 20], 500), 500);
         assert_eq!(share(&[900, 900, 900], 300), 100);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_stands_in_a_fence_and_within_its_bound() {
+    fn all_messages_are_fenced_and_truncated() {
         let fence = Fence::new(3);
         let mut messages: Vec<Message> = (0..60)
             .map(|i| Message::new(Role::User, format!("{i} {}", "word ".repeat(500))))
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_shows_its_calls_and_not_its_thoughts() {
+    fn a_response_shows_tool_calls_but_not_reasoning() {
         let mut reply = Message::new(Role::Assistant, "I look.");
         reply.content.push(Part::Reasoning("secret".to_owned()));
         reply.tool_calls.push(clawhost_sdk::ToolCall {

@@ -1,4 +1,4 @@
-//! Episodes, played well and badly.
+//! Tests of complete episodes, with good and bad policies.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn said(transition: &Transition) -> String {
         .collect()
 }
 
-/// Halves the range until the number is found.
+/// Plays by bisection until the number is found.
 fn play(mut episode: Guess) -> (Vec<String>, Outcome) {
     let (mut low, mut high) = (episode.low, episode.high);
     let mut heard = Vec::new();
@@ -58,7 +58,7 @@ fn play(mut episode: Guess) -> (Vec<String>, Outcome) {
 }
 
 #[test]
-fn halving_finds_every_number_and_fewer_tries_grade_higher() {
+fn bisection_finds_every_number_and_fewer_tries_grade_higher() {
     let mut grades = Vec::new();
     for seed in 0..50 {
         let (heard, outcome) = play(start("{}", seed));
@@ -73,7 +73,7 @@ fn halving_finds_every_number_and_fewer_tries_grade_higher() {
 }
 
 #[test]
-fn a_seed_is_a_world() {
+fn the_seed_determines_the_episode() {
     let numbers =
         |payload: &str| -> Vec<i64> { (0..200).map(|seed| start(payload, seed).number).collect() };
     assert_eq!(numbers("{}"), numbers("{}"));
@@ -87,7 +87,7 @@ fn a_seed_is_a_world() {
 }
 
 #[test]
-fn what_is_no_guess_is_answered_with_what_is_expected() {
+fn invalid_actions_are_answered_with_the_expected_format() {
     for (action, hint) in [
         (call("look", "{\"number\": 5}"), "the only one is `guess`"),
         (call("guess", "five"), "with a whole number"),
@@ -120,7 +120,7 @@ fn what_is_no_guess_is_answered_with_what_is_expected() {
 }
 
 #[test]
-fn the_budget_ends_an_episode_however_it_is_played() {
+fn the_try_limit_ends_every_episode() {
     let mut episode = start("{\"tries\": 2}", 1);
     let silent = || Message::new(Role::Assistant, "");
     assert_eq!(episode.step(silent()).unwrap().status, Status::Running);
@@ -133,7 +133,7 @@ fn the_budget_ends_an_episode_however_it_is_played() {
 }
 
 #[test]
-fn calls_after_the_last_try_are_not_looked_at() {
+fn tool_calls_after_the_last_try_are_ignored() {
     let mut episode = start("{\"low\":1,\"high\":3,\"tries\":1}", 1);
     let right = episode.number;
     let mut action = guess(if right == 1 { 2 } else { 1 });
@@ -144,7 +144,7 @@ fn calls_after_the_last_try_are_not_looked_at() {
 }
 
 #[test]
-fn tasks_that_are_none_are_refused() {
+fn invalid_tasks_are_rejected() {
     for payload in [
         "five",
         "{\"low\": 2, \"high\": 1}",

@@ -1,6 +1,6 @@
-//! The little JSON that this environment takes: one flat object of whole numbers.
+//! A minimal JSON parser for this environment: one flat object of whole numbers.
 
-/// The members of the object, in order; none for anything else, and for a name that comes twice.
+/// The members of the object, in order; none for any other input, and for duplicate names.
 pub(crate) fn whole_numbers(text: &str) -> Option<Vec<(String, i64)>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
     let mut members: Vec<(String, i64)> = Vec::new();
@@ -19,7 +19,7 @@ pub(crate) fn whole_numbers(text: &str) -> Option<Vec<(String, i64)>> {
     Some(members)
 }
 
-/// JSON knows no leading plus and no leading zero.
+/// JSON allows no leading plus and no leading zero.
 fn number(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let leads_with_zero = digits.len() > 1 && digits.starts_with('0');
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flat_objects_of_whole_numbers_and_nothing_else() {
+    fn only_flat_objects_of_whole_numbers_are_parsed() {
         let read = |text: &str| whole_numbers(text);
         assert_eq!(read("{}"), Some(Vec::new()));
         assert_eq!(

@@ -1,15 +1,15 @@
-//! Guess a number with a budget of tries: the smallest environment with a tool, a budget and a grade.
+//! Guess a number with a limited number of tries: a minimal environment with a tool, a budget and a grade.
 //!
 //! The number lies between `low` and `high` and is a function of the seed. The policy calls the tool
-//! `guess` with `{"number": N}` and hears "higher", "lower" or "found". Whatever else it does (another tool,
-//! arguments that are none, no call at all) is answered with what is expected, and costs a try: so an
-//! episode ends however badly it is played.
+//! `guess` with `{"number": N}` and gets "higher", "lower" or "found". Any other action (another tool,
+//! invalid arguments, no tool call) is answered with the expected format and costs a try, so that
+//! every episode ends, whatever the policy does.
 //!
 //! The task's payload is JSON with the optional whole numbers `low` (default 1), `high` (default 100)
 //! and `tries` (1 to 100, default 7).
 //!
-//! The grade of a number found on try k of n is `1 - (k - 1) / n`, else -1. It knows no file, process,
-//! network or clock.
+//! The grade of a number found on try k of n is `1 - (k - 1) / n`, else -1. The environment uses no
+//! files, processes, network or clock.
 
 mod json;
 
@@ -150,7 +150,7 @@ impl Guess {
         self.found || self.used >= self.tries
     }
 
-    /// Takes one call; every call costs a try.
+    /// Handles one tool call; every call costs a try.
     fn answer(&mut self, call: &ToolCall) -> String {
         self.used += 1;
         let said = if call.name == TOOL {
@@ -197,7 +197,7 @@ fn tools() -> Vec<ToolSpec> {
     }]
 }
 
-/// The finaliser of SplitMix64: seeds that differ by one give numbers that differ in half their bits.
+/// The SplitMix64 finalizer: seeds that differ by one give numbers that differ in half of their bits.
 fn mixed(seed: u64) -> u64 {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

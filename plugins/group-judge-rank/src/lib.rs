@@ -1,25 +1,23 @@
-//! Ranks the replies to one prompt by the votes of a model.
+//! Ranks the responses to one prompt by the votes of a model.
 //!
-//! Each vote is a request of its own with the replies in another order under new labels, so that a
-//! liking for the first place or for a letter averages out. Of n replies the one of rank r
-//! (1 is best) gets `2 (n - r) / (n - 1) - 1` in that vote; the reward is the mean over the votes
-//! that could be read. Every vote is in the rationale.
+//! Each vote is a separate request with the responses in another order under new labels, so that a position or label bias
+//! averages out. In each vote, the response of rank r (1 is best) of n responses gets `2 (n - r) / (n - 1) - 1`; the reward
+//! is the mean over the votes that could be parsed. The rationale contains every vote.
 //!
 //! Settings, as JSON in the configuration:
 //!
 //! | name | meaning | default |
 //! |---|---|---|
 //! | `model` | alias of the model | `"judge"` |
-//! | `votes` | votes of a group, 1 to 25 | 3 |
-//! | `rubric` | what makes a reply better; replaces [`RUBRIC`] | [`RUBRIC`] |
-//! | `temperature` | of the sampling, 0 to 2 | 0.7 |
-//! | `max_tokens` | of an answer, 8 to 8,192 | 512 |
-//! | `reply_chars` | how much is shown of each reply | 4,000 |
+//! | `votes` | votes per group, 1 to 25 | 3 |
+//! | `rubric` | what makes a response better; replaces [`RUBRIC`] | [`RUBRIC`] |
+//! | `temperature` | sampling temperature, 0 to 2 | 0.7 |
+//! | `max_tokens` | maximum tokens of a completion, 8 to 8,192 | 512 |
+//! | `reply_chars` | characters shown of each response | 4,000 |
 //!
-//! What it refuses: groups of one (nothing to compare) and of more than 26, to obey what it reads
-//! (see the crate `asking`), and rankings that are not each label exactly once. Votes that cannot
-//! be read are left out; when none can be read, no reply gets a verdict. The operator grants
-//! `model` to its digest.
+//! Groups of one (nothing to compare) and of more than 26 are unsupported. Text in the material cannot give instructions
+//! (see the crate `asking`). A ranking must contain each label exactly once; other votes are discarded. If no vote can be
+//! parsed, no response gets a verdict. The operator has to grant `model` to the digest.
 
 mod ranking;
 
@@ -28,7 +26,7 @@ use clawhost_sdk::{GroupJudge, PluginError, Settings, Trajectory, Verdict, Vote}
 
 use crate::ranking::{label, read_ranking};
 
-/// What makes a reply better, unless the operator says otherwise.
+/// The default rubric: what makes a response better.
 pub const RUBRIC: &str = "\
 A better reply does what was asked, is right, and can be used as it is. Where something followed a \
 reply, that weighs more than how the reply sounds. Length, confidence and praise of itself count for \
@@ -51,16 +49,16 @@ impl GroupJudge for GroupJudgeRank {
 
 clawhost_sdk::export_group_judge!(GroupJudgeRank);
 
-/// Most replies that can have a letter.
+/// Maximum responses, because labels are letters.
 const MOST: usize = 26;
 /// How much of the prompt is shown, in characters.
 const PROMPT_CHARS: usize = 6000;
 
-/// Ranks a group by asking `model`; the seed decides the orders, the fences and the sampling.
+/// Ranks a group with `model`. The seed determines the orders, the fences and the sampling.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when there is nothing to compare or no vote could be read, else
-/// what [`asking::ask`] says.
+/// [`PluginError::Unsupported`] when there is nothing to compare or no vote could be parsed, or an error of
+/// [`asking::ask`].
 pub fn rank(
     group: &[Trajectory],
     settings: &Settings,
@@ -136,7 +134,7 @@ fn question(group: &[Trajectory], order: &[usize], fence: &Fence, reply_chars: u
     parts.join("\n\n")
 }
 
-/// All replies of a trajectory and what followed each, together about `limit` characters.
+/// All responses of a trajectory and the messages after each, together about `limit` characters.
 fn reply(trajectory: &Trajectory, fence: &Fence, limit: usize) -> String {
     let messages: Vec<_> = trajectory
         .turns
@@ -147,7 +145,7 @@ fn reply(trajectory: &Trajectory, fence: &Fence, limit: usize) -> String {
     asking::conversation(fence, &messages, limit)
 }
 
-/// The verdicts from the votes; a vote is the rank of each reply, from 0.
+/// The verdicts from the votes. A vote has the rank of each response, from 0.
 fn verdicts(count: usize, votes: &[Option<Vec<usize>>]) -> Result<Vec<Verdict>, PluginError> {
     let read: Vec<&Vec<usize>> = votes.iter().flatten().collect();
     if read.is_empty() {
@@ -186,7 +184,7 @@ fn verdicts(count: usize, votes: &[Option<Vec<usize>>]) -> Result<Vec<Verdict>, 
         .collect())
 }
 
-/// From 1 for the first to -1 for the last.
+/// The score of a rank: from 1 for the first to -1 for the last.
 fn score(rank: usize, count: usize) -> f64 {
     let others = count.saturating_sub(1).max(1) as f64;
     1.0 - 2.0 * rank as f64 / others

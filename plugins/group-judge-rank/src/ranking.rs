@@ -1,6 +1,6 @@
-//! Labels, and the strict reading of a ranking.
+//! Labels, and strict parsing of a ranking.
 
-/// The letter at a place: A, B, …
+/// The letter at a position: A, B, …
 pub(crate) fn label(place: usize) -> char {
     u8::try_from(place)
         .ok()
@@ -8,11 +8,11 @@ pub(crate) fn label(place: usize) -> char {
         .map_or('?', char::from)
 }
 
-/// The rank of each reply, from 0, by the last line of the form `ranking: B > A > C`. `order[place]`
-/// is the reply that had the letter of that place.
+/// The rank of each response, from 0, according to the last line of the form `ranking: B > A > C`. `order[position]` is the
+/// response with the letter of that position.
 ///
-/// None when there is no such line, when it is not each letter exactly once, and when other lines of
-/// that form say something else.
+/// None when there is no such line, when it does not contain each letter exactly once, and when such lines contradict each
+/// other.
 pub(crate) fn read_ranking(answer: &str, order: &[usize]) -> Option<Vec<usize>> {
     let lines = asking::labelled_lines(asking::without_thinking(answer), "ranking");
     let line = lines.last()?;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ranking_is_each_letter_once() {
+    fn a_ranking_contains_each_letter_once() {
         let order = [2, 0, 1];
         // B is reply 0, C is reply 1, A is reply 2.
         assert_eq!(

@@ -1,24 +1,23 @@
-//! Asks a model what the assistant should have known, given what followed its reply.
+//! Asks a model what the assistant should have known, given the messages after its response.
 //!
-//! One request draws all votes. A vote says whether what followed holds a lesson (1) or not (-1),
-//! and may carry a hint between `<hint>` and `</hint>`. Candidates are the hints of more than ten
-//! characters in positive votes; the longest is taken. No candidate: no hint, and the turn is not
-//! distilled.
+//! One request samples all votes. A vote says whether these messages are instructive (1) or not (-1) and may contain a hint
+//! between `<hint>` and `</hint>`. Candidates are the hints of more than ten characters in positive votes; the longest one is
+//! used. Without a candidate there is no hint, and the turn is not distilled.
 //!
 //! Settings, as JSON in the configuration:
 //!
 //! | name | meaning | default |
 //! |---|---|---|
 //! | `model` | alias of the model | `"judge"` |
-//! | `votes` | votes of a turn, 1 to 25 | 3 |
-//! | `temperature` | of the sampling, 0 to 2 | 0.7 |
-//! | `max_tokens` | of an answer, 8 to 8,192 | 512 |
-//! | `hint_chars` | longest hint that is taken, 20 to 4,000 | 600 |
+//! | `votes` | votes per turn, 1 to 25 | 3 |
+//! | `temperature` | sampling temperature, 0 to 2 | 0.7 |
+//! | `max_tokens` | maximum tokens of a completion, 8 to 8,192 | 512 |
+//! | `hint_chars` | maximum length of a hint, 20 to 4,000 | 600 |
 //! | `placement` | `"last-user"` or `"system"` | `"last-user"` |
 //!
-//! What it refuses: to obey what it reads (see the crate `asking`), a vote that names different
-//! scores or was cut off, a hint that stands between anything but one clean pair of tags, that is
-//! too long, or that carries marks of the fences. The operator grants `model` to its digest.
+//! Text in the material cannot give instructions (see the crate `asking`). Discarded are votes that contain different scores
+//! or were cut off, and hints that are not between exactly one pair of tags, are too long, or contain fence delimiters. The
+//! operator has to grant `model` to the digest.
 
 use asking::{Fence, Granted, Limits, Model, Prompt, Random};
 use clawhost_sdk::hint::{Extraction, Hint, Placement};
@@ -53,14 +52,13 @@ Score -1 when nothing can be learned from what followed. Then write no hint.";
 const FORM: &str = "Write at most one pair of tags, quote no score, and end with one line that has \
 nothing but the word score, a colon and -1 or 1.";
 
-/// A hint has more characters than this.
+/// A hint must have more characters than this.
 const TOO_SHORT: usize = 10;
 
-/// Extracts a hint from what followed the reply by asking `model`.
+/// Extracts a hint from the messages after the response with `model`.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when nothing followed or no vote could be read, else what
-/// [`asking::ask`] says.
+/// [`PluginError::Unsupported`] when nothing followed or no vote could be parsed, or an error of [`asking::ask`].
 pub fn extract(
     turn: &Turn,
     settings: &Settings,
@@ -123,7 +121,7 @@ fn metric(name: &str, value: usize) -> Metric {
     }
 }
 
-/// One answer: whether there is a lesson, and the lesson.
+/// A parsed vote: whether the messages are instructive, and the hint.
 #[derive(Debug, PartialEq)]
 struct HintVote {
     positive: bool,
@@ -146,7 +144,7 @@ impl HintVote {
     }
 }
 
-/// The longest hint of the positive votes, the first of equals.
+/// The longest hint of the positive votes; of several, the first.
 fn select(votes: Vec<HintVote>) -> Option<String> {
     votes
         .into_iter()
@@ -158,7 +156,7 @@ fn select(votes: Vec<HintVote>) -> Option<String> {
         .map(|(_, hint)| hint)
 }
 
-/// What stands between the one pair of tags, with its white space made plain.
+/// The text between the only pair of tags, with normalized white space.
 fn tagged(answer: &str) -> Option<String> {
     let (_, after) = answer.split_once("<hint>")?;
     let (inside, rest) = after.split_once("</hint>")?;

@@ -1,4 +1,4 @@
-//! The extractor before models that answer what the tests say.
+//! The extractor with fake models.
 
 use clawhost_sdk::model::{self, Choice, Finish, Request, Response, Usage};
 use clawhost_sdk::{Message, Role};
@@ -40,7 +40,7 @@ fn hint(answers: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn the_longest_hint_of_the_positive_votes_is_taken() {
+fn the_longest_hint_of_the_positive_votes_is_used() {
     let chosen = hint(&[
         "<hint>check the file</hint>\nscore: 1",
         "<hint>read README\n before editing</hint>\nscore: 1",
@@ -59,7 +59,7 @@ fn a_hint_has_more_than_ten_characters() {
 }
 
 #[test]
-fn the_confidence_is_the_share_of_positive_votes() {
+fn confidence_is_the_fraction_of_positive_votes() {
     let extraction = extracted(&[
         "<hint>read the README first</hint>\nscore: 1",
         "score: -1",
@@ -75,7 +75,7 @@ fn the_confidence_is_the_share_of_positive_votes() {
 }
 
 #[test]
-fn a_hint_stands_in_one_clean_pair_of_tags() {
+fn a_hint_needs_exactly_one_pair_of_tags() {
     let mark = Fence::new(11).mark().to_owned();
     for answer in [
         "<hint>read the README first</hint><hint>praise the user always</hint>\nscore: 1"
@@ -93,7 +93,7 @@ fn a_hint_stands_in_one_clean_pair_of_tags() {
 }
 
 #[test]
-fn votes_that_are_unclear_do_not_count() {
+fn ambiguous_votes_do_not_count() {
     let steered = [
         "They wrote score: 1.\n<hint>always praise the user</hint>\nscore: -1",
         "<hint>always praise the user</hint>",
@@ -107,7 +107,7 @@ fn votes_that_are_unclear_do_not_count() {
 }
 
 #[test]
-fn nothing_that_followed_is_nothing_to_read() {
+fn a_turn_without_following_messages_is_unsupported() {
     let alone = Turn::new(Vec::new(), Message::new(Role::Assistant, "Hi"), Vec::new());
     let none = extract(&alone, &Settings::given(&[]), 1, &Scripted(Vec::new()));
     assert!(matches!(none, Err(PluginError::Unsupported(_))));

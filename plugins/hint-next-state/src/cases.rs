@@ -1,4 +1,4 @@
-//! Messages as people write them, and the hint that is in each.
+//! Realistic user messages and the hint in each.
 
 use clawhost_sdk::Message;
 
@@ -86,7 +86,7 @@ fn a_wish_for_a_change_is_the_hint() {
 }
 
 #[test]
-fn praise_new_work_and_talk_give_no_hint() {
+fn praise_new_tasks_and_small_talk_give_no_hint() {
     for next in [
         "Thanks!",
         "Perfect, thank you very much.",
@@ -109,7 +109,7 @@ fn praise_new_work_and_talk_give_no_hint() {
 }
 
 #[test]
-fn a_wish_before_new_work_is_kept_and_the_new_work_is_not() {
+fn a_wish_before_a_new_task_is_kept_without_the_task() {
     let next = "Please fix the second sentence. Now tell me about coffee, but shorter.";
     assert_eq!(
         hint(next).as_deref(),
@@ -118,13 +118,13 @@ fn a_wish_before_new_work_is_kept_and_the_new_work_is_not() {
 }
 
 #[test]
-fn a_plain_wish_is_surer_than_an_objection() {
+fn an_explicit_wish_has_higher_confidence_than_an_objection() {
     let confidence = |next: &str| extracted(next, &[]).hint.unwrap().confidence;
     assert!(confidence("Make it much shorter.") > confidence("No. Tea comes from China."));
 }
 
 #[test]
-fn a_hint_is_bounded_at_a_word_and_goes_where_it_is_told() {
+fn hint_length_and_placement_follow_the_settings() {
     let long = format!("Rewrite it {}", "with many more words ".repeat(100));
     let settings = [("hint_chars", "40"), ("placement", "\"system\"")];
     let hint = extracted(&long, &settings).hint.unwrap();
@@ -133,7 +133,7 @@ fn a_hint_is_bounded_at_a_word_and_goes_where_it_is_told() {
 }
 
 #[test]
-fn where_no_user_wrote_there_is_nothing_to_read() {
+fn a_turn_without_user_message_is_unsupported() {
     let tools = Turn::new(
         Vec::new(),
         Message::new(Role::Assistant, "Hi"),

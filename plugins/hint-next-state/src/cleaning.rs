@@ -1,9 +1,9 @@
-//! Finds what a person said in a message, and cuts it into sentences.
+//! Extracts the user's own words from a message and splits them into sentences.
 
-/// A line or quotation of fewer characters may stand in the reply by chance.
+/// A shorter line or quotation may occur in the response by chance.
 const TELLING: usize = 16;
 
-/// The spoken part of a user message that follows `reply`.
+/// The user's own words in a message that follows `reply`.
 pub(crate) fn spoken(text: &str, reply: &str) -> String {
     let text = without_tag_blocks(text);
     let reply = squeezed(reply);
@@ -25,13 +25,13 @@ pub(crate) fn spoken(text: &str, reply: &str) -> String {
     kept.join("\n")
 }
 
-/// Lower case, with single spaces: quotations survive other line ends.
+/// Lower case with single spaces, so that quotations match despite other line breaks.
 fn squeezed(text: &str) -> String {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     words.join(" ")
 }
 
-/// Removes `<name ...> ... </name>` blocks, as programs add them.
+/// Removes `<name ...> ... </name>` blocks that programs add.
 fn without_tag_blocks(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -59,7 +59,7 @@ fn without_tag_blocks(text: &str) -> String {
     out
 }
 
-/// `[2026-11-21 10:31 UTC] hello` without its time.
+/// Removes the time from `[2026-11-21 10:31 UTC] hello`.
 fn without_stamp(line: &str) -> &str {
     if let Some((stamp, rest)) = line.strip_prefix('[').and_then(|l| l.split_once(']')) {
         let digits = stamp.chars().filter(char::is_ascii_digit).count();
@@ -70,7 +70,7 @@ fn without_stamp(line: &str) -> &str {
     line
 }
 
-/// Shortens quotations of the reply to an ellipsis in quotation marks.
+/// Replaces quotations of the response by an ellipsis in quotation marks.
 fn without_quotations(line: &str, reply: &str) -> String {
     let mut out = line.to_owned();
     for (open, close) in [('"', '"'), ('\u{201c}', '\u{201d}')] {
@@ -91,7 +91,7 @@ fn without_quotations(line: &str, reply: &str) -> String {
     out
 }
 
-/// The sentences, each trimmed and with its mark, without empty ones.
+/// The non-empty sentences, trimmed, each with its punctuation mark.
 pub(crate) fn sentences(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_person_said_is_left() {
+    fn only_the_users_own_words_remain() {
         let reply = "The capital of Australia is Sydney.\nIt has a famous opera house.";
         let text = "[2026-11-21 10:31 UTC] No.\n> The capital of Australia is Sydney.\n\
             The capital of Australia is sydney.\n\
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_end_at_their_marks() {
+    fn sentences_end_at_punctuation_marks() {
         assert_eq!(
             sentences("No. Use v1.2, please!  It  is\nnew ...\n- ok"),
             ["No.", "Use v1.2, please!", "It is", "new ...", "- ok"]

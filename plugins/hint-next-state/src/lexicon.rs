@@ -1,9 +1,9 @@
-//! The words that tell a wish from an objection, a courtesy and new work.
+//! The words that distinguish a wish from an objection, courtesy and a new task.
 //!
-//! English, in lower case, with a space at both ends: a sentence is padded likewise before it is
-//! searched, so that only whole words are found.
+//! English, in lower case, with a space at both ends: sentences are padded the same way before they are searched, so that
+//! only whole words match.
 
-/// Signs that say what is to change. Words with a space at both ends; a sentence is padded likewise.
+/// Phrases that say what should change, with a space at both ends.
 pub(crate) const WISHES: &[&str] = &[
     // The same again.
     " try again ",
@@ -179,7 +179,7 @@ pub(crate) const WISHES: &[&str] = &[
     " only the ",
 ];
 
-/// Signs that nothing is wished for, whatever else the sentence has: the user keeps the reply, or does it alone.
+/// Phrases that exclude a wish, whatever else the sentence contains: the user keeps the response or does it alone.
 pub(crate) const LEFT_ALONE: &[&str] = &[
     " keep it for ",
     " keep it as it is ",
@@ -201,7 +201,7 @@ pub(crate) const LEFT_ALONE: &[&str] = &[
     " fix it myself ",
 ];
 
-/// Objections that do not say what is to change.
+/// Objections that do not say what should change.
 pub(crate) const OBJECTIONS: &[&str] = &[
     " no ",
     " nope ",
@@ -226,7 +226,7 @@ pub(crate) const OBJECTIONS: &[&str] = &[
     " does not help ",
 ];
 
-/// Beginnings of a sentence that turn to something new, whatever else they hold.
+/// Beginnings of a sentence that start something new, whatever else it contains.
 pub(crate) const NEW_WORK: &[&str] = &[
     " now ",
     " next ",
@@ -240,7 +240,7 @@ pub(crate) const NEW_WORK: &[&str] = &[
     " let's move on ",
 ];
 
-/// Sentences of praise, thanks or greeting; they wish nothing unless they go on with "but".
+/// Praise, thanks or greetings; such a sentence is no wish unless it continues with "but".
 pub(crate) const COURTESY: &[&str] = &[
     "thanks",
     "thank",
@@ -303,7 +303,7 @@ pub(crate) const COURTESY: &[&str] = &[
     "really",
 ];
 
-/// Words after which the wish begins, when what stands before is courtesy alone.
+/// Words that begin the wish if only courtesy precedes them.
 pub(crate) const TURNS: &[&str] = &[
     ", but ",
     " but ",

@@ -1,19 +1,18 @@
-//! Turns the user's wish for a change into a hint: rules, no model.
+//! Extracts the user's wish for a change as a hint, with rules and without a model.
 //!
-//! Where the user's next message asks for the same again, for a correction or for another form, the
-//! hint is that wish in the user's own words, cleaned: quotations of the reply, code, greetings, thanks and
-//! what programs put around the message are removed, and sentences that wish nothing. A wish of ten
-//! characters or fewer ("shorter!") says too little to be a hint; it may still be part of one.
+//! If the user's next message asks for a redo, a correction or another form, the hint is that wish in the user's own words.
+//! Quotations of the response, code, greetings, thanks and text that programs add are removed, and so are sentences without
+//! a wish. A wish of ten characters or fewer ("shorter!") is not specific enough to be a hint, but may be part of one.
 //!
 //! Settings, as JSON in the configuration:
 //!
 //! | name | meaning | default |
 //! |---|---|---|
-//! | `hint_chars` | longest hint, 20 to 4,000; what is longer is cut at a word | 400 |
+//! | `hint_chars` | maximum length of a hint, 20 to 4,000; longer ones are truncated at a word | 400 |
 //! | `placement` | `"last-user"` or `"system"` | `"last-user"` |
 //!
-//! What it refuses: to invent. It writes no word that the user did not write, reads English only, and
-//! prefers no hint: praise, something new and talk give none. It obeys nothing that the text says.
+//! The hint only contains words that the user wrote. Only English is supported. In doubt there is no hint: praise, new tasks
+//! and small talk give none. Instructions in the text are not obeyed.
 
 mod cleaning;
 mod lexicon;
@@ -36,13 +35,13 @@ impl HintExtractor for HintNextState {
 
 clawhost_sdk::export_hint_extractor!(HintNextState);
 
-/// A hint has more characters than this.
+/// A hint must have more characters than this.
 const TOO_SHORT: usize = 10;
 
-/// Extracts the wish from what the user wrote after the reply.
+/// Extracts the wish from the user's message after the response.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when no user wrote anything.
+/// [`PluginError::Unsupported`] when there is no user message.
 pub fn extract(turn: &Turn, settings: &Settings) -> Result<Extraction, PluginError> {
     let longest = settings.count("hint_chars", 400, 20..=4000)? as usize;
     let placement = settings.choice(
@@ -83,7 +82,7 @@ pub fn extract(turn: &Turn, settings: &Settings) -> Result<Extraction, PluginErr
     .into())
 }
 
-/// The text up to the last word that fits.
+/// Truncates the text at a word.
 fn bounded(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();

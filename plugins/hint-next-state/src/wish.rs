@@ -1,24 +1,23 @@
 //! Finds the wish for a change among the sentences of a message.
 //!
-//! A sentence wishes when it has one of the signs of `lexicon`. A bare objection ("No.", "That is wrong.")
-//! is no advice by itself, but makes the sentence after it part of the wish; so does a bare wish ("Too
-//! long.").
+//! A sentence is a wish if it contains one of the phrases of `lexicon`. A bare objection ("No.", "That is wrong.") is not a
+//! wish by itself, but makes the next sentence part of the wish; so does a bare wish ("Too long.").
 
 use crate::lexicon::{COURTESY, LEFT_ALONE, NEW_WORK, OBJECTIONS, TURNS, WISHES};
 
-/// The wish, and how sure it is that there is one.
+/// The wish, with a confidence.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wish {
     pub text: String,
-    /// 0.9 with a plain sign of a wish, 0.6 where only an objection tells that there is one.
+    /// 0.9 with an explicit wish, 0.6 if only an objection indicates one.
     pub confidence: f32,
 }
 
-/// The wish in these sentences; none when there is none.
+/// The wish in these sentences; none if there is none.
 pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
     let mut parts: Vec<&str> = Vec::new();
     let mut is_plain = false;
-    // The sentence before asks for one that explains it.
+    // The previous sentence needs one that explains it.
     let mut is_open = false;
     for sentence in sentences {
         let core = without_courtesy(sentence);
@@ -34,7 +33,7 @@ pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
         let wishes = has(&words, WISHES);
         let turns_away = NEW_WORK.iter().any(|start| words.starts_with(start));
         if turns_away && !(wishes && count <= FEW_WORDS) {
-            // What follows belongs to the new work. ("Now in German." is no work of its own.)
+            // The following sentences belong to the new task. ("Now in German." is not a new task.)
             break;
         }
         if wishes {
@@ -43,7 +42,7 @@ pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
             is_open = count <= BARE;
         } else if has(&words, OBJECTIONS) {
             if count > FEW_WORDS {
-                // It says itself what is wrong.
+                // The sentence itself says what is wrong.
                 parts.push(core);
             }
             is_open = true;
@@ -61,16 +60,16 @@ pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
     })
 }
 
-/// A sentence of so many words hardly explains anything.
+/// Sentences with at most this many words hardly explain anything.
 const FEW_WORDS: usize = 5;
-/// A wish of so many words ("Too long.") is explained by what follows.
+/// A wish with at most this many words ("Too long.") is explained by the next sentence.
 const BARE: usize = 3;
 
 fn has(words: &str, signs: &[&str]) -> bool {
     signs.iter().any(|sign| words.contains(sign))
 }
 
-/// Lower case words with single spaces and one at both ends; marks are left out, apostrophes kept.
+/// Lower case words with single spaces and one at both ends, without punctuation except apostrophes.
 fn padded(sentence: &str) -> String {
     let plain: String = sentence
         .to_lowercase()
@@ -85,8 +84,7 @@ fn padded(sentence: &str) -> String {
     format!(" {} ", words.join(" "))
 }
 
-/// The sentence from where courtesy ends: `Thanks, but make it shorter.` gives
-/// `make it shorter.`; courtesy alone gives nothing.
+/// The sentence after its courtesy: `Thanks, but make it shorter.` gives `make it shorter.`; courtesy alone gives nothing.
 fn without_courtesy(sentence: &str) -> &str {
     if is_courtesy(sentence) {
         return "";
@@ -115,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn courtesy_is_cut_off_and_a_wish_is_not() {
+    fn courtesy_is_removed_before_a_wish() {
         for (sentence, rest) in [
             ("Thanks, but make it shorter.", "make it shorter."),
             ("Thank you very much!", ""),
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_whole_words() {
+    fn phrases_match_whole_words_only() {
         assert!(has(&padded("Make it SHORTER!"), &[" shorter "]));
         assert!(has(&padded("You didn\u{2019}t."), &[" you didn't "]));
         assert!(!has(&padded("insteadfast"), &[" instead "]));

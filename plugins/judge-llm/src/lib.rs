@@ -1,7 +1,7 @@
-//! Scores a turn by the votes of a model that reads the reply and what followed it.
+//! Scores a turn by the votes of a model that reads the response and the messages after it.
 //!
-//! One request draws all votes. A vote is -1, 0, 1 or none; the value that most votes have is the
-//! reward, a tie is 0. Without one readable vote there is no verdict.
+//! One request samples all votes. A vote is -1, 0, 1 or none; the reward is the most frequent value, and 0 for a tie.
+//! If no vote can be parsed there is no verdict.
 //!
 //! Settings, as JSON in the configuration:
 //!
@@ -9,19 +9,20 @@
 //! |---|---|---|
 //! | `model` | alias of the model | `"judge"` |
 //! | `votes` | votes of a turn, 1 to 25 | 3 |
+//! | `votes` | votes per turn, 1 to 25 | 3 |
 //! | `rubric` | what 1, -1 and 0 mean; replaces [`RUBRIC`] | [`RUBRIC`] |
-//! | `temperature` | of the sampling, 0 to 2 | 0.7 |
-//! | `max_tokens` | of an answer, 8 to 8,192 | 512 |
-//! | `conversation_chars`, `reply_chars`, `next_state_chars` | how much is shown | 6,000, 6,000, 4,000 |
+//! | `temperature` | sampling temperature, 0 to 2 | 0.7 |
+//! | `max_tokens` | maximum tokens of a completion, 8 to 8,192 | 512 |
+//! | `conversation_chars`, `reply_chars`, `next_state_chars` | characters shown of each part | 6,000, 6,000, 4,000 |
 //!
-//! What it refuses: to obey what it judges (see the crate `asking`: fences, bounds, strict reading),
-//! to count an answer that names different scores or was cut off, and to judge a turn that nothing
-//! followed. The operator grants `model` to its digest.
+//! Text in the material cannot give instructions (see the crate `asking`: fences, truncation, strict parsing). Votes that
+//! contain different scores or were cut off are discarded. A turn without following messages is unsupported. The operator
+//! has to grant `model` to the digest.
 
 use asking::{Fence, Granted, Limits, Model, Prompt, Random, Tally};
 use clawhost_sdk::{Judge, PluginError, Settings, Trajectory, Turn, Verdict};
 
-/// What the votes mean, unless the operator says otherwise.
+/// The default rubric: what the votes mean.
 pub const RUBRIC: &str = "\
 1: what followed shows that the reply did its work: the user accepts it, builds on it or goes on to \
 something new; a tool or a test succeeded.
@@ -48,11 +49,10 @@ impl Judge for JudgeLlm {
 
 clawhost_sdk::export_judge!(JudgeLlm);
 
-/// Judges one turn by asking `model`; the seed decides the marks of the fences and the sampling.
+/// Judges one turn with `model`. The seed determines the fence delimiters and the sampling.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when nothing followed or no vote could be read, else what
-/// [`asking::ask`] says.
+/// [`PluginError::Unsupported`] when nothing followed or no vote could be parsed, or an error of [`asking::ask`].
 pub fn judge(
     turn: &Turn,
     settings: &Settings,
@@ -83,7 +83,7 @@ pub fn judge(
 const FORM: &str = "Give your reason in at most three sentences, without quoting any score. Then end \
 with one line that has nothing but the word score, a colon and -1, 0 or 1.";
 
-/// Longest reason that is kept of a vote, in characters.
+/// Maximum characters of a vote's reason.
 const REASON: usize = 400;
 
 fn tally(answers: &[String]) -> Tally {

@@ -1,11 +1,11 @@
-//! Finds what a person really said in a user message.
+//! Extracts the user's own words from a user message.
 //!
-//! Clients put time stamps in front, runtime blocks behind, and people quote the reply they talk
-//! about. None of it is a reaction, so all of it is removed before any rule reads the text.
+//! Clients prepend time stamps, runtimes append blocks, and users quote the response. None of it is a reaction, so it is
+//! removed before the rules read the text.
 
 use std::borrow::Cow;
 
-/// The spoken part of a user message that follows `reply`; empty when there is none.
+/// The user's own words in a message that follows `reply`; may be empty.
 pub(crate) fn spoken(text: &str, reply: &str) -> String {
     let text = normalise_quotes(text);
     let text = without_tag_blocks(&text);
@@ -43,7 +43,7 @@ fn normalise_quotes(text: &str) -> Cow<'_, str> {
         .collect()
 }
 
-/// Removes `<name ...> ... </name>` blocks, as runtimes add them.
+/// Removes `<name ...> ... </name>` blocks that runtimes add.
 fn without_tag_blocks(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -72,7 +72,7 @@ fn without_tag_blocks(text: &str) -> String {
     out
 }
 
-/// Removes ``` blocks; by now the back-ticks are apostrophes.
+/// Removes ``` blocks; back-ticks have already become apostrophes.
 fn without_code_fences(text: &str) -> String {
     let mut out = Vec::new();
     let mut inside = false;
@@ -86,7 +86,7 @@ fn without_code_fences(text: &str) -> String {
     out.join("\n")
 }
 
-/// `## Runtime`, `[internal context]`, `--- context ---`: from here on a program speaks.
+/// `## Runtime`, `[internal context]`, `--- context ---`: text of a program follows.
 fn is_runtime_heading(line: &str) -> bool {
     let bare = line
         .trim_matches(|c: char| matches!(c, '#' | '[' | ']' | '-' | '=' | '*' | ':' | ' '))
@@ -109,7 +109,7 @@ fn is_runtime_heading(line: &str) -> bool {
         .any(|name| bare.starts_with(name))
 }
 
-/// A heading that opens a block, not a list item of the user's.
+/// A heading that begins a block, but not a list item of the user.
 fn ends_speech(line: &str) -> bool {
     line.split_whitespace().count() <= 8
 }
@@ -166,13 +166,13 @@ fn is_metadata(line: &str) -> bool {
     })
 }
 
-/// A line that stands in the reply word for word.
+/// Whether the line occurs verbatim in the response.
 fn is_quoted_from(line: &str, reply: &str) -> bool {
     let bare = line.trim_matches(|c| matches!(c, '"' | '\'' | '*' | '-' | ' '));
     bare.chars().count() >= 20 && reply.contains(bare)
 }
 
-/// Text in double quotes that stands in the reply, or that is long: not the speaker's own words.
+/// Whether quoted text occurs in the response or is long: then it is not the user's own words.
 fn without_inline_quotes(line: &str, reply: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_speech_remains() {
+    fn only_the_users_own_words_remain() {
         let reply = "The answer is 12 because three times four is twelve.\nHope that helps!";
         for (text, speech) in [
             ("thanks", "thanks"),

@@ -1,7 +1,7 @@
-//! Reads patterns while the judge is compiled, so that a call spends its time on matching alone.
+//! Parses patterns at compile time, so that a call only does matching.
 //!
-//! A fresh instance answers each call: what it prepared at its start it would prepare every time. A
-//! class that no pattern may name stops the build.
+//! Each call runs in a fresh instance, so anything prepared at start-up would be prepared for every call. An unknown class
+//! in a pattern is a compile error.
 #![allow(
     clippy::indexing_slicing,
     reason = "all of it runs in the compiler, where an index out of bounds is an error of the build"
@@ -10,7 +10,7 @@
 use crate::lexicon::Class;
 use crate::pattern::{Item, Pattern, What, hash};
 
-/// Patterns as a table: for each its items, for each item the hashes of its words.
+/// A table of patterns: the items of each pattern, and the hashes of the words of each item.
 pub(crate) struct Compiled<const P: usize, const I: usize, const H: usize> {
     /// Where the items of each pattern end.
     ends: [u16; P],
@@ -18,14 +18,14 @@ pub(crate) struct Compiled<const P: usize, const I: usize, const H: usize> {
     hashes: [u32; H],
 }
 
-/// How much room patterns take.
+/// The table sizes that patterns need.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) items: usize,
     pub(crate) hashes: usize,
 }
 
-/// Reads the patterns of a list at compile time; a value of type [`Patterns`].
+/// Parses the patterns of a list at compile time to a value of type [`Patterns`].
 macro_rules! compiled {
     ($texts:expr) => {{
         const TEXTS: &[&str] = $texts;
@@ -40,7 +40,7 @@ macro_rules! compiled {
     }};
 }
 
-/// Reads one pattern at compile time; a value of type [`Pattern`].
+/// Parses one pattern at compile time to a value of type [`Pattern`].
 macro_rules! pattern {
     ($text:literal) => {
         $crate::compiled::compiled!(&[$text]).only()
@@ -69,7 +69,7 @@ impl Patterns {
         })
     }
 
-    /// The one pattern of a list of one.
+    /// The only pattern of a list of one.
     pub(crate) fn only(self) -> Pattern {
         Pattern {
             items: self.items,
@@ -78,7 +78,7 @@ impl Patterns {
     }
 }
 
-/// The texts of patterns that have a weight each.
+/// The texts of weighted patterns.
 pub(crate) const fn texts<const N: usize>(weighted: &[(&'static str, f32)]) -> [&'static str; N] {
     let mut texts = [""; N];
     let mut at = 0;
@@ -170,7 +170,7 @@ impl<const P: usize, const I: usize, const H: usize> Compiled<P, I, H> {
     }
 }
 
-/// What an item is, as far as its first characters tell.
+/// The kind of an item, according to its first characters.
 const fn mark(text: &str) -> Item {
     let bytes = text.as_bytes();
     let what = match bytes {
@@ -198,7 +198,7 @@ const fn is_literal(word: &str) -> bool {
     !matches!(word.as_bytes(), [b'@', ..] | [b'$'])
 }
 
-/// What stands before the first separator, and what after it.
+/// The text before and after the first separator.
 const fn cut(text: &str, separator: u8) -> (&str, &str) {
     let bytes = text.as_bytes();
     let mut at = 0;

@@ -1,5 +1,4 @@
-//! Rule 3: wishes about the form of the reply: less bold, no lists, not so much like a machine,
-//! warmer, shorter, more specific.
+//! Rule 3: wishes about the form of the response: less bold, no lists, less robotic, warmer, shorter, more specific.
 
 use clawhost_sdk::Vote;
 
@@ -10,7 +9,7 @@ use crate::praise::is_object_of_praise;
 use crate::request::Asked;
 use crate::speech::{Sentence, Speech};
 
-/// What somebody says who wants the reply in another form.
+/// Phrases of a user who wants the response in another form.
 const WISHES: &[&str] = &[
     "no|without|drop|remove|skip|lose|ditch|avoid|stop|less|fewer|cut|hate|kill|omit|minus|sans|delete|strip|ban _3 @format",
     "leave|take|get|cut|strip _2 out|off|rid|away _3 @format",
@@ -73,8 +72,8 @@ fn wishes() -> Patterns {
     compiled!(WISHES)
 }
 
-/// Votes against the reply when its form is criticised. In a new task a wish about form is an
-/// instruction for the next reply and says nothing about the last one.
+/// Votes -1 if the user criticizes the form. In a new task, a wish about form is an instruction for the next response and
+/// says nothing about the last one.
 pub(crate) fn vote(speech: &Speech, asked: Asked) -> Option<Vote> {
     if asked == Asked::ForSomethingNew {
         return None;
@@ -120,7 +119,7 @@ fn starts_with_denial(sentence: &Sentence, at: usize) -> bool {
     )
 }
 
-/// "a bit long but really helpful": what comes after the turn is what counts.
+/// "a bit long but really helpful": the part after the contrast counts.
 fn is_conceded(sentence: &Sentence, end: usize) -> bool {
     let turn = (end..sentence.words.len())
         .find(|at| matches!(sentence.word(*at), "but" | "however" | "yet"));
@@ -135,7 +134,7 @@ fn is_conceded(sentence: &Sentence, end: usize) -> bool {
     })
 }
 
-/// "much kinder now", "this is more specific": the wish has come true.
+/// "much kinder now", "this is more specific": the wish has been fulfilled.
 fn is_fulfilled(sentence: &Sentence, at: usize) -> bool {
     let asks = sentence.words.iter().any(|word| {
         matches!(

@@ -1,13 +1,12 @@
-//! Scores a turn from what followed it: what the user wrote next, what the tools answered.
+//! Scores a turn by its next state: the user's next message and the results of tools.
 //!
-//! Five rules vote -1 or +1, or abstain, each with its reason: `reaction` reads praise and
-//! complaint, `request` what is asked for next (a redo, a save, something new), `format` wishes
-//! about the form of the reply, `repetition` sees the same request again, `tools` reads results
-//! of tools. The majority is the reward; a draw is a neutral 0. Without a vote it abstains: the host reads
-//! a 0 with no votes behind it as no opinion. Where nothing followed at all there is no verdict either.
+//! Five rules vote -1 or +1 or abstain, each with a reason: `reaction` detects praise and complaints, `request` what the user
+//! asks for next (a redo, to keep the response, something new), `format` wishes about the form of the response, `repetition`
+//! the same request again, `tools` results of tools. The reward is the majority; a tie is a neutral 0. Without a vote the
+//! judge abstains: the host treats a reward of 0 without votes as an abstention. If nothing followed there is no verdict.
 //!
-//! It is a set of rules over English, not a reader: it prefers to abstain. It never looks at the
-//! reply's own merit, and it obeys nothing that the text says about scores.
+//! The rules only know English patterns and abstain in doubt. They do not assess the response itself, and text about scores
+//! has no effect on the verdict.
 
 mod cleaning;
 mod compiled;
@@ -45,7 +44,7 @@ clawhost_sdk::export_judge!(JudgeNextState);
 /// Judges one turn by its next state.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when neither a user nor a tool said anything after the reply.
+/// [`PluginError::Unsupported`] when neither a user nor a tool message follows the response.
 pub fn judge(turn: &Turn) -> Result<Verdict, PluginError> {
     let results = turn.tool_results();
     let reply = turn.response.text();

@@ -1,11 +1,10 @@
-//! Tells an order for work of its own from a wish to have the reply changed.
+//! Distinguishes an order for new work from a wish to change the response.
 //!
-//! "Remove the bold" and "now remove the note about tea" share their verb, so the verb alone says
-//! nothing. Three things tell them apart: where the order stands (after thanks, or after a word of
-//! sequence such as "next" and "now"), what its object is (a part of a reply, or a thing in the
-//! world), and whether it says how the reply should differ ("again", "without", "shorter"). What is
-//! ordered next leaves the last reply as it is, and the words that describe the work are no remarks
-//! about the reply.
+//! "Remove the bold" and "now remove the note about tea" share their verb, so the verb alone is not enough. Three features
+//! distinguish them: the position of the order (after thanks, or after a word of sequence such as "next" and "now"), its
+//! object (a part of a response, or a thing in the world), and whether it says how the response should differ ("again",
+//! "without", "shorter"). An order for new work accepts the last response, and the words that describe the work are no
+//! remarks about the response.
 
 use crate::compiled::pattern;
 use crate::lexicon::{Class, class};
@@ -14,16 +13,16 @@ use crate::reaction;
 use crate::repetition::content_words;
 use crate::speech::{Sentence, Speech};
 
-/// Where a new order stands.
+/// The position of a new order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
-    /// Of its sentence.
+    /// Index of its sentence.
     sentence: usize,
-    /// Its verb.
+    /// Index of its verb.
     verb: usize,
 }
 
-/// The new orders of a speech.
+/// The new orders in a message.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Orders {
     all: Vec<Order>,
@@ -40,7 +39,7 @@ impl Orders {
         Orders { all }
     }
 
-    /// Whether the sentence with this number gives one.
+    /// Whether the sentence with this index contains one.
     pub(crate) fn is_in(&self, sentence: usize) -> bool {
         self.all.iter().any(|order| order.sentence == sentence)
     }
@@ -58,7 +57,7 @@ impl Orders {
         Some(words.join(" "))
     }
 
-    /// The speech without what the orders say of their work.
+    /// The message without the descriptions of the ordered work.
     pub(crate) fn left_out(&self, speech: &Speech) -> Speech {
         let mut rest = speech.clone();
         for order in &self.all {
@@ -70,8 +69,7 @@ impl Orders {
         rest
     }
 
-    /// Whether an order says something that the request before did not: it cannot be that request
-    /// once more.
+    /// Whether an order contains something that the previous request did not, so that it cannot be a repetition of it.
     pub(crate) fn differ_from(&self, speech: &Speech, before: &str) -> bool {
         let known = content_words(before);
         self.all.iter().any(|order| {
@@ -87,7 +85,7 @@ impl Orders {
     }
 }
 
-/// The verb of the order for new work that a sentence gives, if it gives one.
+/// The verb of the order for new work in a sentence, if there is one.
 fn new_order(speech: &Speech, number: usize) -> Option<usize> {
     let sentence = speech.sentences.get(number)?;
     let verb = order_verb(sentence)?;
@@ -109,7 +107,7 @@ fn new_order(speech: &Speech, number: usize) -> Option<usize> {
     is_new.then_some(verb)
 }
 
-/// "No.", "Not that list.", but not "Not bad!": what is ordered after it puts the reply right.
+/// "No.", "Not that list.", but not "Not bad!": an order after it corrects the response.
 fn is_denial(sentence: &Sentence) -> bool {
     let alone = Speech {
         sentences: vec![sentence.clone()],
@@ -119,8 +117,8 @@ fn is_denial(sentence: &Sentence) -> bool {
             && reaction::vote(&alone, false).is_none_or(|vote| vote.score < 0.0))
 }
 
-/// The first verb of an order that stands where an order begins: first, after a pause, or after a
-/// word that leads to it ("now", "please", "can you").
+/// The first verb of an order at a position where an order can begin: first, after a pause, or after an introductory word
+/// ("now", "please", "can you").
 fn order_verb(sentence: &Sentence) -> Option<usize> {
     (0..sentence.words.len()).find(|&at| {
         let led_to = at.checked_sub(1).is_none_or(|before| {
@@ -134,7 +132,7 @@ fn order_verb(sentence: &Sentence) -> Option<usize> {
     })
 }
 
-/// What came before the order is taken back: "thanks, but remove the second line".
+/// The text before the order is revoked: "thanks, but remove the second line".
 fn turns_back(sentence: &Sentence) -> bool {
     sentence.words.iter().any(|word| {
         matches!(
@@ -177,7 +175,7 @@ fn says_how_to_differ(sentence: &Sentence, verb: usize) -> bool {
         )
 }
 
-/// Somebody is pleased before the order is given.
+/// The user is pleased before giving the order.
 fn is_approved(speech: &Speech, number: usize, verb: usize) -> bool {
     let mut before = Speech {
         sentences: speech.sentences.iter().take(number).cloned().collect(),
@@ -196,13 +194,13 @@ fn upto(sentence: &Sentence, end: usize) -> Sentence {
     }
 }
 
-/// What an order is about: the words between its verb and the next preposition or pause.
+/// The object of an order: the words between its verb and the next preposition or pause.
 struct Object {
     /// Only "it", "that", "them", or nothing.
     is_pointer: bool,
     /// A part of a reply or a feature of its form.
     is_part_of_a_reply: bool,
-    /// A thing that only exists outside a reply: a file, an appointment, something of the user's.
+    /// A thing that exists only outside a response: a file, an appointment, something of the user's.
     is_a_thing: bool,
 }
 
@@ -229,7 +227,7 @@ impl Object {
         let is_a_thing = words.iter().any(is_thing)
             || matches!(words.first(), Some(&("my" | "our")))
             || is_of_the_users(&place);
-        // "the shopping list" and "the note about tea" have a name; "the list" is how a reply looks.
+        // "the shopping list" and "the note about tea" have a name; "the list" is the form of a response.
         let head = words.last().copied().unwrap_or_default();
         let before = words.len().checked_sub(2).and_then(|at| words.get(at));
         let is_form = |word: &str| {
@@ -267,8 +265,8 @@ impl Object {
         }
     }
 
-    /// Whether an order with this verb can be about something else than the reply. A whole reply
-    /// can be rewritten, but there is no sense in removing it from itself.
+    /// Whether an order with this verb can be about something other than the response. A whole response can be rewritten,
+    /// but cannot be removed from itself.
     fn can_be_outside(&self, verb: &str) -> bool {
         !self.is_part_of_a_reply && (!self.is_pointer || !class(Class::Redo, verb))
     }
@@ -290,7 +288,7 @@ fn is_of_the_users(place: &[&str]) -> bool {
             .any(|word| class(Class::Thing, word) || class(Class::File, word))
 }
 
-/// Words that stand before "list" when it is the form of a reply that is meant.
+/// Words before "list" that indicate the form of a response.
 fn describes_form(word: &str) -> bool {
     matches!(
         word,

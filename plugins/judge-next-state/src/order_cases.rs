@@ -1,5 +1,4 @@
-//! Labelled turns with orders: what is ordered next, and what the same verbs say when they are
-//! about the reply.
+//! Labelled turns with orders: orders for new work, and the same verbs as remarks about the response.
 
 use crate::cases::wrong_ones;
 
@@ -7,7 +6,7 @@ const ASKED: &str = "Please add a note about green tea to my kitchen list.";
 const DONE: &str =
     "Done. The note about green tea is on your kitchen list, below the entry for rice.";
 
-/// Orders for work of their own.
+/// Orders for new work.
 const ORDERS: &[&str] = &[
     "thanks! Now delete it",
     "Next: remove the note about tea",
@@ -63,7 +62,7 @@ const ORDERS: &[&str] = &[
     "OK, delete the draft email as well.",
 ];
 
-/// Corrections of the reply, whatever they open with.
+/// Corrections of the response, whatever they begin with.
 const CORRECTIONS: &[&str] = &[
     "Thanks, but remove the second line.",
     "Thanks! Now remove the bold.",
@@ -138,7 +137,7 @@ fn an_order_moves_on_and_a_correction_does_not() {
 }
 
 #[test]
-fn what_is_said_of_the_work_is_no_remark_about_the_reply() {
+fn descriptions_of_ordered_work_are_no_remarks_about_the_response() {
     let before = "Check whether the start page loads.";
     let cases = [
         ("Thanks! Now fix the wrong link on the start page.", 1.0),
@@ -150,7 +149,7 @@ fn what_is_said_of_the_work_is_no_remark_about_the_reply() {
 }
 
 #[test]
-fn the_same_order_once_more_is_a_repetition() {
+fn a_repeated_order_is_a_repetition() {
     let cases = [
         ("Now add a note about green tea to my kitchen list.", -1.0),
         (

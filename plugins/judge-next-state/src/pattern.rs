@@ -1,21 +1,21 @@
-//! Patterns over words, small enough to read in a table.
+//! Word patterns with a compact syntax for tables.
 //!
-//! A pattern is words with spaces between: `a|b` is either, `@name` any word of a class, `_` any
-//! word, `_3` up to three words, and a trailing `?` makes a word optional. `$` is the end of the
-//! sentence, also as an alternative; `^` is its beginning. Patterns never reach over a sentence's end.
+//! A pattern is words separated by spaces: `a|b` is either word, `@name` any word of a class, `_` any word, `_3` up to three
+//! words, and a trailing `?` makes a word optional. `$` is the end of the sentence, also as an alternative; `^` is its
+//! beginning. Patterns never match across the end of a sentence.
 
 use crate::lexicon::Classes;
 use crate::speech::{Sentence, Word};
 
-/// A pattern that was read; see [`pattern!`](crate::compiled::pattern).
+/// A parsed pattern; see [`pattern!`](crate::compiled::pattern).
 #[derive(Clone, Copy)]
 pub(crate) struct Pattern {
     pub(crate) items: &'static [Item],
-    /// Of the words in the items.
+    /// Hashes of the words in the items.
     pub(crate) hashes: &'static [u32],
 }
 
-/// What an item of a pattern stands for.
+/// The kind of an item.
 #[derive(Clone, Copy)]
 pub(crate) enum What {
     /// The beginning of the sentence.
@@ -32,16 +32,16 @@ pub(crate) enum What {
 #[derive(Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) what: What,
-    /// The words with `|` between.
+    /// The words, separated by `|`.
     pub(crate) text: &'static str,
-    /// Where their hashes are.
+    /// The range of their hashes.
     pub(crate) from: u16,
     pub(crate) to: u16,
-    /// Has the bit `hash % 64` of each of the words: most other words are told by it alone.
+    /// Bloom filter: has the bit `hash % 64` of each of the words, which excludes most other words.
     pub(crate) sieve: u64,
     pub(crate) classes: Classes,
     pub(crate) optional: bool,
-    /// The end of the sentence will do as well.
+    /// The end of the sentence matches, too.
     pub(crate) may_end: bool,
 }
 
@@ -58,7 +58,7 @@ impl Item {
         may_end: false,
     };
 
-    /// No word of the sentence can be this one, and there has to be one.
+    /// The item is required and no word of the sentence can match it.
     fn is_missing(&self, traits: Traits) -> bool {
         matches!(self.what, What::Word)
             && !(self.optional || self.may_end)
@@ -70,7 +70,7 @@ impl Item {
         if self.classes & word.classes != 0 {
             return true;
         }
-        // Words that are not alike may have the same hash, so the word itself decides.
+        // Different words may have the same hash, so compare the word itself.
         self.sieve & (1 << (word.hash % 64)) != 0
             && hashes
                 .get(usize::from(self.from)..usize::from(self.to))
@@ -79,12 +79,12 @@ impl Item {
     }
 }
 
-/// What is common to words: enough to see that a pattern cannot be among them.
+/// A summary of words that is enough to exclude most patterns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
-    /// Has the bit `hash % 64` of each.
+    /// Has the bit `hash % 64` of each word.
     sieve: u64,
-    /// Each class that one belongs to.
+    /// All classes of the words.
     classes: Classes,
 }
 
@@ -97,7 +97,7 @@ impl Traits {
     }
 }
 
-/// Tells words apart, nearly always (FNV-1a).
+/// FNV-1a hash of a word.
 pub(crate) const fn hash(word: &str) -> u32 {
     let mut rest = word.as_bytes();
     let mut hash = 0x811c_9dc5_u32;
@@ -105,11 +105,11 @@ pub(crate) const fn hash(word: &str) -> u32 {
         hash = (hash ^ *byte as u32).wrapping_mul(0x0100_0193);
         rest = after;
     }
-    // The low bits alone are used as well.
+    // The low bits are also used alone.
     hash ^ (hash >> 15)
 }
 
-/// Where a pattern matched: words `start..end`.
+/// A match: words `start..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Match {
     pub(crate) start: usize,

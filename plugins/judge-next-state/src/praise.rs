@@ -1,10 +1,10 @@
-//! Tells whether something is mentioned because the speaker is glad of it.
+//! Detects whether something is mentioned as praise.
 
 use crate::lexicon::{Class, class};
 use crate::speech::Sentence;
 
-/// The words at `at` are praised: "thanks for being more specific", "I like that you mention the
-/// steps", "I couldn't have said it better".
+/// Whether the words at `at` are praised: "thanks for being more specific", "I like that you mention the steps", "I couldn't
+/// have said it better".
 pub(crate) fn is_object_of_praise(sentence: &Sentence, at: usize) -> bool {
     (0..at).any(|i| {
         let word = sentence.word(i);

@@ -1,4 +1,4 @@
-//! Rule 1: what the words say about the reply, praise or blame.
+//! Rule 1: praise or blame of the response.
 
 use clawhost_sdk::Vote;
 
@@ -7,7 +7,7 @@ use crate::lexicon::{BLAME, Class, PRAISE, blame, class, praise};
 use crate::pattern::{Pattern, find};
 use crate::speech::{Sentence, Speech};
 
-/// Words that turn: what comes after counts, what came before hardly does.
+/// Words of contrast: the part after them counts, the part before hardly does.
 const TURNS: &[&str] = &[
     "but",
     "however",
@@ -17,20 +17,19 @@ const TURNS: &[&str] = &[
     "unfortunately",
     "only",
 ];
-/// What is left of a remark that a turn takes back.
+/// The weight factor of a remark before a contrast.
 const TAKEN_BACK: f32 = 0.2;
-/// Least weight that decides.
+/// Minimum weight for a vote.
 const ENOUGH: f32 = 0.75;
 
-/// One remark and where it stands.
+/// One remark and its position.
 struct Remark {
     at: usize,
     weight: f32,
     words: String,
 }
 
-/// Votes on the tone. Politeness around a wish for a change is no praise, so with `wants_change`
-/// only blame counts.
+/// Votes on the tone. Politeness around a wish for a change is no praise, so with `wants_change` only blame counts.
 pub(crate) fn vote(speech: &Speech, wants_change: bool) -> Option<Vote> {
     let mut praised: Vec<(f32, String)> = Vec::new();
     let mut blamed: Vec<(f32, String)> = Vec::new();
@@ -84,21 +83,21 @@ fn quoted(side: &[(f32, String)]) -> String {
     words.join(", ")
 }
 
-/// The last turning word inside the sentence. At its beginning it turns from the sentence before,
-/// which needs no discount here.
+/// The last word of contrast inside the sentence. At its beginning it contrasts with the previous sentence, which needs no
+/// discount here.
 fn last_turn(sentence: &Sentence) -> Option<usize> {
     (1..sentence.words.len())
         .rev()
         .find(|at| TURNS.contains(&sentence.word(*at)) && !is_negated_only(sentence, *at))
 }
 
-/// "not only", "still" after a negation and "only" before a noun do not turn.
+/// "not only", "still" after a negation and "only" before a noun are no contrast.
 fn is_negated_only(sentence: &Sentence, at: usize) -> bool {
     matches!(sentence.word(at), "only" | "still" | "yet")
         && !sentence.words.get(at).is_some_and(|word| word.after_pause)
 }
 
-/// "What is wrong with the second fraction?" asks about the world, not about the reply.
+/// "What is wrong with the second fraction?" asks about the subject and not about the response.
 fn is_neutral_question(sentence: &Sentence) -> bool {
     matches!(
         sentence.word(0),
@@ -109,7 +108,7 @@ fn is_neutral_question(sentence: &Sentence) -> bool {
         .any(|word| matches!(word.text.as_str(), "you" | "your" | "this" | "it" | "still"))
 }
 
-/// Blame and then praise, in the order in which they are tried.
+/// Blame and then praise, in matching order.
 fn phrases() -> impl Iterator<Item = (Pattern, f32)> {
     const BLAMED: [&str; BLAME.len()] = texts(BLAME);
     const PRAISED: [&str; PRAISE.len()] = texts(PRAISE);
@@ -173,8 +172,8 @@ fn remarks(sentence: &Sentence) -> Vec<Remark> {
     found
 }
 
-/// A negation up to three words before, without a pause in between; "no" only close by, and not
-/// the "no" of "no that's good".
+/// A negation up to three words before, without a pause in between; "no" only directly before, and not the "no" of "no that's
+/// good".
 fn is_negated(sentence: &Sentence, at: usize) -> bool {
     for back in 1..=3 {
         let Some(place) = at.checked_sub(back) else {

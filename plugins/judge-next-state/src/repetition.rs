@@ -1,4 +1,4 @@
-//! Rule 4: the same request again. Who asks once more was not served.
+//! Rule 4: the same request again, which means that the response did not help.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use clawhost_sdk::Vote;
 
 use crate::lexicon::{Class, class};
 
-/// Votes against the reply when `text` says again what `before` said. Going on ("continue", "yes")
-/// is no repetition, and neither is a problem of the same kind with other numbers.
+/// Votes -1 if `text` repeats the request `before`. Continuing ("continue", "yes") is no repetition, and neither is a problem
+/// of the same kind with other numbers.
 pub(crate) fn vote(text: &str, before: &str, reply: &str) -> Option<Vote> {
     let now = content_words(text);
     if now.len() < 2 || reply.trim().is_empty() {
@@ -40,7 +40,7 @@ pub(crate) fn vote(text: &str, before: &str, reply: &str) -> Option<Vote> {
     })
 }
 
-/// Lower-case words with content, singular and plural alike.
+/// Lower-case content words, with singular and plural merged.
 pub(crate) fn content_words(text: &str) -> BTreeSet<String> {
     text.to_lowercase()
         .split(|c: char| !c.is_alphanumeric() && c != '\'')

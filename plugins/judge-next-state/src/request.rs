@@ -1,4 +1,4 @@
-//! Rule 2: what the user asks for next: the same again but different, to keep it, or something new.
+//! Rule 2: what the user asks for next: a redo, to keep the response, or something new.
 
 use clawhost_sdk::Vote;
 
@@ -10,22 +10,22 @@ use crate::praise::is_object_of_praise;
 use crate::repetition::{content_words, numbers};
 use crate::speech::{Sentence, Speech};
 
-/// What the user asks for.
+/// The kind of the user's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// Another version of the reply.
+    /// Another version of the response.
     ForChange,
-    /// To keep or to use the reply.
+    /// To keep or use the response.
     ToKeep,
-    /// Something else, said plainly or with material of its own: the reply is done with.
+    /// Something else, stated explicitly or with its own material: the response is accepted.
     ForSomethingNew,
-    /// Something that looks like a task of its own.
+    /// Something that looks like a new task.
     ForSomethingElse,
-    /// A question about the reply, or nothing that can be told.
+    /// A question about the response, or unclear.
     Nothing,
 }
 
-/// What is asked for, and the words that say so.
+/// The request, and the words that express it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) asked: Asked,
@@ -33,7 +33,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The vote; moving on after a complaint approves of nothing.
+    /// The vote. A new task after a complaint is no approval.
     pub(crate) fn vote(&self, complains: bool) -> Option<Vote> {
         let (score, what) = match self.asked {
             Asked::ForChange => (-1.0, "asks for another version"),
@@ -52,7 +52,7 @@ impl Request {
     }
 }
 
-/// Wishes for another version of the reply.
+/// Phrases that ask for another version of the response.
 const CHANGE: &[&str] = &[
     "@redo @it|@reply|again|please|so|without|with|in|to|as|more|less|using|instead|completely|entirely|everything|accordingly|down|up",
     "@redo @it",
@@ -100,7 +100,7 @@ const CHANGE: &[&str] = &[
     "check|double|verify|recheck that|it|again|your|check",
 ];
 
-/// Wishes to keep or to use the reply.
+/// Phrases that keep or use the response.
 const KEEP: &[&str] = &[
     "save|store|keep|export|print|copy|paste|download|bookmark|file|archive|pin @it|this|that|the|to|as|your|answer",
     "please|now|and|just|ok|okay|can|could|then|you|go _2 save|submit|export|print|send|post|publish|commit|merge|deploy|ship|push $|@it|to|the",
@@ -125,7 +125,7 @@ const KEEP: &[&str] = &[
     "see you later|tomorrow|soon",
 ];
 
-/// Ways to begin something new.
+/// Phrases that begin something new.
 const NEW: &[&str] = &[
     "next @next|up|please|one|$",
     "the|my|our|and|on|to next @next",
@@ -151,7 +151,7 @@ const NEW: &[&str] = &[
     "tell me more|about",
 ];
 
-/// Reads what is asked for.
+/// Detects the request.
 pub(crate) fn read(
     speech: &Speech,
     orders: &Orders,
@@ -197,12 +197,12 @@ fn change_asked_for(sentence: &Sentence) -> Option<String> {
     asks(sentence, compiled!(CHANGE))
 }
 
-/// The words of the first of these wishes that the sentence has.
+/// The words of the first of these phrases in the sentence.
 fn asks(sentence: &Sentence, wishes: Patterns) -> Option<String> {
     wishes.iter().find_map(|wish| affirmed(wish, sentence))
 }
 
-/// The words of a wish that occurs and is not denied: "no need to redo it", "don't change it".
+/// The words of a phrase that occurs and is not negated: "no need to redo it", "don't change it".
 fn affirmed(wish: Pattern, sentence: &Sentence) -> Option<String> {
     let mut from = 0;
     while let Some(hit) = find(wish, sentence, from) {
@@ -231,7 +231,7 @@ fn affirmed(wish: Pattern, sentence: &Sentence) -> Option<String> {
     None
 }
 
-/// "change 3/4 to a decimal", "fix my essay", "add 3 and 5": work of its own.
+/// "change 3/4 to a decimal", "fix my essay", "add 3 and 5": new work.
 fn is_new_work(sentence: &Sentence) -> bool {
     let own_object = occurs(
         pattern!("@redo|add|remove|replace _2 my|our|@number"),
@@ -250,7 +250,7 @@ fn is_new_work(sentence: &Sentence) -> bool {
         )
 }
 
-/// An explicit sign of moving on.
+/// An explicit phrase for moving on.
 fn announcement(speech: &Speech) -> Option<String> {
     speech
         .sentences
@@ -284,7 +284,7 @@ fn is_about_the_reply(sentence: &Sentence) -> bool {
             && occurs(pattern!("why|how|what|it|that"), sentence))
 }
 
-/// A task whose words or numbers are new.
+/// A task with new words or numbers.
 fn is_fresh_task(speech: &Speech, text: &str, before: &str, reply: &str) -> bool {
     if speech.word_count() < 5 || before.is_empty() {
         return false;
@@ -309,10 +309,10 @@ fn is_fresh_task(speech: &Speech, text: &str, before: &str, reply: &str) -> bool
     share_that_is_known(text, before, reply) < 0.4 || has_new_numbers(text, before, reply)
 }
 
-/// A text or a problem of its own comes along, so a "rewrite" is about that.
+/// The message contains its own text or problem, so a "rewrite" is about that.
 pub(crate) fn brings_material(speech: &Speech, text: &str, before: &str, reply: &str) -> bool {
     let long = text.split_whitespace().count() >= 14;
-    // "redo it: praise first" goes on about the reply; "redo this: ..." brings a text.
+    // "redo it: praise first" is about the response; "redo this: ..." contains a text.
     let introduced = text.split_once(':').is_some_and(|(head, tail)| {
         let last = head.split_whitespace().last().unwrap_or("").to_lowercase();
         let about_the_reply = matches!(
@@ -340,8 +340,8 @@ pub(crate) fn brings_material(speech: &Speech, text: &str, before: &str, reply: 
         || (introduced && share_that_is_known(text, before, reply) < 0.5)
 }
 
-/// Numbers that occur neither in the earlier request nor in the reply, at least two of them, or
-/// one in a text that is otherwise new.
+/// Numbers that occur neither in the previous request nor in the response: at least two, or one in a text that is otherwise
+/// new.
 fn has_new_numbers(text: &str, before: &str, reply: &str) -> bool {
     let stated = numbers(text);
     if stated.is_empty() {
@@ -355,7 +355,7 @@ fn has_new_numbers(text: &str, before: &str, reply: &str) -> bool {
     fresh >= 2 || (fresh == 1 && text.split_whitespace().count() >= 10)
 }
 
-/// Share of the text's content words that the earlier request or the reply has too.
+/// The fraction of the text's content words that occur in the previous request or the response.
 fn share_that_is_known(text: &str, before: &str, reply: &str) -> f32 {
     let words = content_words(text);
     if words.is_empty() {

@@ -1,4 +1,4 @@
-//! Text as sentences of words.
+//! Splits text into sentences of words.
 
 use crate::lexicon::{Classes, classes};
 use crate::pattern::{Traits, hash};
@@ -7,18 +7,18 @@ use crate::pattern::{Traits, hash};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) text: String,
-    /// What patterns look at before they look at the text.
+    /// A summary that patterns check before the text.
     pub(crate) hash: u32,
     pub(crate) classes: Classes,
-    /// A comma, colon, bracket or dash stands before it.
+    /// Preceded by a comma, colon, bracket or dash.
     pub(crate) after_pause: bool,
 }
 
-/// Words up to a full stop, a question or exclamation mark, or a line's end.
+/// Words up to a full stop, a question or exclamation mark, or the end of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sentence {
     pub(crate) words: Vec<Word>,
-    /// Of these words, and of those that were here when the sentence was read.
+    /// Summary of these words and of those removed since parsing.
     pub(crate) traits: Traits,
     pub(crate) is_question: bool,
 }
@@ -29,16 +29,15 @@ impl Sentence {
     }
 }
 
-/// What somebody said.
+/// A message as sentences.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Speech {
     pub(crate) sentences: Vec<Sentence>,
 }
 
-/// A text with more words is mostly material, such as an essay: only its beginning and its end are
-/// read as speech.
+/// A text with more words is mostly material, such as an essay: only its beginning and end are analysed.
 const LONG: usize = 90;
-/// Words read at either end of a long text.
+/// Words analysed at either end of a long text.
 const ENDS: usize = 40;
 
 impl Speech {
@@ -118,8 +117,7 @@ impl Speech {
         self.sentences.iter().map(|s| s.words.len()).sum()
     }
 
-    /// Only what can be a remark beside a text or a problem of its own: short, no numbers, no
-    /// question.
+    /// Only sentences that can be remarks beside a text or a problem: short, without numbers, no questions.
     pub(crate) fn without_material(mut self) -> Speech {
         self.sentences.retain(|sentence| {
             let has_number = sentence
@@ -150,7 +148,7 @@ impl Speech {
     }
 }
 
-/// One spelling for contractions that are often written without their apostrophe.
+/// Normalizes contractions that are often written without their apostrophe.
 fn canonical(word: &str) -> String {
     let with = match word {
         "dont" => "don't",
@@ -198,7 +196,7 @@ fn emoji(c: char) -> Option<&'static str> {
     })
 }
 
-/// "Judge: the reward is 1" is no reaction of a person, whatever it is.
+/// "Judge: the reward is 1" is not a user's reaction.
 fn speaks_to_a_judge(sentence: &Sentence) -> bool {
     let says = |words: &[&str]| {
         sentence
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_into_sentences_and_words() {
+    fn text_is_split_into_sentences_and_words() {
         assert_eq!(
             words("No, thats step-by-step! It's 3.5 (not 4)...\nok?"),
             [
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_both_ends_are_read() {
+    fn both_ends_of_a_long_text_are_analysed() {
         let text = format!(
             "This is wrong. {} Please redo it.",
             "One two three four five. ".repeat(60)

@@ -1,8 +1,8 @@
-//! Rule 5: what the tools answered: exit codes, error fields, tracebacks, test summaries.
+//! Rule 5: results of tools: exit codes, error fields, tracebacks, test summaries.
 
 use clawhost_sdk::Vote;
 
-/// Bytes of a result that are read at either end; between them lies data.
+/// Bytes of a result that are read at either end; the middle is data.
 const HEAD: usize = 2_000;
 const TAIL: usize = 4_000;
 
@@ -13,7 +13,7 @@ enum Sign {
     Unclear,
 }
 
-/// Votes against the call when at least half of its results are failures, for it when none is.
+/// Votes -1 if at least half of the results are failures, +1 if none is.
 pub(crate) fn vote(results: &[String]) -> Option<Vote> {
     let signs: Vec<Sign> = results.iter().map(|result| read(result)).collect();
     let mut failed = Vec::new();
@@ -224,8 +224,7 @@ fn count_before(line: &str, names: &[&str]) -> Option<u64> {
     })
 }
 
-/// A line that begins like an error, or says one plainly. Data that merely mentions errors does
-/// not count.
+/// A line that begins like an error or explicitly is one. Data that merely mentions errors does not count.
 fn is_error_line(line: &str) -> bool {
     let line = line.trim();
     let lower = line.to_ascii_lowercase();
@@ -340,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_told_apart() {
+    fn success_and_failure_of_tools_are_distinguished() {
         let failed = [
             "exit code: 1\n",
             "{\"exit_code\": 127, \"stdout\": \"\"}",
@@ -408,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_huge_result_both_ends_are_read() {
+    fn both_ends_of_a_huge_result_are_read() {
         let text = format!(
             "{}\nexit code: 1",
             "error-free line of text\n".repeat(100_000)

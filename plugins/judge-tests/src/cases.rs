@@ -1,4 +1,4 @@
-//! Output of real runners, and attempts to invent some.
+//! Output of real test runners, and attempts to fake it.
 
 use clawhost_sdk::{Message, ToolCall};
 
@@ -17,7 +17,7 @@ fn judged(turn: Turn, settings: &[(&str, &str)]) -> Result<Verdict, PluginError>
     judge(&trajectory, &turn, &Settings::given(settings))
 }
 
-/// Passed and failed, as the verdict's metrics have them.
+/// Passed and failed, as in the verdict's metrics.
 fn counts(turn: Turn) -> Option<(f64, f64)> {
     let verdict = judged(turn, &[]).ok()?;
     let metric = |name: &str| {
@@ -31,7 +31,7 @@ fn counts(turn: Turn) -> Option<(f64, f64)> {
 }
 
 #[test]
-fn summaries_of_the_runners_are_read() {
+fn test_runner_summaries_are_parsed() {
     for (name, output, expected) in [
         (
             "pytest",
@@ -172,7 +172,7 @@ fn summaries_of_the_runners_are_read() {
 }
 
 #[test]
-fn nothing_is_read_that_no_mark_announces() {
+fn every_parsed_line_contains_a_marker() {
     let output = "..F\n=== 1 failed, 2 passed in 0.12s ===\nRan 3 tests in 0.1s\nOK\n1..2\nok\nnot ok\n\
         --- PASS: TestA (0.0s)\nok  \tx\t0.1s\n5 passing (1ms)\n<testsuite\n tests=\"1\">";
     let unmarked: String = output
@@ -183,7 +183,7 @@ fn nothing_is_read_that_no_mark_announces() {
 }
 
 #[test]
-fn what_a_user_pasted_counts_and_what_the_assistant_says_does_not() {
+fn pasted_summaries_count_but_assistant_claims_do_not() {
     let pasted = "I get this:\n```\n1 failed, 3 passed in 0.10s\n```";
     assert_eq!(counts(turn(Role::User, pasted)), Some((3.0, 1.0)));
     assert_eq!(counts(turn(Role::Assistant, pasted)), None);
@@ -194,7 +194,7 @@ fn what_a_user_pasted_counts_and_what_the_assistant_says_does_not() {
 }
 
 #[test]
-fn results_of_several_tools_are_added_up() {
+fn results_of_several_tools_are_summed() {
     let mut both = turn(Role::Tool, "2 passed in 0.1s");
     both.next_state.push(Message::new(
         Role::Tool,
@@ -204,8 +204,8 @@ fn results_of_several_tools_are_added_up() {
 }
 
 #[test]
-fn a_summary_that_the_reply_contains_proves_nothing() {
-    // Only in the reply.
+fn a_summary_contained_in_the_response_does_not_count() {
+    // Only in the response.
     let mut alone = turn(Role::User, "Fine.");
     alone.response = Message::new(Role::Assistant, "3 passed in 0.10s");
     assert_eq!(counts(alone.clone()), None);
@@ -215,7 +215,7 @@ fn a_summary_that_the_reply_contains_proves_nothing() {
         "You wrote\n3 passed in 0.10s\nIs it so?",
     )];
     assert_eq!(counts(alone), None);
-    // Printed by a command that the reply wrote.
+    // Printed by a command of the response.
     let mut printed = turn(Role::Tool, "3 passed in 0.10s");
     printed.response.tool_calls.push(ToolCall {
         id: "1".to_owned(),
@@ -223,25 +223,25 @@ fn a_summary_that_the_reply_contains_proves_nothing() {
         arguments: r#"{"command":"echo \"3 passed in 0.10s\""}"#.to_owned(),
     });
     assert_eq!(counts(printed), None);
-    // Failures that the reply names so that they would be taken for its own words.
+    // Failures that the response names, so that they look like its own words.
     let failure = "test result: FAILED. 0 passed; 2 failed; 0 ignored";
     let mut named = turn(Role::Tool, "");
     named.response = Message::new(Role::Assistant, failure);
     let output = format!("test result: ok. 1 passed; 0 failed; 0 ignored\n{failure}");
     named.next_state = vec![Message::new(Role::Tool, output)];
     assert_eq!(counts(named), None);
-    // With a plan nothing is gained by naming them.
+    // With a plan, naming them has no effect.
     let mut planned = turn(Role::Tool, "1..2\nok 1 - a\nnot ok 2 - b");
     planned.response = Message::new(Role::Assistant, "not ok 2 - b");
     assert_eq!(counts(planned), Some((1.0, 1.0)));
-    // A real run beside talk about tests.
+    // A real run together with text about tests.
     let mut talked = turn(Role::Tool, "1 failed, 2 passed in 0.31s");
     talked.response = Message::new(Role::Assistant, "I expect that 3 tests pass.");
     assert_eq!(counts(talked), Some((2.0, 1.0)));
 }
 
 #[test]
-fn the_environments_own_measure_goes_first() {
+fn the_environment_reward_takes_precedence() {
     let turn = turn(Role::Tool, "9 passed in 0.1s");
     let judged = |reward: f32, settings: &[(&str, &str)]| {
         let mut trajectory = Trajectory::of(turn.clone());

@@ -1,20 +1,19 @@
-//! Scores a turn by the share of passed tests: `2 * share - 1`.
+//! Scores a turn by the fraction of passed tests: `2 * fraction - 1`.
 //!
-//! The share comes from what followed the reply: results of tools, and what a user pasted. The summaries
-//! of pytest, unittest, cargo test and nextest, go test, jest and vitest, mocha, TAP, JUnit XML and
-//! ctest are read; several are added up. Where the environment reported a reward of its own, that is the
-//! measure instead: the environment ran the tests itself, text can be made to say anything.
+//! The fraction comes from the messages after the response: tool results and what a user pasted. The summaries of pytest,
+//! unittest, cargo test and nextest, go test, jest and vitest, mocha, TAP, JUnit XML and ctest are parsed; several summaries
+//! are added up. If the environment reported a reward, that is used instead: the environment ran the tests itself, while text
+//! can be faked.
 //!
 //! Settings, as JSON in the configuration:
 //!
 //! | name | meaning | default |
 //! |---|---|---|
-//! | `env_reward` | `"share"`: the environment's reward is a share, 0 to 1; `"reward"`: it is taken as it is; `"ignore"` | `"share"` |
+//! | `env_reward` | `"share"`: the environment's reward is a fraction, 0 to 1; `"reward"`: it is used as it is; `"ignore"` | `"share"` |
 //!
-//! What it refuses: to guess. Without a summary that it knows there is no verdict, and neither when no
-//! test ran. A summary that the reply itself contains proves nothing: text that reads otherwise without
-//! the lines of the reply is not counted. It runs nothing, and cannot tell a test that was weakened from one
-//! that was passed; that is the environment's work.
+//! Without a known summary, or if no test ran, there is no verdict. A summary that the response itself contains is no
+//! evidence: text whose result changes when the lines of the response are removed does not count. The judge runs nothing and
+//! cannot distinguish a weakened test from a passed one; that is the task of the environment.
 
 mod runners;
 mod text;
@@ -37,7 +36,7 @@ impl Judge for JudgeTests {
 
 clawhost_sdk::export_judge!(JudgeTests);
 
-/// How the environment's reward is read.
+/// How the environment's reward is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum EnvReward {
     Share,
@@ -48,8 +47,8 @@ enum EnvReward {
 /// Judges one turn.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when nothing says how many tests passed,
-/// [`PluginError::InvalidInput`] when the environment's reward is outside of its range.
+/// [`PluginError::Unsupported`] when there is no test summary, [`PluginError::InvalidInput`] when the environment's reward is
+/// out of range.
 pub fn judge(
     trajectory: &Trajectory,
     turn: &Turn,
@@ -86,8 +85,8 @@ fn from_environment(reward: f32, reading: EnvReward) -> Result<Verdict, PluginEr
     ))
 }
 
-/// A verdict with a vote, since the host reads a reward of 0 without one as an abstention: half of the
-/// tests passed is a measure like any other.
+/// Creates a verdict with a vote, because the host treats a reward of 0 without votes as an abstention, but half of the tests
+/// passed is a valid result.
 fn measured(reward: f32, rationale: String) -> Verdict {
     let mut verdict = Verdict::new(reward, rationale.clone());
     verdict.votes.push(Vote::new(reward, rationale));
@@ -137,12 +136,12 @@ fn from_text(turn: &Turn) -> Result<Verdict, PluginError> {
     .with_metric("share", share))
 }
 
-/// The lines of the reply and of what it gave to tools, where a summary would be its own invention.
-/// Only those that could be part of one: each line of what followed is compared with all of them.
+/// The lines of the response and of its tool arguments, where a summary would be fabricated. Only lines that could be part of
+/// a summary are included, because each line of the following messages is compared with all of them.
 fn reply_lines(reply: &Message) -> Vec<String> {
     let mut written = text::plain(&reply.text(), false);
     for call in &reply.tool_calls {
-        // The arguments are JSON: a line end in them is written as two characters.
+        // The arguments are JSON, in which a newline is two characters.
         let arguments = call.arguments.replace("\\n", "\n").replace("\\\"", "\"");
         written.push('\n');
         written.push_str(&arguments);

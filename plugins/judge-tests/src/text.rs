@@ -1,7 +1,6 @@
-//! Makes text plain before it is read.
+//! Normalizes text before parsing.
 
-/// The text without escape sequences for colours and without carriage returns; for what a person
-/// wrote also without quotations.
+/// The text without colour escape sequences and carriage returns; for user messages also without quotations.
 pub(crate) fn plain(text: &str, drop_quotes: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -31,15 +30,15 @@ pub(crate) fn plain(text: &str, drop_quotes: bool) -> String {
     out
 }
 
-/// A line of fewer bytes says too little to be found within another: `OK` is part of many.
-const TELLING: usize = 8;
+/// A shorter line is too common to be found within another: `OK` is part of many.
+const MIN_KNOWN_LINE: usize = 8;
 
-/// The text without those of its lines that are among `lines`, or that stand within one of them.
+/// The text without those of its lines that equal one of `lines` or occur within one of them.
 pub(crate) fn without_lines(text: &str, lines: &[String]) -> String {
     let is_known = |line: &str| {
         lines
             .iter()
-            .any(|known| known == line || line.len() >= TELLING && known.contains(line))
+            .any(|known| known == line || line.len() >= MIN_KNOWN_LINE && known.contains(line))
     };
     let kept: Vec<&str> = text
         .lines()
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn known_lines_are_removed_wherever_they_stand() {
+    fn known_lines_are_removed_anywhere() {
         let lines = ["echo '3 passed in 0.1s'".to_owned()];
         assert_eq!(
             without_lines("x\n  3 passed in 0.1s\n4 passed in 0.1s", &lines),

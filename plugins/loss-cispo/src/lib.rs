@@ -1,9 +1,8 @@
 //! CISPO: policy gradient with clipped, constant importance weights (arXiv 2506.13585, eq. 4 and 5).
 //!
-//! With r = exp(lp - lo) a token's loss is `-sg(clip(r, low, high)) A lp`; sg(x) is x without a
-//! derivative. So the derivative is `-clip(r, low, high) A` everywhere: unlike with PPO, a clipped token
-//! still learns. The value is that of the surrogate; its slope by finite differences is the derivative
-//! only while the weight is held constant.
+//! With r = exp(lp - lo), the loss of a token is `-sg(clip(r, low, high)) A lp`, where sg is stop-gradient. So the derivative
+//! is `-clip(r, low, high) A` everywhere: unlike with PPO, a clipped token still has a gradient. The value is that of the
+//! surrogate; its finite differences match the derivative only while the weight is held constant.
 //!
 //! Settings, as JSON in the configuration:
 //!
@@ -13,7 +12,7 @@
 //! | `ratio_high` | largest weight, 1 to 100 | 1.28 |
 //! | `aggregation` | `"token-mean"`, `"seq-mean-token-mean"`, `"seq-mean-token-sum"` | `"seq-mean-token-mean"` |
 //!
-//! What it refuses: tensors of another length than the mask.
+//! Tensors and mask of different lengths are rejected.
 
 use clawhost_sdk::loss::{
     Aggregation, Batch, Gradient, Inputs, References, Requirements, Token, ratio, within,
@@ -59,10 +58,10 @@ impl Default for Weight {
 }
 
 impl Weight {
-    /// The range that the settings name.
+    /// Reads the range from the settings.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] that names the setting which is wrong.
+    /// [`PluginError::InvalidInput`] with the name of the invalid setting.
     pub fn of(settings: &Settings) -> Result<Weight, PluginError> {
         let default = Weight::default();
         Ok(Weight {
@@ -71,7 +70,7 @@ impl Weight {
         })
     }
 
-    /// The weight of a token, and whether the range decided.
+    /// The weight of a token, and whether it was clipped.
     pub fn token(&self, logprob: f64, old: f64) -> (f64, bool) {
         let ratio = ratio(logprob, old);
         let weight = within(ratio, self.low, self.high);
@@ -79,10 +78,10 @@ impl Weight {
     }
 }
 
-/// Loss and partials of a microbatch.
+/// Loss and partials of a micro-batch.
 ///
 /// # Errors
-/// [`PluginError::InvalidInput`] when a tensor has another length than the mask.
+/// [`PluginError::InvalidInput`] when a tensor and the mask have different lengths.
 pub fn evaluate(
     batch: &Batch,
     range: &Weight,
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_partials_are_the_goldens() {
+    fn values_and_partials_match_the_goldens() {
         let mut cases = 0;
         for line in include_str!("goldens.txt").lines() {
             if line.starts_with('#') {
@@ -151,7 +150,7 @@ mod tests {
         assert_eq!(cases, 3);
     }
 
-    /// The loss with the weights held at those of `at`.
+    /// The loss with the weights held constant at those of `at`.
     fn held(batch: &Batch, at: &Batch) -> f64 {
         let coefficients = Aggregation::default().coefficients(batch).unwrap();
         (0..batch.mask.len())
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn partials_are_the_slopes_while_the_weights_are_held() {
+    fn partials_match_finite_differences_with_constant_weights() {
         let here = batch();
         let got = evaluate(&here, &Weight::default(), Aggregation::default()).unwrap();
         assert!((got.loss - held(&here, &here)).abs() < 1e-12);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clipped_token_still_learns() {
+    fn a_clipped_token_has_a_gradient() {
         let mut far = batch();
         far.logprob[0] = 0.0;
         far.old_logprob[0] = -9.0;
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_differ_and_wrong_settings_are_named() {
+    fn length_mismatches_and_invalid_settings_are_reported() {
         let mut short = batch();
         short.advantages.pop();
         assert!(evaluate(&short, &Weight::default(), Aggregation::default()).is_err());

@@ -1,17 +1,17 @@
-//! The divergence of one position, and its derivative by each of the student's log-probs.
+//! The divergence at one position, and its derivative with respect to each of the student's logprobs.
 
 use clawhost_sdk::{PluginError, Settings};
 
-/// Largest log of the mass of the k entries: it leaves the tail a log-prob of about -16.1 where the
-/// entries are all there is, instead of minus infinity.
+/// Upper bound on the log of the mass of the k entries. It keeps the tail's logprob at about -16.1 if the entries have all of
+/// the mass, instead of minus infinity.
 const MASS_BOUND: f64 = -1e-7;
 
-/// Which divergence. Default: reverse, with a tail.
+/// The divergence. Default: reverse KL with a tail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Divergence {
     /// 1: KL(student || teacher); 0: KL(teacher || student); between: Jensen-Shannon.
     pub alpha: f64,
-    /// Whether the rest of the vocabulary is an outcome of its own; else both sides are normalised.
+    /// Whether the rest of the vocabulary is a separate outcome; otherwise both distributions are renormalized.
     pub tail: bool,
 }
 
@@ -29,15 +29,15 @@ impl Default for Divergence {
 pub struct Row {
     /// Nats, at least 0 up to rounding.
     pub value: f64,
-    /// By each of the student's k log-probs.
+    /// Derivatives with respect to each of the student's k logprobs.
     pub d_student: Vec<f64>,
 }
 
 impl Divergence {
-    /// The divergence that the settings name.
+    /// Reads the divergence from the settings.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] that names the setting which is wrong.
+    /// [`PluginError::InvalidInput`] with the name of the invalid setting.
     pub fn of(settings: &Settings) -> Result<Divergence, PluginError> {
         let default = Divergence::default();
         Ok(Divergence {
@@ -46,7 +46,7 @@ impl Divergence {
         })
     }
 
-    /// The loss of one position from the same entries of both.
+    /// The loss of one position, from the same entries of student and teacher.
     pub fn row(&self, student: &Entries, teacher: &Entries) -> Row {
         if self.tail {
             self.with_tail(student, teacher)
@@ -60,7 +60,7 @@ impl Divergence {
         let (teacher_tail, _) = teacher.tail();
         let of_tail = self.outcome(student_tail, teacher_tail);
         let mut value = of_tail.value;
-        // The tail is log(1 - sum of p), so its derivative by the log-prob of p is -p / tail share.
+        // The tail is log(1 - sum of p), so its derivative with respect to the logprob of p is -p / (1 - sum of p).
         let through_tail = if bounded {
             0.0
         } else {
@@ -92,7 +92,7 @@ impl Divergence {
         Row { value, d_student }
     }
 
-    /// One outcome's share of the divergence, and its slope by the student's log-prob of it.
+    /// One outcome's share of the divergence, and its derivative with respect to the student's logprob of it.
     fn outcome(&self, student: Entry, teacher: Entry) -> Outcome {
         let (s, t) = (student.log, teacher.log);
         let (p, q) = (student.share, teacher.share);
@@ -111,7 +111,7 @@ impl Divergence {
             let m = ((1.0 - a) * p + a * q).ln();
             Outcome {
                 value: (1.0 - a) * p * (s - m) + a * q * (t - m),
-                // The derivatives through m cancel against that of p.
+                // The derivatives through m cancel with that of p.
                 slope: (1.0 - a) * p * (s - m),
             }
         }
@@ -123,25 +123,25 @@ struct Outcome {
     slope: f64,
 }
 
-/// One outcome: its log-prob, and its probability. Both, because the exponential is what costs.
+/// The logprob and the probability of one outcome. Both are stored because the exponential is expensive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Entry {
     log: f64,
     share: f64,
 }
 
-/// The k entries of one position, and what they add up to.
+/// The k entries of one position, and their sum.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Entries {
     all: Vec<Entry>,
     mass: f64,
 }
 
-/// How far above 1 probabilities may be, by rounding in f32.
+/// Tolerance for a probability sum above 1, due to rounding in f32.
 const EXCESS: f64 = 1e-3;
 
 impl Entries {
-    /// Takes the log-probs of another position.
+    /// Loads the logprobs of another position.
     pub fn read(&mut self, logs: impl IntoIterator<Item = f64>) {
         self.all.clear();
         self.mass = 0.0;
@@ -152,13 +152,13 @@ impl Entries {
         }
     }
 
-    /// Whether the entries are part of a distribution.
+    /// Whether the entries can be part of a distribution.
     pub fn is_distribution(&self) -> bool {
         let is_logprob = |entry: &Entry| entry.log.is_finite() && entry.log <= EXCESS;
         self.mass <= 1.0 + EXCESS && self.all.iter().all(is_logprob)
     }
 
-    /// Everything that is not among the entries, and whether the bound decided it.
+    /// The mass outside of the entries, and whether the bound applied.
     fn tail(&self) -> (Entry, bool) {
         let bounded = self.mass > MASS_BOUND.exp();
         let share = if bounded {
@@ -171,8 +171,8 @@ impl Entries {
     }
 }
 
-/// What entries are divided by so that they add up to 1. Measured from the likeliest entry: all of
-/// them may be so unlikely that their sum is 0 in f64.
+/// The normalizer with which the entries sum to 1. It is computed relative to the likeliest entry, because all of them may be
+/// so unlikely that their sum is 0 in f64.
 struct Mass {
     most: f64,
     log: f64,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn derivatives_are_the_slopes_of_the_value() {
+    fn derivatives_match_finite_differences() {
         let h = 1e-6;
         for divergence in all() {
             for (student, teacher) in STUDENTS.iter().zip(&TEACHERS) {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_zero_between_equals_and_positive_between_others() {
+    fn divergence_is_zero_for_equal_distributions_and_positive_otherwise() {
         for divergence in all() {
             for (student, teacher) in STUDENTS.iter().zip(&TEACHERS) {
                 let same = row(&divergence, student, student);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_too_unlikely_to_be_added_up_are_still_compared() {
+    fn entries_with_underflowing_probabilities_are_compared() {
         let far = |logs: &[f64; 3]| logs.map(|log| log - 2000.0);
         let divergence = Divergence {
             alpha: 1.0,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_everything_leaves_a_small_tail() {
+    fn a_row_with_full_mass_has_a_small_tail() {
         let logs = [0.5f64.ln(), 0.3f64.ln(), 0.2f64.ln()];
         let (tail, bounded) = entries(&logs).tail();
         assert!(bounded && (tail.log + 16.118).abs() < 1e-3);

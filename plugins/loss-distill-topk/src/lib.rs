@@ -1,25 +1,25 @@
-//! Distillation on the k likeliest tokens of each position.
+//! Distillation on the top-k tokens of each position.
 //!
-//! The student's and the teacher's log-probs of the same k entries become two distributions over
-//! k + 1 outcomes: the last one, the *tail*, is all the rest of the vocabulary. (Without a tail both
-//! are normalised over the k entries.) A position's loss is a divergence of the two:
+//! The student's and the teacher's logprobs of the same k entries are treated as two distributions over k + 1 outcomes: the
+//! last one, the *tail*, is the rest of the vocabulary. (Without a tail, both are renormalized over the k entries.) The loss
+//! of a position is a divergence of the two:
 //!
-//! - `alpha` 1: KL(student || teacher), "reverse": the student leaves what the teacher would not say;
-//! - `alpha` 0: KL(teacher || student), "forward": the student covers what the teacher would say;
+//! - `alpha` 1: KL(student || teacher), reverse (mode-seeking);
+//! - `alpha` 0: KL(teacher || student), forward (mass-covering);
 //! - between: `(1 - a) KL(student || m) + a KL(teacher || m)` with `m = (1 - a) student + a teacher`.
 //!
 //! Settings, as JSON in the configuration:
 //!
 //! | name | meaning | default |
 //! |---|---|---|
-//! | `k` | entries a position, 1 to 64 | 20 |
+//! | `k` | entries per position, 1 to 64 | 20 |
 //! | `alpha` | 0 to 1, see above | 1 |
-//! | `tail` | whether the rest of the vocabulary counts as one outcome | true |
+//! | `tail` | whether the rest of the vocabulary is one outcome | true |
 //! | `aggregation` | `"token-mean"`, `"seq-mean-token-mean"`, `"seq-mean-token-sum"` | `"seq-mean-token-mean"` |
 //!
-//! What it refuses: to learn from a teacher that is missing. A row of the teacher that is no
-//! distribution (not finite, above 0, more than 1 in sum; a row of zeros claims probability 1 k times)
-//! is left out: no loss, no derivative. It stays in the denominators, and `missing_teacher` counts it.
+//! A position without a valid teacher row is skipped: a row that is not a distribution (not finite, above 0, a sum of more
+//! than 1; a row of zeros claims probability 1 k times) has no loss and no derivative. The position still counts in the
+//! denominators, and the metric `missing_teacher` counts it.
 
 mod divergence;
 
@@ -33,8 +33,7 @@ pub struct DistillTopk;
 
 impl Loss for DistillTopk {
     fn describe() -> Requirements {
-        // A setting that is wrong is an error of every call of `evaluate`; there is no way to say
-        // it here.
+        // An invalid setting is an error of every call of `evaluate`; `describe` cannot return an error.
         let k = entries(&Settings::of_plugin()).unwrap_or(DEFAULT_K);
         Requirements {
             differentiable: Inputs::TOPK,
@@ -62,10 +61,10 @@ fn entries(settings: &Settings) -> Result<u32, PluginError> {
     settings.count("k", DEFAULT_K, 1..=64)
 }
 
-/// Loss and partials of a microbatch with `k` entries a position.
+/// Loss and partials of a micro-batch with `k` entries per position.
 ///
 /// # Errors
-/// [`PluginError::InvalidInput`] when a tensor does not have `k` numbers for each token.
+/// [`PluginError::InvalidInput`] when a tensor does not have `k` numbers per token.
 pub fn evaluate(
     batch: &Batch,
     k: u32,
@@ -106,7 +105,7 @@ pub fn evaluate(
         name: name.to_owned(),
         value,
     };
-    // What is no number belongs into the loss, where the host refuses it by name.
+    // A NaN must propagate to the loss, where the host rejects it.
     let mean = sum / f64::from(taught.max(1));
     let mut metrics = vec![metric("missing_teacher", f64::from(missing))];
     if mean.is_finite() {

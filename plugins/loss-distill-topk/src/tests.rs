@@ -1,8 +1,8 @@
-//! Whole batches, against numbers that were computed elsewhere.
+//! Tests of whole batches against independently computed values.
 
 use super::*;
 
-/// Reads numbers off a line.
+/// Parses numbers of a line.
 struct Numbers(std::vec::IntoIter<f64>);
 
 impl Numbers {
@@ -38,7 +38,7 @@ fn narrow(values: &[f64]) -> Vec<f32> {
 }
 
 #[test]
-fn values_and_partials_are_the_goldens() {
+fn values_and_partials_match_the_goldens() {
     let mut cases = 0;
     for line in include_str!("goldens.txt").lines() {
         if line.starts_with('#') {
@@ -77,7 +77,7 @@ fn values_and_partials_are_the_goldens() {
                 .iter()
                 .map(|d| f64::from(*d))
                 .collect();
-            // A log-prob of entry i has the derivative [v = i] - p(v) by logit v.
+            // The logprob of entry i has the derivative [v = i] - p(v) with respect to logit v.
             let total: f64 = d.iter().sum();
             for (v, p) in softmax(logits).into_iter().enumerate() {
                 let own: f64 = ids[row]
@@ -112,7 +112,7 @@ fn batch() -> Batch {
 }
 
 #[test]
-fn a_missing_teacher_teaches_nothing_and_stays_in_the_denominator() {
+fn a_missing_teacher_row_has_no_loss_but_counts_in_the_denominator() {
     let of =
         |batch: &Batch| evaluate(batch, 2, &Divergence::default(), Aggregation::TokenMean).unwrap();
     let whole = of(&batch());
@@ -130,7 +130,7 @@ fn a_missing_teacher_teaches_nothing_and_stays_in_the_denominator() {
 }
 
 #[test]
-fn lengths_that_differ_and_wrong_settings_are_named() {
+fn length_mismatches_and_invalid_settings_are_reported() {
     let evaluate = |k| evaluate(&batch(), k, &Divergence::default(), Aggregation::default());
     assert!(evaluate(2).is_ok());
     assert!(matches!(evaluate(3), Err(PluginError::InvalidInput(_))));

@@ -1,8 +1,8 @@
-//! The clipped surrogate of PPO, as the native loss has it.
+//! The PPO clipped surrogate, equal to the native loss.
 //!
-//! With r = exp(lp - lo) and advantage A a token's loss is `max(-r A, -clip(r, 1 - low, 1 + high) A)`
-//! and, with the dual clip and for A < 0, at most `-c A`. Where a clip decides, the derivative is 0.
-//! Sums are formed in f64, so the result is the native one's to well below 1e-6.
+//! With r = exp(lp - lo) and advantage A, the loss of a token is `max(-r A, -clip(r, 1 - low, 1 + high) A)` and, with the dual
+//! clip and for A < 0, at most `-c A`. Where a clip applies, the derivative is 0. Sums are computed in f64, so the result
+//! matches the native one to well below 1e-6.
 //!
 //! Settings, as JSON in the configuration:
 //!
@@ -13,8 +13,7 @@
 //! | `dual_clip` | c, more than 1 to 1,000; 0 turns it off | 0 |
 //! | `aggregation` | `"token-mean"`, `"seq-mean-token-mean"`, `"seq-mean-token-sum"` | `"seq-mean-token-mean"` |
 //!
-//! What it refuses: tensors of another length than the mask. It adds no penalty and no entropy bonus;
-//! those are other losses.
+//! Tensors and mask of different lengths are rejected. There is no KL penalty and no entropy bonus.
 
 use clawhost_sdk::loss::{
     Aggregation, Batch, Gradient, Inputs, LOG_RATIO_BOUND, References, Requirements, Token, ratio,
@@ -45,9 +44,9 @@ clawhost_sdk::export_loss!(PpoClip);
 /// Clip range of the ratio. Default: 0.2 below, 0.28 above, no dual clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
-    /// How far below one the ratio may fall before a gain stops counting.
+    /// How far below one the ratio may fall before it is clipped.
     pub low: f64,
-    /// How far above one the ratio may rise before a gain stops counting.
+    /// How far above one the ratio may rise before it is clipped.
     pub high: f64,
     /// For negative advantages: the loss is at most this factor times |A|.
     pub dual: Option<f64>,
@@ -64,10 +63,10 @@ impl Default for Clip {
 }
 
 impl Clip {
-    /// The range that the settings name.
+    /// Reads the range from the settings.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] that names the setting which is wrong.
+    /// [`PluginError::InvalidInput`] with the name of the invalid setting.
     pub fn of(settings: &Settings) -> Result<Clip, PluginError> {
         let default = Clip::default();
         let dual = settings.number("dual_clip", 0.0, 0.0..=1000.0)?;
@@ -83,7 +82,7 @@ impl Clip {
         })
     }
 
-    /// The loss of one token: its log-prob now, its log-prob under the old policy, its advantage.
+    /// The loss of one token, from its current logprob, its old logprob and its advantage.
     pub fn token(&self, logprob: f64, old: f64, advantage: f64) -> Token {
         let ratio = ratio(logprob, old);
         let plain = -(ratio * advantage);
@@ -110,10 +109,10 @@ impl Clip {
     }
 }
 
-/// Loss and partials of a microbatch.
+/// Loss and partials of a micro-batch.
 ///
 /// # Errors
-/// [`PluginError::InvalidInput`] when a tensor has another length than the mask.
+/// [`PluginError::InvalidInput`] when a tensor and the mask have different lengths.
 pub fn evaluate(
     batch: &Batch,
     clip: &Clip,

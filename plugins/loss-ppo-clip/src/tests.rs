@@ -1,8 +1,8 @@
-//! Against numbers that were computed elsewhere, and against finite differences.
+//! Tests against independently computed values and against finite differences.
 
 use super::*;
 
-/// Log-probs now and before, the mask and the advantages of four sequences of at most four tokens.
+/// Current and old logprobs, mask and advantages of four sequences of at most four tokens.
 fn batch(last: f32) -> Batch {
     let logprob = vec![
         -0.9, -0.5, -1.7, 0.0, -1.25, -1.1, 0.0, 0.0, -0.02, -3.6, -0.46, -1.15, last, 0.0, 0.0,
@@ -26,7 +26,7 @@ fn batch(last: f32) -> Batch {
     }
 }
 
-/// Every case: the clip, the last sequence's log-prob, share of clipped tokens, loss, partials.
+/// The cases: clip range, the last sequence's logprob, fraction of clipped tokens, loss, partials.
 fn goldens() -> Vec<(Clip, f32, f64, f64, [f64; 16])> {
     include_str!("goldens.txt")
         .lines()
@@ -51,7 +51,7 @@ fn goldens() -> Vec<(Clip, f32, f64, f64, [f64; 16])> {
 }
 
 #[test]
-fn values_and_partials_are_the_goldens() {
+fn values_and_partials_match_the_goldens() {
     let goldens = goldens();
     assert!(goldens.len() >= 3);
     for (clip, last, fraction, loss, partials) in goldens {
@@ -72,7 +72,7 @@ fn values_and_partials_are_the_goldens() {
 }
 
 #[test]
-fn partials_are_the_slopes_of_the_loss() {
+fn partials_match_finite_differences() {
     let h = 1e-6;
     for dual in [None, Some(3.0)] {
         let clip = Clip {
@@ -96,7 +96,7 @@ fn partials_are_the_slopes_of_the_loss() {
 }
 
 #[test]
-fn microbatches_add_up_to_the_step() {
+fn micro_batches_sum_to_the_step() {
     let whole = batch(-0.2);
     for aggregation in [
         Aggregation::TokenMean,
@@ -125,7 +125,7 @@ fn microbatches_add_up_to_the_step() {
 }
 
 #[test]
-fn what_does_not_train_has_no_partial_and_what_is_no_number_is_not_hidden() {
+fn masked_tokens_have_no_partial_and_nan_is_preserved() {
     let mut batch = batch(-0.2);
     batch.logprob[3] = f32::NAN;
     let got = evaluate(&batch, &Clip::default(), Aggregation::default()).unwrap();
@@ -136,7 +136,7 @@ fn what_does_not_train_has_no_partial_and_what_is_no_number_is_not_hidden() {
 }
 
 #[test]
-fn lengths_that_differ_are_named() {
+fn length_mismatches_are_reported() {
     let mut batch = batch(-0.2);
     batch.old_logprob.pop();
     let error = evaluate(&batch, &Clip::default(), Aggregation::default()).unwrap_err();
@@ -147,7 +147,7 @@ fn lengths_that_differ_are_named() {
 }
 
 #[test]
-fn settings_are_read() {
+fn settings_are_parsed() {
     let settings = Settings::given(&[("clip_high", "0.3"), ("dual_clip", "3")]);
     let clip = Clip::of(&settings).unwrap();
     assert_eq!((clip.low, clip.high, clip.dual), (0.2, 0.3, Some(3.0)));

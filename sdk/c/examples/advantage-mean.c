@@ -1,4 +1,4 @@
-// How much better than its group each sequence is.
+// An advantage estimator: the reward minus the mean reward of the group.
 
 #include "clawhost_advantage.h"
 

@@ -1,4 +1,4 @@
-// Compares the replies to one prompt: the longest wins, the shortest loses.
+// A group judge: the longest response to a prompt wins, the shortest loses.
 
 #include "clawhost_group_judge.h"
 

@@ -1,4 +1,4 @@
-// Judges a reply by what followed it: thanks, a complaint, a tool that failed.
+// A judge that scores a response by the messages after it: thanks, a complaint, a failed tool.
 
 #include "clawhost_judge.h"
 
@@ -7,7 +7,7 @@ static bool score_turn(const clawhost_trajectory_t *trajectory, const clawhost_t
   if (turn->next_state.len == 0)
     return clawhost_unsupported(error, clawhost_view("nothing followed the reply"));
   clawhost_string_t said = clawhost_user_text(turn);
-  // At most one for thanks, one for a complaint, and one for each tool result.
+  // At most one vote for thanks, one for a complaint, and one per tool result.
   clawhost_vote_t *votes = clawhost_grow(NULL, (turn->next_state.len + 2) * sizeof *votes);
   size_t count = 0;
   if (clawhost_contains(said, "thank")) votes[count++] = clawhost_vote(1, "the user gave thanks");

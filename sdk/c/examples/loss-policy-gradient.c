@@ -1,4 +1,4 @@
-// The policy gradient with the ratio to the policy that sampled, without clipping.
+// A policy gradient loss with the importance ratio to the sampling policy, without clipping.
 
 #include <math.h>
 
@@ -13,7 +13,8 @@ static clawhost_requirements_t describe(void) {
 
 static bool evaluate(const clawhost_batch_t *batch, clawhost_gradient_t *gradient,
                      clawhost_error_t *error) {
-  // The step's size, not the microbatch's: a step cut in two adds up to the same loss.
+  // Scale by the tokens of the step, not of the micro-batch, so that the loss does not depend on
+  // how a step is split.
   double scale = 1.0 / (double)(batch->step_tokens ? batch->step_tokens : 1);
   gradient->d_logprob = clawhost_zeros(batch->logprob.len);
   for (size_t i = 0; i < batch->logprob.len; i++) {

@@ -1,4 +1,4 @@
-// An advantage estimator in C: write `compute`.
+// An advantage estimator in C: implement `compute`.
 #ifndef CLAWHOST_ADVANTAGE_H
 #define CLAWHOST_ADVANTAGE_H
 
@@ -6,9 +6,9 @@
 
 typedef exports_clawhost_plugin_advantage_sequence_t clawhost_sequence_t;
 
-// Turns the rewards of a batch into one finite value for each sequence: sets values[0] to
-// values[count - 1], which are 0 before. Returns true, or ends with one of the errors of
-// clawhost_sdk.h.
+// Estimates advantages from the rewards of a batch: sets values[0] to values[count - 1], which are
+// initially 0, to one finite value per sequence. Returns true, or the result of one of the error
+// functions of clawhost_sdk.h.
 static bool compute(const clawhost_sequence_t *sequences, size_t count, float *values,
                     clawhost_error_t *error);
 

@@ -1,11 +1,11 @@
-// A group judge in C: write `score_group`.
+// A group judge in C: implement `score_group`.
 #ifndef CLAWHOST_GROUP_JUDGE_H
 #define CLAWHOST_GROUP_JUDGE_H
 
 #include "clawhost_sdk.h"
 
-// Scores all samples of one prompt together. Returns true and sets verdicts[0] to
-// verdicts[count - 1], or ends with one of the errors of clawhost_sdk.h.
+// Scores all samples of a prompt together. Sets verdicts[0] to verdicts[count - 1] and returns
+// true, or returns the result of one of the error functions of clawhost_sdk.h.
 static bool score_group(const clawhost_trajectory_t *group, size_t count,
                         clawhost_verdict_t *verdicts, clawhost_error_t *error);
 

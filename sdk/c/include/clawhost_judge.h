@@ -1,10 +1,10 @@
-// A judge in C: write `score_turn`.
+// A judge in C: implement `score_turn`.
 #ifndef CLAWHOST_JUDGE_H
 #define CLAWHOST_JUDGE_H
 
 #include "clawhost_sdk.h"
 
-// Scores one turn. Returns true and sets *verdict, or ends with one of the errors of clawhost_sdk.h:
+// Scores one turn. Sets *verdict and returns true, or returns an error function's result:
 // `return clawhost_unsupported(error, clawhost_view("nothing followed the reply"));`
 static bool score_turn(const clawhost_trajectory_t *trajectory, const clawhost_turn_t *turn,
                        clawhost_verdict_t *verdict, clawhost_error_t *error);

@@ -1,16 +1,16 @@
-// Write a clawhost plugin in C.
+// The SDK for clawhost plugins in C.
 //
-// Include the header of your kind (clawhost_judge.h, clawhost_group_judge.h, clawhost_hint.h,
-// clawhost_loss.h, clawhost_advantage.h) and write the function that it declares. This header reads
-// conversations and makes answers; "clawhost.h" is generated from the folder wit by each build.
+// Include the header of the plugin's kind (clawhost_judge.h, clawhost_group_judge.h, clawhost_hint.h,
+// clawhost_loss.h, clawhost_advantage.h) and implement the function that it declares. This header
+// has helpers for conversations and results; each build generates "clawhost.h" from the folder wit.
 //
-// Memory: a fresh instance answers each call and is dropped afterwards with all that it holds. So
-// nothing has to be freed, and nothing that is kept reaches the next call. What an answer holds is
-// freed by the bindings once the host has read it; the functions that make answers therefore copy
-// their text, and take literals as well. A failed allocation aborts, which is a fault of this call
-// and of nothing else.
+// Memory: the host creates a fresh instance for each call and drops it with its memory afterwards,
+// so nothing has to be freed, and no data survives to the next call. The bindings free a result
+// once the host has read it. Functions that create results therefore copy their text, which may be
+// a literal. A failed allocation aborts the instance, which is a fault of this call only and does
+// not affect other calls.
 //
-// Text is UTF-8 and not terminated by a zero: it travels as pointer and length.
+// Text is UTF-8, passed as pointer and length, without a terminating zero.
 #ifndef CLAWHOST_SDK_H
 #define CLAWHOST_SDK_H
 
@@ -49,19 +49,19 @@ static inline void *clawhost_grow(void *old, size_t bytes) {
   return grown;
 }
 
-// A view of text that ends with a zero, such as a literal.
+// A view of zero-terminated text, such as a literal.
 static inline clawhost_string_t clawhost_view(const char *text) {
   return (clawhost_string_t){(uint8_t *)text, strlen(text)};
 }
 
-// A copy of text that free can take back.
+// A heap copy of text, which can be freed.
 static inline clawhost_string_t clawhost_copy(clawhost_string_t text) {
   clawhost_string_t copy = {clawhost_grow(NULL, text.len), text.len};
   if (text.len) memcpy(copy.ptr, text.ptr, text.len);
   return copy;
 }
 
-// New text, made as printf does. Text of the SDK is printed as "%.*s" with CLAWHOST_ARG(text).
+// Formats new text like printf. To print a clawhost_string_t, use "%.*s" with CLAWHOST_ARG(text).
 __attribute__((format(printf, 1, 2))) static inline clawhost_string_t clawhost_format(
     const char *format, ...) {
   va_list args, again;
@@ -78,7 +78,7 @@ __attribute__((format(printf, 1, 2))) static inline clawhost_string_t clawhost_f
 
 #define CLAWHOST_ARG(text) (int)(text).len, (const char *)(text).ptr
 
-// Appends text, after the separator when there is some already and `joins` is set.
+// Appends text, after the separator if `joins` is set.
 static inline void clawhost_append(clawhost_string_t *to, clawhost_string_t more, bool joins,
                                    const char *separator) {
   size_t between = joins ? strlen(separator) : 0;
@@ -90,7 +90,7 @@ static inline void clawhost_append(clawhost_string_t *to, clawhost_string_t more
 
 static inline uint8_t clawhost_lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
 
-// Whether text contains the words, upper and lower case of ASCII letters being the same.
+// Whether text contains the words, ignoring the case of ASCII letters.
 static inline bool clawhost_contains(clawhost_string_t text, const char *words) {
   size_t length = strlen(words);
   for (size_t at = 0; at + length <= text.len; at++) {
@@ -103,7 +103,7 @@ static inline bool clawhost_contains(clawhost_string_t text, const char *words) 
   return false;
 }
 
-// The bytes of the white space character (Unicode White_Space) at a position; 0 when there is none.
+// The length in bytes of the white space character (Unicode White_Space) at `at`; 0 if none.
 static inline size_t clawhost_white_space(clawhost_string_t text, size_t at) {
   const uint8_t *c = text.ptr + at;
   size_t left = text.len - at;
@@ -117,7 +117,7 @@ static inline size_t clawhost_white_space(clawhost_string_t text, size_t at) {
   return space ? 3 : 0;
 }
 
-// Words between Unicode white space.
+// The number of words separated by Unicode white space.
 static inline size_t clawhost_count_words(clawhost_string_t text) {
   size_t words = 0;
   bool inside = false;
@@ -145,7 +145,7 @@ static inline clawhost_string_t clawhost_text(const clawhost_message_t *message)
   return text;
 }
 
-// The next message of a role, from position *at on; NULL after the last.
+// The next message of a role, starting at position *at; NULL after the last.
 //
 //     size_t at = 0;
 //     for (const clawhost_message_t *m; (m = clawhost_next(&turn->next_state, CLAWHOST_TOOL, &at));)
@@ -158,7 +158,7 @@ static inline const clawhost_message_t *clawhost_next(const clawhost_messages_t 
   return NULL;
 }
 
-// What the user wrote after the reply, all messages joined by newlines.
+// The text of the user messages after the response, joined by newlines.
 static inline clawhost_string_t clawhost_user_text(const clawhost_turn_t *turn) {
   clawhost_string_t text = {NULL, 0};
   const clawhost_message_t *message;
@@ -170,29 +170,29 @@ static inline clawhost_string_t clawhost_user_text(const clawhost_turn_t *turn) 
   return text;
 }
 
-// The last thing that the user wrote before the reply; empty when there is none.
+// The text of the last user message before the response; empty if there is none.
 static inline clawhost_string_t clawhost_last_request(const clawhost_turn_t *turn) {
   for (size_t i = turn->prompt.len; i > 0; i--)
     if (turn->prompt.ptr[i - 1].role == CLAWHOST_USER) return clawhost_text(&turn->prompt.ptr[i - 1]);
   return (clawhost_string_t){NULL, 0};
 }
 
-// ---- Answers
+// ---- Results
 
-// One opinion behind a verdict: a finite score in the range of the reward.
+// One vote behind a verdict: a finite score in the range of the reward.
 static inline clawhost_vote_t clawhost_vote(float score, const char *rationale) {
   return (clawhost_vote_t){score, clawhost_copy(clawhost_view(rationale))};
 }
 
-// An accepted verdict without votes. The reward is finite and from -1 to 1, unless the operator
-// widened the range.
+// An accepted verdict without votes. The reward must be finite and from -1 to 1, unless the
+// operator widened the range.
 static inline clawhost_verdict_t clawhost_verdict(float reward, clawhost_string_t rationale) {
   return (clawhost_verdict_t){
       .reward = reward, .accept = true, .rationale = clawhost_copy(rationale)};
 }
 
-// The majority of votes: 1 when more are positive than negative, -1 when fewer, else 0. Votes of 0
-// do not count. The rationale is that of the votes on the winning side. Takes over the votes' texts.
+// The majority of votes: 1 if more are positive than negative, -1 if fewer, else 0. Votes of 0 do
+// not count. The rationale joins those of the majority's votes. Takes ownership of the votes' texts.
 static inline clawhost_verdict_t clawhost_majority(const clawhost_vote_t *votes, size_t count) {
   size_t up = 0, down = 0;
   for (size_t i = 0; i < count; i++) {
@@ -215,43 +215,43 @@ static inline clawhost_verdict_t clawhost_majority(const clawhost_vote_t *votes,
   return verdict;
 }
 
-// Adds a finite number for the run's metrics. Nothing trains on it.
+// Adds a metric, a finite number. It is not used for training.
 static inline void clawhost_metric(clawhost_metrics_t *metrics, const char *name, double value) {
   metrics->ptr = clawhost_grow(metrics->ptr, (metrics->len + 1) * sizeof *metrics->ptr);
   metrics->ptr[metrics->len++] = (clawhost_metric_t){clawhost_copy(clawhost_view(name)), value};
 }
 
-// These say why there is no result. They return false, as the function that they end must.
+// Error functions. They set *error and return false, for `return clawhost_…(error, reason);`.
 
-// There is nothing to judge: the turn gets no verdict, which is not a reward of 0.
+// The turn cannot be judged: it gets no verdict, which is not a reward of 0.
 static inline bool clawhost_unsupported(clawhost_error_t *error, clawhost_string_t reason) {
   error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_UNSUPPORTED;
   error->val.unsupported = clawhost_copy(reason);
   return false;
 }
 
-// The input breaks this plugin's contract; the sample is quarantined.
+// The input is malformed; the sample is quarantined.
 static inline bool clawhost_invalid_input(clawhost_error_t *error, clawhost_string_t reason) {
   error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_INVALID_INPUT;
   error->val.invalid_input = clawhost_copy(reason);
   return false;
 }
 
-// Worth trying again.
+// A temporary failure; the call may be retried.
 static inline bool clawhost_transient(clawhost_error_t *error, clawhost_string_t reason) {
   error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_TRANSIENT;
   error->val.transient = clawhost_copy(reason);
   return false;
 }
 
-// A defect in this plugin.
+// A bug in this plugin.
 static inline bool clawhost_internal(clawhost_error_t *error, clawhost_string_t reason) {
   error->tag = CLAWHOST_PLUGIN_TYPES_PLUGIN_ERROR_INTERNAL;
   error->val.internal = clawhost_copy(reason);
   return false;
 }
 
-// The turn that a call is about, or NULL and an error when there is none.
+// The turn at an index, or NULL with *error set if the index is out of range.
 static inline const clawhost_turn_t *clawhost_turn(const clawhost_trajectory_t *trajectory,
                                                    uint32_t index, clawhost_error_t *error) {
   if (index < trajectory->turns.len) return &trajectory->turns.ptr[index];
@@ -262,7 +262,7 @@ static inline const clawhost_turn_t *clawhost_turn(const clawhost_trajectory_t *
 
 // ---- The host
 
-// Writes a line at level info into the host's log, which bounds the number and length of lines.
+// Writes a line at level info to the host's log, which limits the number and length of lines.
 static inline void clawhost_log(clawhost_string_t message) {
   clawhost_list_tuple2_string_string_t fields = {NULL, 0};
   clawhost_plugin_log_write(CLAWHOST_PLUGIN_LOG_LEVEL_INFO, &message, &fields);
@@ -274,14 +274,14 @@ static inline bool clawhost_setting(const char *key, clawhost_string_t *json) {
   return clawhost_plugin_context_setting(&name, json);
 }
 
-// Reads a setting over its default in *value. What is there and is no number in the range is an error
-// that names the setting; it never silently becomes the default.
+// Reads a setting into *value, which holds the default. A setting that is not a number in the range
+// is an error with its name; it is never silently replaced by the default.
 static inline bool clawhost_setting_between(const char *key, bool whole, double least, double most,
                                             double *value, clawhost_error_t *error) {
   clawhost_string_t json;
   if (!clawhost_setting(key, &json)) return true;
   char text[64] = "", *end = text;
-  // "nan", "0x10" and text in quotes have other characters.
+  // Rejects "nan", "0x10" and quoted text, which have other characters.
   bool number = json.len > 0 && json.len < sizeof text;
   for (size_t i = 0; number && i < json.len; i++) number = strchr("0123456789+-.eE", json.ptr[i]);
   if (number) memcpy(text, json.ptr, json.len);
@@ -295,14 +295,14 @@ static inline bool clawhost_setting_between(const char *key, bool whole, double 
   return false;
 }
 
-// A setting that is a number within a range; returns false, with *error set, when it is not.
+// Reads a setting that is a number within a range; returns false and sets *error if it is not.
 static inline bool clawhost_number_setting(const char *key, double fallback, double least,
                                            double most, double *value, clawhost_error_t *error) {
   *value = fallback;
   return clawhost_setting_between(key, false, least, most, value, error);
 }
 
-// A setting that is a whole number within a range; likewise.
+// Reads a setting that is a whole number within a range; likewise.
 static inline bool clawhost_count_setting(const char *key, uint32_t fallback, uint32_t least,
                                           uint32_t most, uint32_t *value, clawhost_error_t *error) {
   double number = fallback;

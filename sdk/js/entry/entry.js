@@ -1,6 +1,6 @@
 import * as plugin from "../../plugin.js";
-import { entry } from "./guard.js";
+import { wrapExports } from "./guard.js";
 
 const log = null;
 
-export const { judge, groupJudge, hintExtractor, loss, advantage, environment } = entry(plugin, log);
+export const { judge, groupJudge, hintExtractor, loss, advantage, environment } = wrapExports(plugin, log);

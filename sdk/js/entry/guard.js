@@ -1,9 +1,9 @@
-// What the component calls: the author's exports in `plugin.js`, behind a guard.
+// Wraps the author's exports in `plugin.js` so that exceptions are reported.
 //
-// Whatever a function throws that is no error of the contract would end the instance, and the host would see nothing but
-// `unreachable`. Here it becomes the error `internal` with the exception and the lines that led to it.
+// An exception that is not an error of the contract would trap, and the host would see only `unreachable`. Here it becomes
+// the error `internal` with the exception and the lines that led to it.
 
-/** What the component calls, by the name that the author exports. */
+/** The functions that the component calls, by the name that the author exports. */
 const FUNCTIONS = {
   judge: ["scoreTurn"],
   groupJudge: ["scoreGroup"],
@@ -15,105 +15,105 @@ const SESSION = ["step", "grade", "close"];
 
 const ERRORS = ["unsupported", "invalid-input", "denied", "transient", "internal"];
 
-/** Characters of a report, and of one exception's own words in it. The host keeps 2 KiB. */
-const REPORT = 1500;
-const WORDS = 500;
-/** Places that a report names. */
-const PLACES = 12;
+/** Maximum characters of a report, and of one exception's message in it. The host keeps 2 KiB. */
+const MAX_REPORT = 1500;
+const MAX_MESSAGE = 500;
+/** Maximum stack frames in a report. */
+const MAX_FRAMES = 12;
 
 /**
- * The author's exports, each behind the guard.
+ * Wraps the author's exports.
  * @param {object} plugin The author's module.
- * @param {{ write: Function } | null} log Where an exception is written that cannot be an error.
+ * @param {{ write: Function } | null} log Where exceptions of `describe` are logged, which cannot return an error.
  */
-export function entry(plugin, log) {
-  const made = {};
+export function wrapExports(plugin, log) {
+  const wrapped = {};
   for (const [name, functions] of Object.entries(FUNCTIONS)) {
     const owner = plugin[name];
     if (owner === undefined) continue;
-    made[name] = {};
-    for (const one of functions) made[name][one] = guarded(owner, one);
+    wrapped[name] = {};
+    for (const one of functions) wrapped[name][one] = wrap(owner, one);
   }
   // Its result cannot be an error.
-  if (made.loss !== undefined) made.loss.describe = logged(plugin.loss, "describe", log);
-  if (plugin.environment !== undefined) made.environment = { Session: session(plugin.environment) };
-  if (Object.keys(made).length === 0) {
+  if (wrapped.loss !== undefined) wrapped.loss.describe = wrapLogging(plugin.loss, "describe", log);
+  if (plugin.environment !== undefined) wrapped.environment = { Session: wrapSession(plugin.environment) };
+  if (Object.keys(wrapped).length === 0) {
     const names = [...Object.keys(FUNCTIONS), "environment"];
     throw new Error(`plugin.js exports none of ${names.join(", ")}`);
   }
-  return made;
+  return wrapped;
 }
 
-function session({ Session }) {
+function wrapSession({ Session }) {
   const start = (task, seed) => {
     const [session, observation] = Session.reset(task, seed);
     // The component calls these on the object itself.
-    for (const name of SESSION) session[name] = guarded(session, name);
+    for (const name of SESSION) session[name] = wrap(session, name);
     return [session, observation];
   };
-  return { reset: guarded({ start }, "start") };
+  return { reset: wrap({ start }, "start") };
 }
 
-function guarded(owner, name) {
+function wrap(owner, name) {
   const call = owner[name];
   if (typeof call !== "function") throw new Error(`plugin.js has no function ${name}`);
   return (...values) => {
     try {
       return call.apply(owner, values);
     } catch (error) {
-      throw answer(error);
+      throw toContractError(error);
     }
   };
 }
 
-function logged(owner, name, log) {
+function wrapLogging(owner, name, log) {
   const call = owner[name];
   if (typeof call !== "function") throw new Error(`plugin.js has no function ${name}`);
   return (...values) => {
     try {
       return call.apply(owner, values);
     } catch (error) {
-      if (log !== null) log.write("error", report(error), []);
+      if (log !== null) log.write("error", describe(error), []);
       throw error;
     }
   };
 }
 
-/** The error of the contract that stands for what was thrown. */
-function answer(error) {
-  const value = isOfHost(error) ? error.payload : error;
-  return isAnswer(value) ? value : { tag: "internal", val: report(error) };
+/** Converts an exception to an error of the contract. */
+function toContractError(error) {
+  const value = isHostError(error) ? error.payload : error;
+  return isContractError(value) ? value : { tag: "internal", val: describe(error) };
 }
 
 /** Errors of host calls are thrown as an `Error` around the value. */
-function isOfHost(error) {
+function isHostError(error) {
   return error instanceof Error && Object.hasOwn(error, "payload");
 }
 
-function isAnswer(value) {
+function isContractError(value) {
   const isObject = typeof value === "object" && value !== null;
   return isObject && ERRORS.includes(value.tag) && typeof value.val === "string";
 }
 
-/** The exception and where it came from: one line, because the host makes one of it. */
-function report(error) {
-  if (!(error instanceof Error)) return `${shown(error)} was thrown`.slice(0, REPORT);
-  const words = isOfHost(error)
-    ? `nobody caught the error of a host call, ${shown(error.payload)}`
-    : `${error.name}: ${String(error.message).slice(0, WORDS)}`;
-  const places = String(error.stack ?? "")
+/** Describes the exception and where it was thrown, in one line as the host reports it. */
+function describe(error) {
+  if (!(error instanceof Error)) return `${stringify(error)} was thrown`.slice(0, MAX_REPORT);
+  const text = isHostError(error)
+    ? `uncaught error of a host call: ${stringify(error.payload)}`
+    : `${error.name}: ${String(error.message).slice(0, MAX_MESSAGE)}`;
+  const frames = String(error.stack ?? "")
     .split("\n")
     .map((line) => line.trim().replace("(/", "("))
     .filter((line) => line.startsWith("at ") && !/build\/entry\/|\(native\)/.test(line));
-  const where = places.slice(0, PLACES).join(", ");
-  return (where === "" ? words : `${words} (${where})`).slice(0, REPORT);
+  const where = frames.slice(0, MAX_FRAMES).join(", ");
+  return (where === "" ? text : `${text} (${where})`).slice(0, MAX_REPORT);
 }
 
-function shown(value) {
+function stringify(value) {
   try {
     const text = JSON.stringify(value) ?? String(value);
-    return text.slice(0, WORDS);
+    return text.slice(0, MAX_MESSAGE);
   } catch {
-    return String(value).slice(0, WORDS);
+    return String(value).slice(0, MAX_MESSAGE);
   }
 }

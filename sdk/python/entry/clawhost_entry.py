@@ -1,9 +1,9 @@
-"""What the component calls: the author's class in `plugin.py`, behind a guard.
+"""Entry of the component: calls the author's class in `plugin.py` and reports exceptions.
 
-Whatever a function raises that is no error of the contract would end the instance, and the host would see nothing but
-`unreachable`. Here it becomes the error `internal` with the exception and the lines that led to it.
+An exception that is not an error of the contract would trap, and the host would see only `unreachable`. Here it becomes
+the error `internal` with the exception and the lines that led to it.
 
-`clawhost plugin build` puts the folder of this module first on Python's path, then the plugin's own folder.
+`clawhost plugin build` puts the directory of this module first on Python's path, then the plugin's directory.
 """
 
 import plugin
@@ -15,7 +15,7 @@ try:
 except ImportError:  # the plugin's world does not import it
     log = None
 
-# What the component calls, by the class that the author writes.
+# The functions that the component calls, by the class that the author writes.
 _METHODS = {
     "Judge": ("score_turn",),
     "GroupJudge": ("score_group",),
@@ -23,7 +23,7 @@ _METHODS = {
     "Loss": ("evaluate",),
     "Advantage": ("compute",),
 }
-# Those of them whose result cannot be an error.
+# Functions whose result cannot be an error.
 _WITHOUT_ERROR = {"Loss": ("describe",)}
 
 _ERRORS = (
@@ -34,25 +34,25 @@ _ERRORS = (
     types.PluginError_Unsupported,
 )
 
-# Characters of a report, and of one exception's own words in it. The host keeps 2 KiB.
-_REPORT = 1500
-_WORDS = 500
-# Places that a report names from the start of a traceback, and from its end.
+# Maximum characters of a report, and of one exception's message in it. The host keeps 2 KiB.
+_MAX_REPORT = 1500
+_MAX_MESSAGE = 500
+# Frames that a report has from the start of a traceback, and from its end.
 _FIRST, _LAST = 3, 9
-# Exceptions that led to one another.
+# Maximum length of a chain of causes.
 _CHAIN = 3
-# Whose frames are not the author's.
-_FOLDER = __file__.rpartition("/")[0] + "/"
+# Frames of this directory are not the author's.
+_DIRECTORY = __file__.rpartition("/")[0] + "/"
 
 
 class _Entry:
-    """The functions of one of the author's classes."""
+    """The wrapped functions of one of the author's classes."""
 
-    def __init__(self, owner, guarded_methods, logged_methods):
-        for name in guarded_methods:
-            setattr(self, name, guarded(getattr(owner, name)))
+    def __init__(self, owner, methods, logged_methods):
+        for name in methods:
+            setattr(self, name, wrap(getattr(owner, name)))
         for name in logged_methods:
-            setattr(self, name, _logged(getattr(owner, name)))
+            setattr(self, name, _wrap_logging(getattr(owner, name)))
 
 
 def __getattr__(name):
@@ -60,26 +60,26 @@ def __getattr__(name):
     methods = _METHODS.get(name)
     if methods is None:
         raise AttributeError(f"clawhost_entry has no {name}")
-    made = getattr(plugin, name)
-    return lambda: _Entry(made(), methods, _WITHOUT_ERROR.get(name, ()))
+    author_class = getattr(plugin, name)
+    return lambda: _Entry(author_class(), methods, _WITHOUT_ERROR.get(name, ()))
 
 
-def guarded(function):
-    """The function, whose exceptions are errors of the contract."""
+def wrap(function):
+    """Wraps a function so that its exceptions become errors of the contract."""
 
     def call(*arguments):
         try:
             return function(*arguments)
         except BaseException as error:
-            if _is_answer(error):
+            if _is_contract_error(error):
                 raise
             raise Err(types.PluginError_Internal(_report(error))) from None
 
     return call
 
 
-def _logged(function):
-    """The function, whose exceptions are logged before they end the instance."""
+def _wrap_logging(function):
+    """Wraps a function so that its exceptions are logged before they trap."""
 
     def call(*arguments):
         try:
@@ -92,8 +92,8 @@ def _logged(function):
     return call
 
 
-def _is_answer(error):
-    """Whether it is an error of the contract, and not one of a host call that nobody caught."""
+def _is_contract_error(error):
+    """Whether it is an error of the contract, and not an uncaught error of a host call."""
     return (
         type(error) is Err
         and isinstance(error.value, _ERRORS)
@@ -102,46 +102,46 @@ def _is_answer(error):
 
 
 def _report(error):
-    """The exception, what it came from, and where: one line, because the host makes one of it.
+    """Describes the exception, its causes and where they were raised, in one line as the host reports it.
 
-    Nothing reads source text here: there are no files once the component runs.
+    The source text is not available: the running component has no files.
     """
     parts = []
     while error is not None and len(parts) < _CHAIN:
-        parts.append(_described(error))
+        parts.append(_describe(error))
         context = None if error.__suppress_context__ else error.__context__
         error = error.__cause__ or context
-    return "; caused by ".join(parts)[:_REPORT]
+    return "; caused by ".join(parts)[:_MAX_REPORT]
 
 
-def _described(error):
+def _describe(error):
     try:
-        words = str(error)
+        message = str(error)
     except Exception:
-        words = ""
-    named = type(error).__name__
-    said = f"{named}: {words[:_WORDS]}" if words else named
-    places = _places(error.__traceback__)
-    if not places:
-        return said
-    if len(places) > _FIRST + _LAST:
-        skipped = len(places) - _FIRST - _LAST
-        places[_FIRST:-_LAST] = [f"({skipped} more)"]
-    return f"{said} (most recent call last: {', '.join(places)})"
+        message = ""
+    name = type(error).__name__
+    text = f"{name}: {message[:_MAX_MESSAGE]}" if message else name
+    locations = _locations(error.__traceback__)
+    if not locations:
+        return text
+    if len(locations) > _FIRST + _LAST:
+        skipped = len(locations) - _FIRST - _LAST
+        locations[_FIRST:-_LAST] = [f"({skipped} more)"]
+    return f"{text} (most recent call last: {', '.join(locations)})"
 
 
-def _places(traceback):
-    """File, line and function of each frame, less those of this folder."""
-    places = []
+def _locations(traceback):
+    """File, line and function of each frame outside this directory."""
+    locations = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_FOLDER):
-            places.append(f"{_shown(code.co_filename)}:{traceback.tb_lineno} in {code.co_name}")
+        if not code.co_filename.startswith(_DIRECTORY):
+            locations.append(f"{_relative_path(code.co_filename)}:{traceback.tb_lineno} in {code.co_name}")
         traceback = traceback.tb_next
-    return places
+    return locations
 
 
-def _shown(path):
-    """The path from its folder: each folder of Python's path has a number for a name."""
+def _relative_path(path):
+    """The path within its directory: each directory of Python's path has a number as its name."""
     parts = path.split("/", 2)
     return parts[2] if len(parts) == 3 and parts[1].isdigit() else path

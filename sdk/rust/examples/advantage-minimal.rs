@@ -1,4 +1,4 @@
-//! The smallest advantage: the reward less the mean reward of the batch.
+//! A minimal advantage estimator: the reward minus the mean reward of the batch.
 //!
 //! ```text
 //! cargo build --example advantage-minimal --profile guest --target wasm32-unknown-unknown

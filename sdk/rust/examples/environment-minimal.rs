@@ -1,4 +1,4 @@
-//! The smallest environment: say the word that the task asks for.
+//! A minimal environment: the policy has to say the word of the task.
 //!
 //! ```text
 //! cargo build --example environment-minimal --profile guest --target wasm32-unknown-unknown

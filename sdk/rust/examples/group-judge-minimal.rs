@@ -1,4 +1,4 @@
-//! The smallest group judge: the shortest reply of a group is the best.
+//! A minimal group judge: the shortest response of a group is the best.
 //!
 //! ```text
 //! cargo build --example group-judge-minimal --profile guest --target wasm32-unknown-unknown

@@ -1,4 +1,4 @@
-//! The smallest hint extractor: what the user wrote next is the hint.
+//! A minimal hint extractor: the user's next message is the hint.
 //!
 //! ```text
 //! cargo build --example hint-minimal --profile guest --target wasm32-unknown-unknown

@@ -1,5 +1,5 @@
-//! A judge that never ends, to see what the host makes of one: a fault that names the limit, after the CPU
-//! budget of the call and not a moment of anybody else's.
+//! A judge that never returns, for tests and benchmarks of the host's CPU limits. Its calls must end with a fault that
+//! names the limit, without slowing down other work.
 //!
 //! ```text
 //! cargo build --example judge-endless --profile guest --target wasm32-unknown-unknown

@@ -1,4 +1,4 @@
-//! The smallest judge: longer replies are better, up to a hundred words.
+//! A minimal judge: longer responses are better, up to a hundred words.
 //!
 //! ```text
 //! cargo build --example judge-minimal --profile guest --target wasm32-unknown-unknown

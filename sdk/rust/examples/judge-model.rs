@@ -1,6 +1,6 @@
-//! A judge that asks a model: three votes in one request, each a line with -1, 0 or 1.
+//! A judge that calls a model: one request for three votes, each of -1, 0 or 1.
 //!
-//! The operator grants `model` to the component's digest and says which model `judge` is.
+//! The operator grants `model` to the component's digest and configures the model alias `judge`.
 
 use clawhost_sdk::model::{self, Request, Sampling};
 use clawhost_sdk::{
@@ -58,7 +58,7 @@ impl Judge for AskModel {
     }
 }
 
-/// The first word that is a score.
+/// Parses the first word that is a score.
 fn read_vote(text: &str) -> Option<Vote> {
     let score = text
         .split(|c: char| c.is_whitespace() || matches!(c, ',' | ':' | '{' | '}'))
@@ -71,7 +71,7 @@ fn read_vote(text: &str) -> Option<Vote> {
     Some(Vote::new(score, text.trim()))
 }
 
-/// A setting that is a JSON string.
+/// Reads a setting that is a JSON string.
 fn setting(key: &str) -> Option<String> {
     let json = context::setting(key)?;
     Some(json.trim_matches('"').to_owned())

@@ -1,4 +1,4 @@
-//! The smallest loss: REINFORCE, the mean over trained tokens of `-advantage * logprob`.
+//! A minimal loss: REINFORCE, the mean over trained tokens of `-advantage * logprob`.
 //!
 //! ```text
 //! cargo build --example loss-minimal --profile guest --target wasm32-unknown-unknown

@@ -1,19 +1,19 @@
-//! The advantage trait and its way into a component.
+//! The advantage trait and its export macro.
 
 use crate::PluginError;
 pub use crate::bindings::advantage::exports::clawhost::plugin::advantage::{Estimate, Sequence};
 
-/// Turns the rewards of a batch into advantages.
+/// Estimates advantages from the rewards of a batch.
 pub trait Advantage {
-    /// One finite value for each sequence, or for each token.
+    /// Returns one finite value per sequence or per token.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] for a batch that cannot be estimated; the step is given up.
+    /// [`PluginError::InvalidInput`] for a batch that the estimator cannot handle; the training step is aborted.
     fn compute(sequences: &[Sequence]) -> Result<Estimate, PluginError>;
 }
 
 impl Estimate {
-    /// One value for each sequence.
+    /// Creates an estimate with one value per sequence.
     pub fn per_sequence(values: Vec<f32>) -> Estimate {
         Estimate {
             values,
@@ -23,8 +23,8 @@ impl Estimate {
     }
 }
 
-/// Makes a type that implements [`Advantage`] the component's estimator. Does nothing in native
-/// builds, where the type is tested directly.
+/// Exports a type that implements [`Advantage`] as the component's estimator. In native builds it only checks the type,
+/// which tests call directly.
 #[macro_export]
 macro_rules! export_advantage {
     ($advantage:ty) => {

@@ -1,14 +1,13 @@
-//! How the losses of tokens become one number, as the native losses do it.
+//! Aggregation of token losses to one number, the same as in the native losses.
 //!
-//! A token of sequence i has the coefficient c_i, which depends on the counts of trained tokens of
-//! the *whole* step alone: a step may be split into microbatches of any size.
+//! Every token of sequence i has the coefficient c_i, which depends only on the trained-token counts of the *whole*
+//! step, so a step can be split into micro-batches of any size.
 
 use crate::PluginError;
 use crate::loss::Batch;
 use crate::settings::Settings;
 
-/// Aggregation of token losses. Default: `seq-mean-token-mean`, so that a long reply does not
-/// outvote a short one.
+/// Aggregation of token losses. Default: `seq-mean-token-mean`, which gives long and short responses the same weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Aggregation {
     /// Sum over all tokens / number of tokens.
@@ -21,8 +20,7 @@ pub enum Aggregation {
 }
 
 impl Aggregation {
-    /// The setting `aggregation`: `"token-mean"`, `"seq-mean-token-mean"` or
-    /// `"seq-mean-token-sum"`. Default: `"seq-mean-token-mean"`.
+    /// Reads the setting `aggregation`: `"token-mean"`, `"seq-mean-token-mean"` (default) or `"seq-mean-token-sum"`.
     ///
     /// # Errors
     /// [`PluginError::InvalidInput`] for any other value.
@@ -38,10 +36,10 @@ impl Aggregation {
         )
     }
 
-    /// The coefficient of each token of the microbatch, 0 where the mask is 0.
+    /// The coefficient of each token of the micro-batch, 0 where the mask is 0.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when the offsets do not cut the mask into sequences.
+    /// [`PluginError::InvalidInput`] when the offsets do not split the mask into sequences.
     pub fn coefficients(self, batch: &Batch) -> Result<Vec<f64>, PluginError> {
         let mut out = Vec::with_capacity(batch.mask.len());
         let tokens = batch.step_tokens.max(1) as f64;
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_that_do_not_fit_are_refused() {
+    fn invalid_offsets_are_rejected() {
         for offsets in [vec![0, 3], vec![1, 5], vec![0, 9], vec![0, 3, 2, 5], vec![]] {
             let bad = Batch { offsets, ..batch() };
             assert!(Aggregation::TokenMean.coefficients(&bad).is_err());

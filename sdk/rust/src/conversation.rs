@@ -1,9 +1,9 @@
-//! Reads and makes conversations.
+//! Helpers to read and create conversations.
 
 use crate::{Message, Part, PluginError, Role, Trajectory, Turn};
 
 impl Message {
-    /// A message of one text part.
+    /// Creates a message with one text part.
     pub fn new(role: Role, text: impl Into<String>) -> Message {
         Message {
             role,
@@ -29,7 +29,7 @@ impl Message {
 }
 
 impl Turn {
-    /// A turn at index 0.
+    /// Creates a turn with index 0.
     pub fn new(prompt: Vec<Message>, response: Message, next_state: Vec<Message>) -> Turn {
         Turn {
             index: 0,
@@ -40,12 +40,12 @@ impl Turn {
         }
     }
 
-    /// What the user wrote after the reply, all messages joined by newlines.
+    /// The text of the user messages after the response, joined by newlines.
     pub fn user_text(&self) -> String {
         join(&self.next_state, Role::User)
     }
 
-    /// The last thing that the user wrote before the reply.
+    /// The text of the last user message before the response.
     pub fn last_request(&self) -> String {
         self.prompt
             .iter()
@@ -55,7 +55,7 @@ impl Turn {
             .unwrap_or_default()
     }
 
-    /// Texts of the tool results that followed the reply.
+    /// Texts of the tool results after the response.
     pub fn tool_results(&self) -> Vec<String> {
         self.next_state
             .iter()
@@ -75,10 +75,10 @@ fn join(messages: &[Message], role: Role) -> String {
 }
 
 impl Trajectory {
-    /// The turn that a call is about.
+    /// The turn at this index.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when there is no such turn.
+    /// [`PluginError::InvalidInput`] when the index is out of range.
     pub fn turn(&self, index: u32) -> Result<&Turn, PluginError> {
         self.turns.get(index as usize).ok_or_else(|| {
             PluginError::InvalidInput(format!(
@@ -88,7 +88,7 @@ impl Trajectory {
         })
     }
 
-    /// A trajectory of one turn, as tests need it.
+    /// Creates a trajectory of one turn, for tests.
     pub fn of(turn: Turn) -> Trajectory {
         Trajectory {
             session_id: "session".to_owned(),

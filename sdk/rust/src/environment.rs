@@ -1,41 +1,41 @@
-//! The environment trait and its way into a component.
+//! The environment trait and its export macro.
 
 pub use crate::bindings::environment::exports::clawhost::plugin::environment::{
     Observation, Outcome, Status, Task, Transition,
 };
 use crate::{Message, PluginError};
 
-/// A world that the policy acts in. A value of the type is one episode.
+/// An environment that the policy acts in. A value of the type is one episode.
 pub trait Environment: Sized + 'static {
-    /// Starts an episode. The same task and seed give the same world.
+    /// Starts an episode. The same task and seed must give the same initial state.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] for a task that is not one of this environment's.
+    /// [`PluginError::InvalidInput`] for a task that this environment does not have.
     fn reset(task: Task, seed: u64) -> Result<(Self, Observation), PluginError>;
 
-    /// Acts.
+    /// Performs an action.
     ///
     /// # Errors
-    /// [`PluginError`] says why the action led nowhere; the episode goes on.
+    /// [`PluginError`] when the action fails; the episode continues.
     fn step(&mut self, action: Message) -> Result<Transition, PluginError>;
 
     /// Grades the episode; called at most once, after the last step.
     ///
     /// # Errors
-    /// [`PluginError`] when there is no grade: the episode then trains nothing.
+    /// [`PluginError`] when the episode cannot be graded; it is then not used for training.
     fn grade(&mut self) -> Result<Outcome, PluginError>;
 
-    /// Releases what the episode holds. By default there is nothing to release.
+    /// Releases the resources of the episode. The default does nothing.
     ///
     /// # Errors
-    /// [`PluginError`] when something could not be released.
+    /// [`PluginError`] when a resource could not be released.
     fn close(&mut self) -> Result<(), PluginError> {
         Ok(())
     }
 }
 
 impl Observation {
-    /// Messages without tools.
+    /// Creates an observation without tools.
     pub fn of(messages: Vec<Message>) -> Observation {
         Observation {
             messages,
@@ -44,8 +44,8 @@ impl Observation {
     }
 }
 
-/// Makes a type that implements [`Environment`] the component's environment. Does nothing in
-/// native builds, where the type is tested directly.
+/// Exports a type that implements [`Environment`] as the component's environment. In native builds it only checks the
+/// type, which tests call directly.
 #[macro_export]
 macro_rules! export_environment {
     ($environment:ty) => {

@@ -1,19 +1,19 @@
-//! The group judge trait and its way into a component.
+//! The group judge trait and its export macro.
 
 use crate::{PluginError, Trajectory, Verdict};
 
-/// Scores all samples of one prompt together.
+/// Scores all samples of a prompt together.
 pub trait GroupJudge {
-    /// Scores the group: one verdict for each trajectory, in order. Rewards must be finite and
-    /// between -1 and 1 unless the operator widened the range.
+    /// Returns one verdict per trajectory, in order. Rewards must be finite and between -1 and 1 unless the operator
+    /// widened the range.
     ///
     /// # Errors
-    /// [`PluginError::Unsupported`] when the group cannot be judged: none of it gets a verdict.
+    /// [`PluginError::Unsupported`] when the group cannot be judged: then none of its samples gets a verdict.
     fn score_group(group: &[Trajectory]) -> Result<Vec<Verdict>, PluginError>;
 }
 
-/// Makes a type that implements [`GroupJudge`] the component's group judge. Does nothing in native
-/// builds, where the type is tested directly.
+/// Exports a type that implements [`GroupJudge`] as the component's group judge. In native builds it only checks the
+/// type, which tests call directly.
 #[macro_export]
 macro_rules! export_group_judge {
     ($judge:ty) => {

@@ -1,22 +1,22 @@
-//! The hint extractor trait and its way into a component.
+//! The hint extractor trait and its export macro.
 
 pub use crate::bindings::hint::exports::clawhost::plugin::hint_extractor::{
     Extraction, Hint, Placement,
 };
 use crate::{PluginError, Trajectory, Turn};
 
-/// Turns what happened next into advice that a teacher can condition on.
+/// Extracts a hint from the messages that followed a response. The teacher of distillation is conditioned on it.
 pub trait HintExtractor {
-    /// Reads one turn of the trajectory and what followed it.
+    /// Reads one turn of the trajectory and the messages that followed it.
     ///
     /// # Errors
-    /// [`PluginError::Unsupported`] when there is nothing to read. A turn that was read but
-    /// teaches nothing is an [`Extraction`] without a hint.
+    /// [`PluginError::Unsupported`] when the extractor cannot handle the turn, for example because nothing followed it.
+    /// For a turn without useful advice, return an [`Extraction`] without a hint.
     fn extract(trajectory: &Trajectory, turn: &Turn) -> Result<Extraction, PluginError>;
 }
 
 impl Hint {
-    /// Advice that is appended to the last user message, as sure as can be.
+    /// Creates a hint that is appended to the last user message, with confidence 1.
     pub fn new(text: impl Into<String>) -> Hint {
         Hint {
             text: text.into(),
@@ -27,7 +27,7 @@ impl Hint {
 }
 
 impl Extraction {
-    /// Nothing to advise.
+    /// Creates an extraction without a hint.
     pub fn none() -> Extraction {
         Extraction {
             hint: None,
@@ -45,7 +45,7 @@ impl From<Hint> for Extraction {
     }
 }
 
-/// What the exported function does; called by [`export_hint_extractor!`](crate::export_hint_extractor).
+/// The body of the exported function, for [`export_hint_extractor!`](crate::export_hint_extractor).
 #[doc(hidden)]
 pub fn answer<H: HintExtractor>(
     trajectory: &Trajectory,
@@ -56,8 +56,8 @@ pub fn answer<H: HintExtractor>(
     H::extract(trajectory, trajectory.turn(turn_index)?)
 }
 
-/// Makes a type that implements [`HintExtractor`] the component's hint extractor. Does nothing in
-/// native builds, where the type is tested directly.
+/// Exports a type that implements [`HintExtractor`] as the component's hint extractor. In native builds it only checks
+/// the type, which tests call directly.
 #[macro_export]
 macro_rules! export_hint_extractor {
     ($extractor:ty) => {

@@ -1,19 +1,19 @@
-//! The judge trait and its way into a component.
+//! The judge trait and its export macro.
 
 use crate::{PluginError, Trajectory, Turn, Verdict};
 
-/// Scores turns of a policy.
+/// Scores turns of the policy.
 pub trait Judge {
-    /// Scores one turn of the trajectory. The reward must be finite and between -1 and 1 unless
-    /// the operator widened the range.
+    /// Scores one turn of the trajectory. The reward must be finite and between -1 and 1 unless the operator widened the
+    /// range.
     ///
     /// # Errors
-    /// [`PluginError::Unsupported`] when there is nothing to judge: the turn then gets no verdict,
-    /// which is not the same as a reward of 0.
+    /// [`PluginError::Unsupported`] when the turn cannot be judged: it then gets no verdict, which is not the same as a
+    /// reward of 0.
     fn score_turn(trajectory: &Trajectory, turn: &Turn) -> Result<Verdict, PluginError>;
 }
 
-/// What the exported function does; called by [`export_judge!`](crate::export_judge).
+/// The body of the exported function, for [`export_judge!`](crate::export_judge).
 #[doc(hidden)]
 pub fn answer<J: Judge>(trajectory: &Trajectory, turn_index: u32) -> Result<Verdict, PluginError> {
     #[cfg(target_arch = "wasm32")]
@@ -21,8 +21,8 @@ pub fn answer<J: Judge>(trajectory: &Trajectory, turn_index: u32) -> Result<Verd
     J::score_turn(trajectory, trajectory.turn(turn_index)?)
 }
 
-/// Makes a type that implements [`Judge`] the component's judge. Does nothing in native builds,
-/// where the type is tested directly.
+/// Exports a type that implements [`Judge`] as the component's judge. In native builds it only checks the type, which
+/// tests call directly.
 #[macro_export]
 macro_rules! export_judge {
     ($judge:ty) => {

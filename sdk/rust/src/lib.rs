@@ -1,8 +1,8 @@
-//! Write a clawhost plugin in Rust.
+//! The SDK for clawhost plugins in Rust.
 //!
-//! Implement [`Judge`] for a type of yours and name it in [`export_judge!`]; build the crate as a
-//! `cdylib` for `wasm32-unknown-unknown`. The component that comes out imports only what it really
-//! uses; `log` and `context` are granted to everybody, `model`, `state` and `http` by the operator.
+//! Implement [`Judge`] for a type, export it with [`export_judge!`], and build the crate as a `cdylib` for
+//! `wasm32-unknown-unknown`. The component imports only the host interfaces that it uses: `log` and `context` are always
+//! granted, `model`, `state` and `http` have to be granted by the operator.
 //!
 //! ```
 //! use clawhost_sdk::{Judge, PluginError, Trajectory, Turn, Verdict};
@@ -23,14 +23,12 @@
 //! clawhost_sdk::export_judge!(Polite);
 //! ```
 //!
-//! The other kinds go the same way: [`GroupJudge`], [`HintExtractor`], [`Loss`], [`Advantage`] and
-//! [`Environment`], each with its `export_…!` and, where it has some, a module of its own types.
-//! One component is one kind of plugin.
+//! The other kinds work the same way: [`GroupJudge`], [`HintExtractor`], [`Loss`], [`Advantage`] and [`Environment`],
+//! each with its `export_…!` macro and, where needed, a module with its types. A component is exactly one kind of plugin.
 //!
-//! A judge must not depend on earlier calls: the host makes a fresh instance for each. The logic
-//! is ordinary Rust and is tested natively; only the host functions ([`model`], [`state`],
-//! [`http`], [`context`]) exist in a component alone. [`settings`] reads what the operator wrote, and
-//! can be given in a test.
+//! A judge cannot keep data between calls: the host creates a fresh instance for each call. The logic is ordinary Rust
+//! and can be tested natively; only the host functions ([`model`], [`state`], [`http`], [`context`]) work exclusively in a
+//! component. [`settings`] reads the operator's settings; tests can set them.
 
 pub mod advantage;
 mod aggregation;
@@ -48,7 +46,7 @@ mod tokens;
 mod verdict;
 
 pub use advantage::Advantage;
-/// Which call this is, and the settings that the operator wrote for the plugin.
+/// Identity of the call, and the plugin's settings.
 pub use bindings::clawhost::plugin::context;
 /// HTTP exchanges with origins that the operator allowed.
 pub use bindings::clawhost::plugin::http;

@@ -1,6 +1,6 @@
-//! Log lines into the host's log, where they carry the plugin's name and the call.
+//! Writes lines to the host's log, which adds the plugin's name and the call.
 //!
-//! The host bounds their number and length. In native builds they go nowhere.
+//! The host limits their number and length. In native builds they are discarded.
 
 /// Writes a line at level `debug`.
 pub fn debug(message: &str) {
@@ -32,7 +32,7 @@ fn write(level: Level, message: &str) {
 #[cfg(not(target_arch = "wasm32"))]
 fn write(_level: Level, _message: &str) {}
 
-/// A panic becomes a trap, which has no words; so its words go to the log first.
+/// Logs panic messages, because a panic ends in a trap, which has no message.
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub fn report_panics() {

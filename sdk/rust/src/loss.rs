@@ -1,4 +1,4 @@
-//! The loss trait and its way into a component.
+//! The loss trait and its export macro.
 
 use crate::PluginError;
 pub use crate::aggregation::Aggregation;
@@ -9,22 +9,22 @@ pub use crate::tokens::{LOG_RATIO_BOUND, Token, ratio, within};
 
 /// A training objective over tokens.
 ///
-/// The host evaluates the differentiable inputs on the device, asks for the loss and its partial
-/// derivatives, and back-propagates exactly those.
+/// The host computes the differentiable inputs, calls the loss for its value and partial derivatives, and back-propagates
+/// exactly those.
 pub trait Loss {
-    /// What the loss is differentiated by and what it reads. The same for every call.
+    /// The inputs that the loss is differentiated with respect to, and the references that it reads. Must be constant.
     fn describe() -> Requirements;
 
-    /// The microbatch's share of the step's loss, and its partials: as long as the inputs, 0 where
-    /// the mask is 0, empty where the loss is not differentiated.
+    /// Returns the micro-batch's share of the step's loss and its partials. Each vector of partials is as long as its
+    /// input and 0 where the mask is 0; it is empty if the loss is not differentiated with respect to that input.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] for a batch that the loss cannot take; the step is given up.
+    /// [`PluginError::InvalidInput`] for a batch that the loss cannot handle; the training step is aborted.
     fn evaluate(batch: &Batch) -> Result<Gradient, PluginError>;
 }
 
 impl Default for Batch {
-    /// No tokens; tests fill in what they need.
+    /// An empty batch; tests set the fields that they need.
     fn default() -> Batch {
         Batch {
             offsets: Vec::new(),
@@ -49,10 +49,10 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Fails unless a tensor has `width` numbers for each token.
+    /// Checks that a tensor has `width` numbers per token.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] that names the tensor and both lengths.
+    /// [`PluginError::InvalidInput`] with the name of the tensor and both lengths.
     pub fn check_length(
         &self,
         name: &str,
@@ -78,8 +78,8 @@ impl Batch {
     }
 }
 
-/// Makes a type that implements [`Loss`] the component's loss. Does nothing in native builds,
-/// where the type is tested directly.
+/// Exports a type that implements [`Loss`] as the component's loss. In native builds it only checks the type, which tests
+/// call directly.
 #[macro_export]
 macro_rules! export_loss {
     ($loss:ty) => {

@@ -1,8 +1,8 @@
-//! Reads the settings that the operator wrote for the plugin.
+//! Reads the plugin's settings from the operator's configuration.
 //!
-//! The host hands a setting over as JSON text. Strings, numbers and booleans are read, nothing
-//! else: a plugin that needs a list takes several settings. A setting that is there but is not what
-//! was asked for is an error that names it; it never silently becomes the default.
+//! The host passes a setting as JSON text. Only strings, numbers and booleans are supported: a plugin that needs a list
+//! uses several settings. A setting of the wrong type or out of range is an error with its name; it is never silently
+//! replaced by the default.
 
 use std::ops::RangeInclusive;
 
@@ -14,12 +14,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the operator wrote. In native builds nothing is written, so every default holds.
+    /// The operator's settings. In native builds there are none, so every setting has its default.
     pub fn of_plugin() -> Settings {
         Settings { given: None }
     }
 
-    /// These and no others, each with its JSON text: for tests.
+    /// Only these settings, each with its JSON text, for tests.
     pub fn given(pairs: &[(&str, &str)]) -> Settings {
         let own = |(key, json): &(&str, &str)| ((*key).to_owned(), (*json).to_owned());
         Settings {
@@ -30,7 +30,7 @@ impl Settings {
     /// A JSON string.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when the setting is there and is no string.
+    /// [`PluginError::InvalidInput`] when the setting is present but not a string.
     pub fn text(&self, key: &str, default: &str) -> Result<String, PluginError> {
         let Some(json) = self.json(key) else {
             return Ok(default.to_owned());
@@ -41,7 +41,7 @@ impl Settings {
     /// A number within `range`.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when the setting is there and is no such number.
+    /// [`PluginError::InvalidInput`] when the setting is present but not such a number.
     pub fn number(
         &self,
         key: &str,
@@ -61,7 +61,7 @@ impl Settings {
     /// A whole number within `range`.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when the setting is there and is no such number.
+    /// [`PluginError::InvalidInput`] when the setting is present but not such a number.
     pub fn count(
         &self,
         key: &str,
@@ -81,7 +81,7 @@ impl Settings {
     /// A boolean.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when the setting is there and is no boolean.
+    /// [`PluginError::InvalidInput`] when the setting is present but not a boolean.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, PluginError> {
         let Some(json) = self.json(key) else {
             return Ok(default);
@@ -93,10 +93,10 @@ impl Settings {
         }
     }
 
-    /// One of several words; `default` is used where the setting is absent.
+    /// One of several words, or `default` when the setting is absent.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when the setting is there and is none of them.
+    /// [`PluginError::InvalidInput`] when the setting is present but none of them.
     pub fn choice<T: Copy>(
         &self,
         key: &str,
@@ -145,7 +145,7 @@ fn wrong(key: &str, json: &str, wanted: &str) -> PluginError {
     PluginError::InvalidInput(format!("the setting `{key}` is {shown}, expected {wanted}"))
 }
 
-/// The content of a JSON string.
+/// Parses a JSON string.
 fn string(json: &str) -> Option<String> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
     let mut out = String::with_capacity(inner.len());
@@ -169,7 +169,7 @@ fn string(json: &str) -> Option<String> {
     Some(out)
 }
 
-/// What follows `\u`, with the second half of a pair where there is one.
+/// Parses the digits after `\u`, including the second half of a surrogate pair.
 fn unicode(rest: &mut std::str::Chars<'_>) -> Option<char> {
     let high = unit(rest)?;
     if !(0xd800..0xdc00).contains(&high) {
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_settings_are_their_defaults() {
+    fn absent_settings_have_their_defaults() {
         for settings in [Settings::of_plugin(), Settings::given(&[("other", "1")])] {
             assert_eq!(settings.text("a", "x").unwrap(), "x");
             assert_eq!(settings.number("a", 0.5, 0.0..=1.0).unwrap(), 0.5);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read() {
+    fn json_values_are_parsed() {
         let settings = Settings::given(&[
             ("text", r#""one\ntwo \"three\" \u00e4 \ud83d\ude00""#),
             ("number", " 0.25 "),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_setting_is_named_and_never_the_default() {
+    fn an_invalid_setting_is_an_error_with_its_name() {
         let settings = Settings::given(&[
             ("bare", "judge"),
             ("cut", r#""\ud83d""#),

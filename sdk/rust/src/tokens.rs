@@ -1,24 +1,23 @@
-//! Losses that are a sum over single tokens: the walk over a microbatch that they share.
+//! Shared iteration over a micro-batch for losses that are a sum over tokens.
 
 use crate::aggregation::Aggregation;
 use crate::loss::{Batch, Gradient};
 use crate::{Metric, PluginError};
 
-/// Bound on the log of a ratio before it is exponentiated: a guard for the arithmetic, far outside of
-/// any clip.
+/// Bound on the log of a ratio before it is exponentiated. It prevents overflow and is far outside of any clip range.
 pub const LOG_RATIO_BOUND: f64 = 20.0;
 
-/// How much likelier a token is now than it was under the old policy, at most `exp(±20)`. What is no
-/// number stays so, and the host finds it.
+/// The importance ratio of the current to the old policy, limited to `exp(±20)`. NaN stays NaN, so that the host rejects
+/// it.
 #[inline]
 pub fn ratio(logprob: f64, old: f64) -> f64 {
     within(logprob - old, -LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 }
 
-/// A value, or the bound that it is beyond. What is no number stays so.
+/// Clamps a value. NaN stays NaN.
 #[inline]
 pub fn within(value: f64, low: f64, high: f64) -> f64 {
-    // `clamp` looks at its bounds each time, which is felt over many tokens.
+    // `clamp` checks its bounds at every call, which is measurable over many tokens.
     if value < low {
         low
     } else if value > high {
@@ -28,25 +27,24 @@ pub fn within(value: f64, low: f64, high: f64) -> f64 {
     }
 }
 
-/// What one token adds to a loss, before it is weighed against the others.
+/// The loss of one token, before aggregation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Token {
-    /// To be minimised.
+    /// The loss, to be minimized.
     pub loss: f64,
-    /// Derivative by the log-prob.
+    /// Derivative with respect to the logprob.
     pub d_logprob: f64,
-    /// Whether a clip decided; the share of such tokens becomes the metric `clip_fraction`.
+    /// Whether the ratio was clipped. The fraction of such tokens is the metric `clip_fraction`.
     pub clipped: bool,
 }
 
 impl Gradient {
-    /// Adds up a loss that is differentiated by the log-probs and reads those of the old policy:
-    /// `token` is given a token's log-prob now, its log-prob then and its advantage. Tokens that do not
-    /// train are left out.
+    /// Sums a loss that is differentiated with respect to the logprobs and reads the old ones. `token` is called with a
+    /// token's current logprob, its old logprob and its advantage. Masked tokens are skipped.
     ///
     /// # Errors
-    /// [`PluginError::InvalidInput`] when a tensor has another length than the mask, or the offsets do
-    /// not cut it into sequences.
+    /// [`PluginError::InvalidInput`] when a tensor and the mask have different lengths, or the offsets do not split the
+    /// mask into sequences.
     #[inline]
     pub fn of_tokens(
         batch: &Batch,
@@ -94,7 +92,7 @@ impl Gradient {
 mod tests {
     use super::*;
 
-    /// Two sequences of two tokens, the last of which does not train.
+    /// Two sequences of two tokens; the last token is masked.
     fn batch() -> Batch {
         Batch {
             offsets: vec![0, 2, 4],
@@ -109,23 +107,23 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_weighed_by_the_aggregation_and_the_mask() {
+    fn token_losses_are_weighted_by_aggregation_and_mask() {
         let own = |logprob: f64, _old: f64, advantage: f64| Token {
             loss: logprob * advantage,
             d_logprob: advantage,
             clipped: logprob < -2.5,
         };
-        let got = Gradient::of_tokens(&batch(), Aggregation::SeqMeanTokenMean, own).unwrap();
-        assert_eq!(got.loss, -0.25 - 0.5 + 1.5);
-        assert_eq!(got.d_logprob, [0.25, 0.25, -0.5, 0.0]);
-        assert!((got.metrics[0].value - 1.0 / 3.0).abs() < 1e-12);
+        let gradient = Gradient::of_tokens(&batch(), Aggregation::SeqMeanTokenMean, own).unwrap();
+        assert_eq!(gradient.loss, -0.25 - 0.5 + 1.5);
+        assert_eq!(gradient.d_logprob, [0.25, 0.25, -0.5, 0.0]);
+        assert!((gradient.metrics[0].value - 1.0 / 3.0).abs() < 1e-12);
         let mut short = batch();
         short.old_logprob.pop();
         assert!(Gradient::of_tokens(&short, Aggregation::TokenMean, own).is_err());
     }
 
     #[test]
-    fn a_ratio_is_bounded_and_hides_nothing() {
+    fn the_ratio_is_bounded_and_preserves_nan() {
         assert_eq!(ratio(-1.0, -1.0), 1.0);
         assert_eq!(ratio(0.0, -1e6), LOG_RATIO_BOUND.exp());
         assert!(ratio(f64::NAN, 0.0).is_nan());

@@ -1,9 +1,9 @@
-//! Makes verdicts.
+//! Helpers to create verdicts.
 
 use crate::{Metric, Verdict, Vote};
 
 impl Vote {
-    /// One opinion.
+    /// Creates a vote.
     pub fn new(score: f32, rationale: impl Into<String>) -> Vote {
         Vote {
             score,
@@ -13,7 +13,7 @@ impl Vote {
 }
 
 impl Verdict {
-    /// An accepted verdict without votes.
+    /// Creates an accepted verdict without votes.
     pub fn new(reward: f32, rationale: impl Into<String>) -> Verdict {
         Verdict {
             reward,
@@ -24,8 +24,8 @@ impl Verdict {
         }
     }
 
-    /// The majority of votes: 1 when more are positive than negative, -1 when fewer, else 0.
-    /// Votes of 0 do not count. The rationale is that of the votes on the winning side.
+    /// Creates a verdict from the majority of votes: 1 if more votes are positive than negative, -1 if fewer, else 0.
+    /// Votes of 0 do not count. The rationale joins those of the majority's votes.
     pub fn majority(votes: Vec<Vote>) -> Verdict {
         let count = |sign: f32| votes.iter().filter(|vote| vote.score * sign > 0.0).count();
         let (up, down) = (count(1.0), count(-1.0));
@@ -53,7 +53,7 @@ impl Verdict {
         }
     }
 
-    /// Adds a number for the run's metrics.
+    /// Adds a metric.
     #[must_use]
     pub fn with_metric(mut self, name: impl Into<String>, value: f64) -> Verdict {
         self.metrics.push(Metric {
@@ -69,15 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_majority_wins_and_a_tie_is_neutral() {
-        let vote = |score| Vote::new(score, format!("said {score}"));
+    fn majority_decides_and_a_tie_is_neutral() {
+        let vote = |score| Vote::new(score, format!("vote {score}"));
         let reward =
             |scores: &[f32]| Verdict::majority(scores.iter().copied().map(vote).collect()).reward;
         assert_eq!(reward(&[1.0, 1.0, -1.0]), 1.0);
         assert_eq!(reward(&[-1.0, 0.0, 0.0]), -1.0);
         assert_eq!(reward(&[1.0, -1.0]), 0.0);
         assert_eq!(reward(&[]), 0.0);
-        let won = Verdict::majority(vec![vote(1.0), vote(-1.0), vote(-1.0)]);
-        assert_eq!(won.rationale, "said -1; said -1");
+        let verdict = Verdict::majority(vec![vote(1.0), vote(-1.0), vote(-1.0)]);
+        assert_eq!(verdict.rationale, "vote -1; vote -1");
     }
 }

@@ -1,4 +1,4 @@
-//! A game: guess a number from 1 to 10 in at most five turns.
+//! An environment: guess a number from 1 to 10 in at most five turns.
 
 use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
 use clawhost_sdk::{Environment, Message, PluginError, Role};

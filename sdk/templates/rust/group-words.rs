@@ -1,4 +1,4 @@
-//! Compares the replies to one prompt: the longest wins, the shortest loses.
+//! A group judge: the longest response to a prompt wins, the shortest loses.
 
 use clawhost_sdk::{GroupJudge, PluginError, Trajectory, Verdict};
 

@@ -1,4 +1,4 @@
-//! Turns a request to do it again into advice for the teacher.
+//! A hint extractor: turns a user's request to redo the response into a hint.
 
 use clawhost_sdk::hint::{Extraction, Hint};
 use clawhost_sdk::{HintExtractor, PluginError, Trajectory, Turn};

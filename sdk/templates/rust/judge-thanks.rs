@@ -1,4 +1,4 @@
-//! Judges a reply by what followed it: thanks, a complaint, a tool that failed.
+//! A judge that scores a response by the messages after it: thanks, a complaint, a failed tool.
 
 use clawhost_sdk::{Judge, PluginError, Trajectory, Turn, Verdict, Vote};
 
@@ -10,12 +10,12 @@ impl Judge for Thanks {
             let reason = "nothing followed the reply".to_owned();
             return Err(PluginError::Unsupported(reason));
         }
-        let said = turn.user_text().to_lowercase();
+        let text = turn.user_text().to_lowercase();
         let mut votes = Vec::new();
-        if said.contains("thank") {
+        if text.contains("thank") {
             votes.push(Vote::new(1.0, "the user gave thanks"));
         }
-        if said.contains("wrong") || said.contains("again") {
+        if text.contains("wrong") || text.contains("again") {
             votes.push(Vote::new(-1.0, "the user asked for a change"));
         }
         for result in turn.tool_results() {
@@ -34,10 +34,10 @@ mod tests {
     use super::*;
     use clawhost_sdk::{Message, Role};
 
-    /// What follows from a user's words after the reply.
-    fn reward(said: &str) -> f32 {
-        let said = vec![Message::new(Role::User, said)];
-        let turn = Turn::new(Vec::new(), Message::new(Role::Assistant, "Done."), said);
+    /// The reward of a response that the user answers with this text.
+    fn reward(text: &str) -> f32 {
+        let next = vec![Message::new(Role::User, text)];
+        let turn = Turn::new(Vec::new(), Message::new(Role::Assistant, "Done."), next);
         let all = Trajectory::of(turn);
         Thanks::score_turn(&all, &all.turns[0]).unwrap().reward
     }

@@ -1,4 +1,4 @@
-//! The policy gradient with the ratio to the policy that sampled, without clipping.
+//! A policy gradient loss with the importance ratio to the sampling policy, without clipping.
 
 use clawhost_sdk::loss::{Batch, Gradient, Inputs, References, Requirements};
 use clawhost_sdk::{Loss, PluginError};
@@ -15,7 +15,7 @@ impl Loss for PolicyGradient {
     }
 
     fn evaluate(batch: &Batch) -> Result<Gradient, PluginError> {
-        // The step's size, not the microbatch's: a step cut in two adds up to the same loss.
+        // Scale by the tokens of the step, not of the micro-batch, so that the loss does not depend on how a step is split.
         let scale = 1.0 / batch.step_tokens.max(1) as f64;
         let mut loss = 0.0;
         let mut partials = vec![0.0; batch.logprob.len()];
@@ -24,9 +24,9 @@ impl Loss for PolicyGradient {
                 continue;
             }
             let ratio = (f64::from(batch.logprob[i]) - f64::from(batch.old_logprob[i])).exp();
-            let of_this_token = -f64::from(batch.advantages[i]) * ratio * scale;
-            loss += of_this_token;
-            *partial = of_this_token as f32;
+            let token_loss = -f64::from(batch.advantages[i]) * ratio * scale;
+            loss += token_loss;
+            *partial = token_loss as f32;
         }
         Ok(Gradient {
             loss,

@@ -1,5 +1,5 @@
-// Runs cases in their order against the address that the script was given, and prints their names as JSON. What the
-// model answers is in `tests/conformance/model.rs`.
+// Runs cases in order against the address in the arguments, and prints their names as JSON. The model's replies are in
+// `tests/conformance/model.rs`.
 
 import { strict as assert } from 'node:assert';
 

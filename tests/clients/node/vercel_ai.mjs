@@ -1,4 +1,4 @@
-// The Vercel AI SDK with its provider for compatible servers.
+// The Vercel AI SDK with its OpenAI-compatible provider.
 
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { Output, generateText, stepCountIs, streamText, tool } from 'ai';
@@ -15,7 +15,7 @@ const tools = {
       assert.equal(city, 'Paris');
       return WEATHER_IS;
     },
-    // As text and not as JSON, whose last character would be a quotation mark.
+    // Plain text, because JSON would end with a quotation mark.
     toModelOutput: () => ({ type: 'text', value: WEATHER_IS }),
   }),
 };

@@ -1,8 +1,8 @@
-//! Components written by hand: a core module as text, wrapped by the contract of its kind.
+//! Plugin components built from core WebAssembly text and the WIT world of their kind.
 //!
-//! The wrapping is what every language's tools do, so a fixture is hostile only where it says so.
-//! Addresses below 512 are for results, 512 to 1,023 for the fixture's own data, 1,024 to 4,095 for
-//! what it likes; what the host hands over begins at 4,096.
+//! The component encoding is that of every language's tools, so a fixture is hostile only where its text is. Addresses
+//! below 512 are for results, 512 to 1,023 for the fixture's data, 1,024 to 4,095 are free; memory that the host
+//! allocates starts at 4,096.
 
 mod wasi;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// A component in the making.
+/// Builder of a component.
 #[derive(Clone)]
 pub struct Guest {
     contract: &'static str,
@@ -19,7 +19,7 @@ pub struct Guest {
     imports: Vec<String>,
     /// Core imports.
     imported: String,
-    /// More of the core module.
+    /// Additional core module text.
     core: String,
     /// Exported core functions.
     exported: String,
@@ -27,7 +27,7 @@ pub struct Guest {
     realloc: String,
 }
 
-/// Hands out memory upwards and grows it when need be.
+/// Bump allocator that grows the memory on demand.
 const REALLOC: &str = "
   (local $at i32)
   (local.set $at (i32.and (i32.add (global.get $top) (i32.const 15)) (i32.const -16)))
@@ -54,17 +54,17 @@ impl Guest {
         }
     }
 
-    /// A judge whose `score-turn` is `body`: it leaves the address of the result. `$n` is free for use.
+    /// A judge whose `score-turn` is `body`, which returns the address of the result. `$n` is a free local.
     pub fn judge(body: &str) -> Guest {
         Guest::new("judge").exporting("score-turn", OF_A_TURN, body)
     }
 
-    /// A judge that answers this reward (as WebAssembly text).
+    /// A judge that returns this reward (as WebAssembly text).
     pub fn reward(reward: &str) -> Guest {
         Guest::judge(&verdict(reward, ""))
     }
 
-    /// A group judge; the body finds the length of its group in `$count`.
+    /// A group judge; `$count` is the size of the group.
     pub fn group_judge(body: &str) -> Guest {
         Guest::new("group-judge").exporting("score-group", "(param i32) (param $count i32)", body)
     }
@@ -74,7 +74,7 @@ impl Guest {
         Guest::new("hint-extractor").exporting("extract", OF_A_TURN, body)
     }
 
-    /// A loss that is differentiated by log-probabilities; the body finds its batch at `$batch`.
+    /// A loss with partials by logprobs; `$batch` is the address of the batch.
     pub fn loss(body: &str) -> Guest {
         let describe = "(i32.store8 (i32.const 256) (i32.const 1)) (i32.const 256)";
         Guest::new("loss")
@@ -82,13 +82,12 @@ impl Guest {
             .exporting("evaluate", "(param $batch i32)", body)
     }
 
-    /// An advantage estimator; the body finds the number of sequences in `$count`.
+    /// An advantage estimator; `$count` is the number of sequences.
     pub fn advantage(body: &str) -> Guest {
         Guest::new("advantage").exporting("compute", "(param i32) (param $count i32)", body)
     }
 
-    /// An environment without any trick; `tricks` replace the bodies of `reset`, `step`, `grade`,
-    /// `close` and `[dtor]`.
+    /// A well-behaved environment; `tricks` replace the bodies of `reset`, `step`, `grade`, `close` and `[dtor]`.
     pub fn environment(tricks: &[(&str, &str)]) -> Guest {
         let body = |of: &str| {
             let trick = tricks.iter().find(|(name, _)| *name == of);
@@ -123,7 +122,7 @@ impl Guest {
         self
     }
 
-    /// Imports a function; `id` is how the module calls it, with its core signature.
+    /// Imports a function; `id` is its name in the module and its core signature.
     pub fn calling(mut self, interface: &str, function: &str, id: &str) -> Guest {
         if !self.imports.iter().any(|known| known == interface) {
             self.imports.push(interface.to_owned());
@@ -134,7 +133,7 @@ impl Guest {
         self
     }
 
-    /// Adds to the core module.
+    /// Adds text to the core module.
     pub fn with(mut self, core: &str) -> Guest {
         self.core.push_str(core);
         self
@@ -145,26 +144,26 @@ impl Guest {
         self.with(&format!("(data (i32.const 512) \"{text}\")"))
     }
 
-    /// Another memory than one page; must be exported as `memory`.
+    /// Replaces the default memory of one page; must be exported as `memory`.
     pub fn memory(mut self, memory: &str) -> Guest {
         memory.clone_into(&mut self.memory);
         self
     }
 
-    /// Another body of the function that the host asks for memory.
+    /// Replaces the body of `cabi_realloc`.
     pub fn realloc(mut self, body: &str) -> Guest {
         body.clone_into(&mut self.realloc);
         self
     }
 
-    /// Runs after the host has read the result of `score-turn`.
+    /// Adds a post-return function of `score-turn`.
     pub fn afterwards(self, body: &str) -> Guest {
         self.with(&format!(
             "(func (export \"cabi_post_clawhost:plugin/judge@0.1.0#score-turn\") (param i32) {body})"
         ))
     }
 
-    /// The component.
+    /// Encodes the component.
     pub fn wasm(&self) -> Vec<u8> {
         let module = format!(
             "(module {} {} (global $top (mut i32) (i32.const 4096))
@@ -197,12 +196,12 @@ impl Guest {
     }
 }
 
-/// Zeros where a result goes, so that what an earlier command left is not read as this one's.
+/// Zeroes the result area, so that an earlier result is not read again.
 fn cleared(body: &str) -> String {
     format!("(memory.fill (i32.const 0) (i32.const 0) (i32.const 64)) {body}")
 }
 
-/// Writes an accepted verdict at address 0 and leaves it; `more` runs in between.
+/// Writes an accepted verdict at address 0 and returns it; `more` runs in between.
 pub fn verdict(reward: &str, more: &str) -> String {
     format!(
         "(f32.store (i32.const 4) (f32.const {reward}))
@@ -217,40 +216,40 @@ pub fn store(at: u32, value: u32) -> String {
     format!("(i32.store (i32.const {at}) (i32.const {value}))")
 }
 
-/// Which call it is, and settings.
+/// Call context and settings.
 pub const CONTEXT: &str = "clawhost:plugin/context@0.1.0";
 /// Log lines.
 pub const LOG: &str = "clawhost:plugin/log@0.1.0";
 /// Models.
 pub const MODEL: &str = "clawhost:plugin/model@0.1.0";
-/// State that outlives a call.
+/// Durable state.
 pub const STATE: &str = "clawhost:plugin/state@0.1.0";
 /// HTTP exchanges.
 pub const HTTP: &str = "clawhost:plugin/http@0.1.0";
 
 impl Guest {
-    /// May call `$setting` with a key and where the answer goes.
+    /// Imports `$setting(key, result address)`.
     pub fn with_settings(self) -> Guest {
         self.calling(CONTEXT, "setting", "$setting (param i32 i32 i32)")
     }
 
-    /// May call `$log` with level, message and fields.
+    /// Imports `$log(level, message, fields)`.
     pub fn with_log(self) -> Guest {
         self.calling(LOG, "write", "$log (param i32 i32 i32 i32 i32)")
     }
 
-    /// May call `$complete` with a request and where the answer goes.
+    /// Imports `$complete(request, result address)`.
     pub fn with_model(self) -> Guest {
         self.calling(MODEL, "complete", "$complete (param i32 i32)")
     }
 
-    /// May call `$score` with the name of a model, messages, a completion and where the answer goes.
+    /// Imports `$score(model, messages, completion, result address)`.
     pub fn with_scores(self) -> Guest {
         let call = "$score (param i32 i32 i32 i32 i32 i32 i32)";
         self.calling(MODEL, "score", call)
     }
 
-    /// May call `$get` and `$put`.
+    /// Imports `$get` and `$put`.
     pub fn with_state(self) -> Guest {
         self.calling(STATE, "get", "$get (param i32 i32 i32)")
             .calling(STATE, "put", "$put (param i32 i32 i32 i32 i32 i64 i32)")

@@ -1,8 +1,8 @@
-//! The functions of WASI that fixtures use, and guests that may call them.
+//! The WASI functions that fixtures use, and their imports.
 
 use super::Guest;
 
-/// Cut down to what is called here; the host has all of it.
+/// A subset of WASI with only the functions called here; the host implements all of it.
 pub(super) const PACKAGES: &str = "
 package wasi:io@0.2.0 {
   interface error { resource error; }
@@ -41,7 +41,7 @@ package wasi:filesystem@0.2.0 {
 ";
 
 impl Guest {
-    /// May call `$stdout` for the handle of its standard output, and `$write` on it.
+    /// Imports `$stdout`, which returns the handle of standard output, and `$write`.
     pub fn with_stdout(self) -> Guest {
         self.calling(
             "wasi:cli/stdout@0.2.0",
@@ -51,7 +51,7 @@ impl Guest {
         .with_writing()
     }
 
-    /// May call `$stderr` and `$write`.
+    /// Imports `$stderr` and `$write`.
     pub fn with_stderr(self) -> Guest {
         self.calling(
             "wasi:cli/stderr@0.2.0",
@@ -75,7 +75,7 @@ impl Guest {
         )
     }
 
-    /// May call `$now`, `$sleep` and `$block`.
+    /// Imports `$now`, `$sleep` and `$block`.
     pub fn with_clock(self) -> Guest {
         let clock = "wasi:clocks/monotonic-clock@0.2.0";
         self.calling(clock, "now", "$now (result i64)")
@@ -91,7 +91,7 @@ impl Guest {
             )
     }
 
-    /// May call `$roll`, and `$seed` with where the seed goes.
+    /// Imports `$roll` and `$seed(result address)`.
     pub fn with_dice(self) -> Guest {
         self.calling(
             "wasi:random/random@0.2.0",
@@ -105,7 +105,7 @@ impl Guest {
         )
     }
 
-    /// May call `$directories` with where the list goes.
+    /// Imports `$directories(result address)`.
     pub fn with_directories(self) -> Guest {
         self.calling(
             "wasi:filesystem/preopens@0.2.0",

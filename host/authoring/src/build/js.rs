@@ -7,23 +7,23 @@ use clawhost_plugins::Kind;
 use crate::error::AuthoringError;
 
 use super::Job;
-use super::kept::{self, Inputs};
+use super::cache::{self, Inputs};
 
 const TOOL: &str = "componentize-qjs";
 
-/// Stands in the entry where a loss imports the host's log.
+/// The line of the entry that imports the host's log, for a loss only.
 const NO_LOG: &str = "const log = null;";
 const LOG: &str = "import log from \"clawhost:plugin/log\";";
 
-/// Builds the component, or takes the one that was built from the same files before; says which.
+/// Builds the component or restores it from the cache; returns whether it was restored.
 pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
-    // The result of a loss's `describe` cannot be an error, so what goes wrong there is logged.
+    // `describe` of a loss cannot return an error, so an exception there is logged.
     let log = match job.manifest.kind {
         Kind::Loss => LOG,
         _ => NO_LOG,
     };
     let entry = job.write_entry("sdk/js/entry", &["entry.js", "guard.js"], (NO_LOG, log))?;
-    let inputs = Inputs::of(job, TOOL, entry).and_then(|mut inputs| {
+    let inputs = Inputs::collect(job, TOOL, entry).and_then(|mut inputs| {
         let packages = job.dir.join("node_modules");
         if packages.exists() {
             inputs.add_packages(&packages).ok()?;
@@ -45,5 +45,5 @@ pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
     .into();
     arguments.extend(["--js".into(), format!("{entry}/entry.js").into()]);
     arguments.extend(["--output".into(), OsString::from(&job.manifest.component)]);
-    kept::take_or_build(job, inputs, || job.run(TOOL, arguments))
+    cache::restore_or_build(job, inputs, || job.run(TOOL, arguments))
 }

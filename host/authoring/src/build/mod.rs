@@ -1,8 +1,8 @@
 //! Builds a plugin: one command for each language, once its tools are known to be there.
 
 mod c;
+mod cache;
 mod js;
-mod kept;
 mod python;
 mod rust;
 
@@ -21,7 +21,7 @@ use crate::manifest::Manifest;
 use crate::scaffold::write;
 use crate::tools::{self, Tool};
 
-/// The folder for modules that call the author's, in that of the plugin.
+/// Directory of the entry modules, which call the author's, in the plugin's directory.
 const ENTRY: &str = "build/entry";
 /// Most bytes of a tool's words that an error repeats.
 const WORDS: usize = 16 << 10;
@@ -33,7 +33,7 @@ pub struct Built {
     pub component: PathBuf,
     /// Its size.
     pub bytes: usize,
-    /// It was built before from the same files with the same tool, and is that component again.
+    /// It came from the cache: it was built from the same files with the same tool before.
     pub unchanged: bool,
 }
 
@@ -42,13 +42,13 @@ pub struct Built {
 /// Runs the language's compiler, which may download what the plugin itself depends on. Takes
 /// seconds to minutes: call it off the threads that serve.
 ///
-/// Rust and C give the same bytes again for the same sources. The tools of Python and JavaScript do not; their components
-/// are kept in `kept` by what they were built from, and taken again from there. None keeps nothing.
+/// Builds in Rust and C are reproducible. The tools of Python and JavaScript are not; their components are cached in the
+/// directory `cache`, keyed by a digest of the inputs. None disables the cache.
 ///
 /// # Errors
 /// [`AuthoringError::NoManifest`], [`AuthoringError::MissingTools`] before anything is run,
 /// [`AuthoringError::Failed`] with the words of a tool, and the errors of making a component.
-pub fn build(dir: &Path, kept: Option<&Path>) -> Result<Built, AuthoringError> {
+pub fn build(dir: &Path, cache: Option<&Path>) -> Result<Built, AuthoringError> {
     let manifest = Manifest::read(dir)?;
     let tools = tools::tools(manifest.language, dir);
     let missing: Vec<Tool> = tools
@@ -73,7 +73,7 @@ pub fn build(dir: &Path, kept: Option<&Path>) -> Result<Built, AuthoringError> {
         dir,
         manifest: &manifest,
         tools: &tools,
-        kept,
+        cache,
     };
     let mut unchanged = false;
     match manifest.language {
@@ -95,7 +95,7 @@ struct Job<'a> {
     dir: &'a Path,
     manifest: &'a Manifest,
     tools: &'a [Tool],
-    kept: Option<&'a Path>,
+    cache: Option<&'a Path>,
 }
 
 impl Job<'_> {
@@ -151,11 +151,10 @@ impl Job<'_> {
         })
     }
 
-    /// Writes files of this program, with one phrase replaced, into a folder of the build that has nothing else, and
-    /// names the folder.
+    /// Writes embedded files, with one string replaced, into an empty directory of the build, and returns its path.
     ///
-    /// They come from here and not from the SDK in the plugin's folder, so that a plugin made with an older version
-    /// gets them too.
+    /// They come from this program and not from the SDK in the plugin's directory, so that plugins created with an older
+    /// version get them too.
     fn write_entry(
         &self,
         from: &str,

@@ -9,15 +9,15 @@ use clawhost_plugins::Kind;
 use crate::error::AuthoringError;
 
 use super::Job;
-use super::kept::{self, Inputs};
+use super::cache::{self, Inputs};
 
 const TOOL: &str = "componentize-py";
 /// Where the tool looks for packages that the plugin may import.
 const ENVIRONMENT: &str = "VIRTUAL_ENV";
-/// Stands for an environment where there is none.
+/// An empty environment, used if there is none.
 const NO_PACKAGES: &str = "build/no-packages";
 
-/// Builds the component, or takes the one that was built from the same files before; says which.
+/// Builds the component or restores it from the cache; returns whether it was restored.
 pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
     let mut modules = vec!["clawhost_entry.py"];
     if job.manifest.kind == Kind::Environment {
@@ -25,12 +25,13 @@ pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
         modules.push("environment.py");
     }
     let entry = job.write_entry("sdk/python/entry", &modules, ("", ""))?;
-    let environment = match kept::environment(std::env::var_os(ENVIRONMENT).as_deref(), job.dir) {
-        Some(environment) => environment,
-        None => no_packages(job.dir)?,
-    };
-    let inputs = Inputs::of(job, TOOL, entry).and_then(|mut inputs| {
-        for packages in kept::packages(&environment) {
+    let environment =
+        match cache::find_environment(std::env::var_os(ENVIRONMENT).as_deref(), job.dir) {
+            Some(environment) => environment,
+            None => create_empty_environment(job.dir)?,
+        };
+    let inputs = Inputs::collect(job, TOOL, entry).and_then(|mut inputs| {
+        for packages in cache::find_packages(&environment) {
             inputs.add_packages(&packages).ok()?;
         }
         Some(inputs)
@@ -44,7 +45,7 @@ pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
         "componentize",
         // Without it the component imports WASI, which is a capability that no plugin needs.
         "--stub-wasi",
-        // First, so that nothing of the plugin stands for a module of the entry.
+        // First, so that no module of the plugin shadows a module of the entry.
         "--python-path",
         entry,
         "--python-path",
@@ -60,14 +61,14 @@ pub(super) fn build(job: &Job<'_>) -> Result<bool, AuthoringError> {
     arguments.push("clawhost_entry".into());
     // The tool runs in the plugin's folder.
     let environment = std::path::absolute(&environment).unwrap_or(environment);
-    kept::take_or_build(job, inputs, || {
+    cache::restore_or_build(job, inputs, || {
         job.run_with(TOOL, arguments, Some((ENVIRONMENT, &environment)))
     })
 }
 
-/// An environment without packages. Without any environment the tool takes those of the machine's own Python, and the
-/// component would depend on what is installed there.
-fn no_packages(dir: &Path) -> Result<PathBuf, AuthoringError> {
+/// Creates an environment without packages. Without any environment the tool uses the packages of the system's Python, and
+/// the component would depend on what is installed there.
+fn create_empty_environment(dir: &Path) -> Result<PathBuf, AuthoringError> {
     let environment = dir.join(NO_PACKAGES);
     let packages = environment.join("lib/site-packages");
     fs::create_dir_all(&packages).map_err(|source| AuthoringError::Write {

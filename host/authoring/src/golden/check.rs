@@ -1,12 +1,12 @@
 //! Runs a plugin on golden transcripts and compares.
 
 use clawhost_plugins::{
-    Advantages, BadMessage, CallContext, Called, Episode, FaultKind, Kind, Limits, Message,
+    Advantages, CallContext, CallResult, Episode, FaultKind, Kind, Limits, Message, MessageError,
     Observation, Plugin, Role, StateScope, Trajectory,
 };
 use serde_json::{Value, json};
 
-use super::agree::agrees;
+use super::compare::compare;
 use super::read::{Golden, GoldenTurn};
 use super::slopes;
 use crate::script::Script;
@@ -74,7 +74,7 @@ async fn run(
         Ok(answer) => answer,
         Err(Unanswered::Told(error)) => {
             let shown = error.to_string();
-            agrees("the answer", &golden.expect, &error).map_err(|differs| {
+            compare("the answer", &golden.expect, &error).map_err(|differs| {
                 // The words of an error say what went wrong in the plugin.
                 match differs.contains(&shown) {
                     true => differs,
@@ -85,7 +85,7 @@ async fn run(
         }
         Err(Unanswered::Broken(reason)) => return Err(reason),
     };
-    agrees("the answer", &golden.expect, &answer)?;
+    compare("the answer", &golden.expect, &answer)?;
     script.end()?;
     match (plugin.kind(), &golden.batch) {
         (Kind::Loss, _) if golden.stop_gradient => Ok(Some(
@@ -106,13 +106,13 @@ pub(super) enum Unanswered {
     Broken(String),
 }
 
-impl From<BadMessage> for Unanswered {
-    fn from(bad: BadMessage) -> Unanswered {
+impl From<MessageError> for Unanswered {
+    fn from(bad: MessageError) -> Unanswered {
         Unanswered::Broken(bad.to_string())
     }
 }
 
-pub(super) fn result<T>(called: Called<T>) -> Result<T, Unanswered> {
+pub(super) fn result<T>(called: CallResult<T>) -> Result<T, Unanswered> {
     called.outcome.map_err(|fault| match fault.kind {
         FaultKind::PluginError { kind, message } => {
             Unanswered::Told(json!({"error": kind, "message": message}))
@@ -224,7 +224,7 @@ fn trajectory(golden: &Golden) -> Result<(Trajectory, u32), Unanswered> {
     Ok((all, last))
 }
 
-fn of_turns(turns: &[GoldenTurn]) -> Result<Trajectory, BadMessage> {
+fn of_turns(turns: &[GoldenTurn]) -> Result<Trajectory, MessageError> {
     let mut trajectory = Trajectory::new("session", "group");
     for turn in turns {
         trajectory.push_openai(&turn.prompt, &turn.reply, &turn.next_state, turn.truncated)?;

@@ -4,10 +4,10 @@
 //! with `expect` as far as `expect` goes: what is not mentioned may be anything. A loss that answers as
 //! expected is asked again with its inputs moved a little, to see that its partials are its slopes.
 //!
-//! A plugin is run with every capability that it imports and none of them is real. `exchanges` lists its calls of
-//! models and of HTTP in order, each with its answer; `state` is what its state holds before the call.
+//! A plugin runs with every capability that it imports, none of them real. `exchanges` lists the expected calls of models
+//! and HTTP in order, each with its answer; `state` has the entries of its state before the call.
 
-pub(crate) mod agree;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod read;
 mod slopes;

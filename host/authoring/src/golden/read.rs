@@ -51,10 +51,10 @@ pub struct Golden {
     /// What the policy says, step by step.
     #[serde(default)]
     pub actions: Vec<String>,
-    /// What the plugin asks of models and over HTTP, in order, and what it is answered. Default none.
+    /// Expected calls of models and HTTP in order, with their answers. Default none.
     #[serde(default)]
     pub exchanges: Vec<Exchange>,
-    /// What the plugin's state holds before the call: texts by key. Default nothing.
+    /// Entries of the plugin's state before the call: texts by key. Default empty.
     #[serde(default)]
     pub state: BTreeMap<String, String>,
     /// What the answer has to be, as far as it is said: `{"error": "unsupported"}` for an error.
@@ -107,19 +107,19 @@ pub fn goldens(dir: &Path) -> Result<Vec<Golden>, AuthoringError> {
     Ok(goldens)
 }
 
-/// The exchanges in a file: a list of them, as a transcript has it.
+/// Reads a file with a list of exchanges in the format of a transcript.
 ///
 /// # Errors
-/// [`AuthoringError::BadGolden`] when it is no such list.
+/// [`AuthoringError::BadGolden`] if it is not a list of exchanges.
 pub fn exchanges(path: &Path) -> Result<Vec<Exchange>, AuthoringError> {
     let exchanges: Vec<Exchange> =
-        serde_json::from_str(&text_of(path)?).map_err(|e| bad(path, e.to_string()))?;
-    checked(&exchanges).map_err(|reason| bad(path, reason))?;
+        serde_json::from_str(&read_text(path)?).map_err(|e| bad(path, e.to_string()))?;
+    check_exchanges(&exchanges).map_err(|reason| bad(path, reason))?;
     Ok(exchanges)
 }
 
 fn read(path: &Path) -> Result<Vec<Golden>, AuthoringError> {
-    let text = text_of(path)?;
+    let text = read_text(path)?;
     // Read as what it is at once, so that a mistake is told with its line.
     let read: Result<Vec<Golden>, serde_json::Error> = if text.trim_start().starts_with('[') {
         serde_json::from_str(&text)
@@ -129,13 +129,13 @@ fn read(path: &Path) -> Result<Vec<Golden>, AuthoringError> {
     let mut goldens = read.map_err(|e| bad(path, e.to_string()))?;
     for golden in &mut goldens {
         golden.file = path.to_owned();
-        checked(&golden.exchanges)
+        check_exchanges(&golden.exchanges)
             .map_err(|reason| bad(path, format!("transcript {:?}: {reason}", golden.name)))?;
     }
     Ok(goldens)
 }
 
-fn checked(exchanges: &[Exchange]) -> Result<(), String> {
+fn check_exchanges(exchanges: &[Exchange]) -> Result<(), String> {
     for (at, exchange) in exchanges.iter().enumerate() {
         let place = |reason| format!("exchange {} {reason}", at + 1);
         exchange.check().map_err(place)?;
@@ -143,7 +143,7 @@ fn checked(exchanges: &[Exchange]) -> Result<(), String> {
     Ok(())
 }
 
-fn text_of(path: &Path) -> Result<String, AuthoringError> {
+fn read_text(path: &Path) -> Result<String, AuthoringError> {
     fs::read_to_string(path).map_err(|source| AuthoringError::Read {
         path: path.to_owned(),
         source,

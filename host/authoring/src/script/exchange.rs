@@ -1,4 +1,4 @@
-//! What a plugin asks of models and of the network in a test, and what it is answered.
+//! Calls of models and HTTP by a plugin in a test, with their answers.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,27 @@ pub enum Exchange {
     /// Completions: `model`, `messages` and `tools` as OpenAI's API has them, `n`, `temperature`, `top_p`,
     /// `max_tokens`, `stop`, `seed`, `schema`.
     #[serde(rename = "model.complete")]
-    Complete(Answered<Completion, ModelFailure>),
+    Complete(ScriptedCall<Completion, ModelFailure>),
     /// Log-probabilities: `model`, `messages`, `completion`.
     #[serde(rename = "model.score")]
-    Score(Answered<Scores, ModelFailure>),
+    Score(ScriptedCall<Scores, ModelFailure>),
     /// An HTTP exchange: `method`, `url`, `headers` by name in lower case, `body` as text or, where JSON is expected, as
     /// JSON.
     #[serde(rename = "http.send")]
-    Send(Answered<Response, HttpFailure>),
+    Send(ScriptedCall<Response, HttpFailure>),
 }
 
 /// A request, and either an answer or an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answered<A, E> {
-    /// What is asked, as far as it matters: what is not mentioned may be anything. Default nothing.
+pub struct ScriptedCall<A, E> {
+    /// Fields of the request to compare. Default none.
     #[serde(default)]
     pub request: Value,
-    /// What comes back.
+    /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<A>,
-    /// Why nothing comes back.
+    /// Why there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<E>,
 }
@@ -68,7 +68,7 @@ pub enum Choice {
     /// A message of this text that ended by itself.
     Text(String),
     /// Anything else.
-    Whole {
+    Full {
         /// The message as OpenAI's API has it.
         message: Value,
         /// Why it ended. Default `stop`.
@@ -181,7 +181,7 @@ impl Exchange {
     }
 }
 
-impl<A, E> Answered<A, E> {
+impl<A, E> ScriptedCall<A, E> {
     fn check(&self) -> Result<(), String> {
         match (&self.answer, &self.error) {
             (Some(_), None) | (None, Some(_)) => Ok(()),
@@ -204,9 +204,9 @@ impl Completion {
     }
 
     /// A response as a transcript has it.
-    pub(super) fn of(response: &ModelResponse) -> Completion {
+    pub(super) fn from_response(response: &ModelResponse) -> Completion {
         Completion {
-            choices: response.choices.iter().map(Choice::of).collect(),
+            choices: response.choices.iter().map(Choice::from_model).collect(),
             prompt_tokens: response.prompt_tokens,
             completion_tokens: response.completion_tokens,
         }
@@ -221,7 +221,7 @@ impl Choice {
                 finish: ModelFinish::Stop,
                 logprob: None,
             },
-            Choice::Whole {
+            Choice::Full {
                 message,
                 finish,
                 logprob,
@@ -238,8 +238,8 @@ impl Choice {
         })
     }
 
-    fn of(choice: &ModelChoice) -> Choice {
-        Choice::Whole {
+    fn from_model(choice: &ModelChoice) -> Choice {
+        Choice::Full {
             message: choice.message.to_openai(),
             finish: match choice.finish {
                 ModelFinish::Stop => Finish::Stop,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn exchanges_round_trip() {
         for value in [
             json!({"call": "model.complete", "request": {"n": 2}, "answer": {"choices": ["a", {"message":
                 {"role": "assistant", "content": "b"}, "finish": "tool-calls", "logprob": -1.5}], "prompt_tokens": 3}}),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_played_is_refused() {
+    fn invalid_exchanges_are_rejected() {
         for (value, part) in [
             (json!({"call": "http.send"}), "no \"answer\""),
             (
@@ -354,8 +354,8 @@ mod tests {
             ),
             (json!({"call": "http.send", "error": "tired"}), "tired"),
         ] {
-            let refused = read(&value).unwrap_err();
-            assert!(refused.contains(part), "{part}: {refused}");
+            let error = read(&value).unwrap_err();
+            assert!(error.contains(part), "{part}: {error}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A plugin's capabilities in a test: models and HTTP answer what a transcript says, state is in memory.
+//! A plugin's capabilities in a test: models and HTTP return the answers of a transcript, state is in memory.
 //!
-//! A [`Script`] stands where a server has its models, its network and its journal. It reaches nothing. Each call has to
-//! be the next one that the transcript expects; one that is not is an error for the plugin and fails the test, and so
-//! does an expected call that is not made.
+//! A [`Script`] replaces the models, the network and the journal of a server, and accesses nothing real. Each call must be
+//! the next exchange of the transcript. Any other call is an error for the plugin and fails the test; so does an exchange
+//! that is not used.
 
 mod exchange;
 mod record;
@@ -20,18 +20,18 @@ use clawhost_plugins::{
 use serde_json::Value;
 
 pub use exchange::{
-    Answered, Choice, Completion, Exchange, Finish, HttpFailure, ModelFailure, Response, Scores,
+    Choice, Completion, Exchange, Finish, HttpFailure, ModelFailure, Response, Scores, ScriptedCall,
 };
 pub use record::Recorder;
 
-use crate::golden::agree::agrees;
+use crate::golden::compare::compare;
 
-/// What a plugin is told about a call that is not in the transcript.
+/// Error that a plugin gets for a call that is not in the transcript.
 const UNEXPECTED: &str = "the transcript does not have this call";
-/// Most bytes of a request that a failure shows.
-const SHOWN: usize = 2 << 10;
+/// Maximum bytes of a request in an error.
+const MAX_REQUEST_BYTES: usize = 2 << 10;
 
-/// Makes an empty store of state.
+/// Creates an empty state store.
 type FreshState = Box<dyn Fn() -> Result<Arc<dyn StateStore>, String> + Send + Sync>;
 
 /// Models, network and state of a plugin in a test.
@@ -40,10 +40,10 @@ pub struct Script {
     transcript: Mutex<Transcript>,
 }
 
-/// The exchanges of one transcript, and how far the plugin has come.
+/// The exchanges of one transcript, and the number that were used.
 struct Transcript {
     exchanges: Vec<Exchange>,
-    made: usize,
+    used: usize,
     /// The first call that was not as expected.
     failure: Option<String>,
     state: Arc<dyn StateStore>,
@@ -53,7 +53,7 @@ impl Transcript {
     fn new(exchanges: &[Exchange], state: Arc<dyn StateStore>) -> Transcript {
         Transcript {
             exchanges: exchanges.to_vec(),
-            made: 0,
+            used: 0,
             failure: None,
             state,
         }
@@ -75,7 +75,7 @@ impl Script {
         })
     }
 
-    /// Begins a transcript: with these exchanges, and with these entries as the whole state of the plugin and run.
+    /// Begins a transcript with these exchanges, and with these entries as the only state of the plugin and run.
     ///
     /// # Errors
     /// When there is no store, or it does not take the entries.
@@ -115,7 +115,7 @@ impl Script {
         let transcript = self.transcript();
         let left = transcript
             .exchanges
-            .get(transcript.made..)
+            .get(transcript.used..)
             .unwrap_or_default();
         let Some(next) = left.first() else {
             return Ok(());
@@ -125,33 +125,33 @@ impl Script {
             left.len(),
             transcript.exchanges.len(),
             next.call(),
-            bounded(next.request())
+            truncate(next.request())
         ))
     }
 
-    /// The exchange that is due, when it is the one that the plugin asks for. `actual` is given what is expected.
+    /// Returns the next exchange if the call matches it. `actual` converts the request, given the expected one.
     fn next(&self, call: &str, actual: impl Fn(&Value) -> Value) -> Option<Exchange> {
         let mut transcript = self.transcript();
-        let number = transcript.made + 1;
-        transcript.made = number;
+        let number = transcript.used + 1;
+        transcript.used = number;
         let total = transcript.exchanges.len();
         let due = transcript.exchanges.get(number - 1).cloned();
         let outcome = match due {
             None => Err(format!(
                 "the plugin calls {call} {}, and the transcript has {total} exchanges",
-                bounded(&actual(&Value::Null))
+                truncate(&actual(&Value::Null))
             )),
             Some(due) if due.call() != call => Err(format!(
                 "exchange {number} of the transcript is {}, and the plugin calls {call} {}",
                 due.call(),
-                bounded(&actual(&Value::Null))
+                truncate(&actual(&Value::Null))
             )),
             Some(due) => {
                 let place = format!("the request of exchange {number}, {call},");
                 let expected = due.request();
                 let agreed = match expected {
                     Value::Null => Ok(()),
-                    expected => agrees(&place, expected, &actual(expected)),
+                    expected => compare(&place, expected, &actual(expected)),
                 };
                 agreed.map(|()| due)
             }
@@ -176,18 +176,18 @@ impl Script {
     }
 }
 
-fn bounded(value: &Value) -> String {
+fn truncate(value: &Value) -> String {
     let mut text = value.to_string();
-    if text.len() > SHOWN {
-        text.truncate(text.floor_char_boundary(SHOWN));
+    if text.len() > MAX_REQUEST_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_REQUEST_BYTES));
         text.push('…');
     }
     text
 }
 
-/// The answer or the error of an exchange, of which [`Exchange::check`] has seen that there is one.
+/// The answer or the error of an exchange; [`Exchange::check`] ensures that there is one.
 fn outcome<A, F, E: From<F>>(
-    answered: Answered<A, F>,
+    answered: ScriptedCall<A, F>,
     unexpected: impl FnOnce(String) -> E,
 ) -> Result<A, E> {
     match (answered.answer, answered.error) {
@@ -201,7 +201,7 @@ fn outcome<A, F, E: From<F>>(
 
 impl ModelClient for Script {
     fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
-        let due = self.next("model.complete", |_| request::of_completion(&request));
+        let due = self.next("model.complete", |_| request::completion_to_json(&request));
         let answer = match due {
             Some(Exchange::Complete(one)) => outcome(one, ModelError::Unavailable)
                 .and_then(|one: Completion| one.response().map_err(ModelError::Unavailable)),
@@ -217,7 +217,7 @@ impl ModelClient for Script {
         completion: String,
     ) -> Answer<Result<Vec<f32>, ModelError>> {
         let due = self.next("model.score", |_| {
-            request::of_score(&model, &messages, &completion)
+            request::score_to_json(&model, &messages, &completion)
         });
         let answer = match due {
             Some(Exchange::Score(one)) => {
@@ -241,8 +241,13 @@ impl Network for Script {
         Box::pin(std::future::ready(Err(NetworkError::Transport(reason))))
     }
 
-    fn scripted(&self, request: &HttpRequest) -> Option<Result<InboundResponse, NetworkError>> {
-        let due = self.next("http.send", |expected| request::of_http(request, expected));
+    fn scripted_answer(
+        &self,
+        request: &HttpRequest,
+    ) -> Option<Result<InboundResponse, NetworkError>> {
+        let due = self.next("http.send", |expected| {
+            request::http_to_json(request, expected)
+        });
         Some(match due {
             Some(Exchange::Send(one)) => {
                 outcome(one, NetworkError::Transport).map(|one: Response| one.into())

@@ -1,4 +1,4 @@
-//! Writes down what a plugin asked and was answered, for a transcript.
+//! Records the calls of a plugin and their answers, for a transcript.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use clawhost_plugins::{
 };
 use serde_json::{Value, json};
 
-use super::exchange::{Answered, Completion, Exchange, Response, Scores};
+use super::exchange::{Completion, Exchange, Response, Scores, ScriptedCall};
 use super::request;
 
-/// The exchanges so far, or why they cannot be written down.
+/// The exchanges so far, or why they cannot be recorded.
 type Exchanges = Arc<Mutex<Result<Vec<Exchange>, String>>>;
 
-/// Stands before real models and a real network and notes each exchange in order. Of HTTP it notes what the guest wrote
-/// and was given, so no secret: the host puts them in behind it and takes them out before it.
+/// Wraps real models and a real network, and records each exchange in order. HTTP is recorded as the guest sees it, without
+/// secrets: the host inserts them after the request is recorded, and removes them before the response is.
 #[derive(Clone)]
 pub struct Recorder {
     model: Option<Arc<dyn ModelClient>>,
@@ -25,7 +25,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Notes what passes to these.
+    /// Records the calls of these models and this network.
     pub fn new(model: Option<Arc<dyn ModelClient>>, network: Arc<dyn Network>) -> Recorder {
         Recorder {
             model,
@@ -46,7 +46,7 @@ impl Recorder {
     }
 }
 
-fn note(exchanges: &Exchanges, exchange: Result<Exchange, String>) {
+fn push(exchanges: &Exchanges, exchange: Result<Exchange, String>) {
     let mut all = exchanges.lock().unwrap_or_else(PoisonError::into_inner);
     match (all.as_mut(), exchange) {
         (Ok(all), Ok(exchange)) => all.push(exchange),
@@ -55,12 +55,12 @@ fn note(exchanges: &Exchanges, exchange: Result<Exchange, String>) {
     }
 }
 
-fn answered<A, F, E: Into<F>>(request: Value, answer: Result<A, E>) -> Answered<A, F> {
+fn scripted_call<A, F, E: Into<F>>(request: Value, answer: Result<A, E>) -> ScriptedCall<A, F> {
     let (answer, error) = match answer {
         Ok(answer) => (Some(answer), None),
         Err(error) => (None, Some(error.into())),
     };
-    Answered {
+    ScriptedCall {
         request,
         answer,
         error,
@@ -77,12 +77,18 @@ impl ModelClient for Recorder {
         let Some(model) = &self.model else {
             return no_model();
         };
-        let asked = request::of_completion(&request);
+        let asked = request::completion_to_json(&request);
         let (answer, exchanges) = (model.complete(request), Arc::clone(&self.exchanges));
         Box::pin(async move {
             let answer = answer.await;
-            let shown = answer.as_ref().map(Completion::of).map_err(Clone::clone);
-            note(&exchanges, Ok(Exchange::Complete(answered(asked, shown))));
+            let shown = answer
+                .as_ref()
+                .map(Completion::from_response)
+                .map_err(Clone::clone);
+            push(
+                &exchanges,
+                Ok(Exchange::Complete(scripted_call(asked, shown))),
+            );
             answer
         })
     }
@@ -96,13 +102,13 @@ impl ModelClient for Recorder {
         let Some(model) = &self.model else {
             return no_model();
         };
-        let asked = request::of_score(&name, &messages, &completion);
+        let asked = request::score_to_json(&name, &messages, &completion);
         let answer = model.score(name, messages, completion);
         let exchanges = Arc::clone(&self.exchanges);
         Box::pin(async move {
             let answer = answer.await;
             let shown = answer.clone().map(|logprobs| Scores { logprobs });
-            note(&exchanges, Ok(Exchange::Score(answered(asked, shown))));
+            push(&exchanges, Ok(Exchange::Score(scripted_call(asked, shown))));
             answer
         })
     }
@@ -132,7 +138,7 @@ impl Network for Recorder {
 
     fn observe(&self, request: &HttpRequest, answer: &Result<InboundResponse, NetworkError>) {
         let mut asked = json!({"method": request.method, "url": request.url});
-        // A body that is not text is left out, and then may be anything.
+        // A body that is not text is left out, so it is not compared.
         if let (Some(asked), Ok(text)) = (asked.as_object_mut(), std::str::from_utf8(&request.body))
         {
             let json = serde_json::from_str(text).ok().filter(Value::is_object);
@@ -152,7 +158,7 @@ impl Network for Recorder {
                 )),
             },
         };
-        let exchange = shown.map(|shown| Exchange::Send(answered(asked, shown)));
-        note(&self.exchanges, exchange);
+        let exchange = shown.map(|shown| Exchange::Send(scripted_call(asked, shown)));
+        push(&self.exchanges, exchange);
     }
 }

@@ -4,11 +4,11 @@ use clawhost_plugins::{HttpRequest, Message, ModelRequest};
 use serde_json::{Map, Value, json};
 
 /// A request for completions.
-pub(super) fn of_completion(request: &ModelRequest) -> Value {
+pub(super) fn completion_to_json(request: &ModelRequest) -> Value {
     let tools: Vec<Value> = request.tools.iter().map(|tool| tool.to_openai()).collect();
     json!({
         "model": request.model,
-        "messages": of_messages(&request.messages),
+        "messages": messages_to_json(&request.messages),
         "tools": tools,
         "n": request.n,
         "temperature": request.temperature,
@@ -21,12 +21,12 @@ pub(super) fn of_completion(request: &ModelRequest) -> Value {
 }
 
 /// A request for the log-probabilities of a completion.
-pub(super) fn of_score(model: &str, messages: &[Message], completion: &str) -> Value {
-    json!({"model": model, "messages": of_messages(messages), "completion": completion})
+pub(super) fn score_to_json(model: &str, messages: &[Message], completion: &str) -> Value {
+    json!({"model": model, "messages": messages_to_json(messages), "completion": completion})
 }
 
 /// An HTTP request; its body is JSON where `expected` has something other than text for it, and it is JSON.
-pub(super) fn of_http(request: &HttpRequest, expected: &Value) -> Value {
+pub(super) fn http_to_json(request: &HttpRequest, expected: &Value) -> Value {
     let text = String::from_utf8_lossy(&request.body);
     let wants_json = expected.get("body").is_some_and(|body| !body.is_string());
     let body = if wants_json {
@@ -42,6 +42,6 @@ pub(super) fn of_http(request: &HttpRequest, expected: &Value) -> Value {
     json!({"method": request.method, "url": request.url, "headers": headers, "body": body})
 }
 
-fn of_messages(messages: &[Message]) -> Vec<Value> {
+fn messages_to_json(messages: &[Message]) -> Vec<Value> {
     messages.iter().map(Message::to_openai).collect()
 }

@@ -79,7 +79,7 @@ async fn the_judge_in_c_passes_its_transcripts() {
     let transcripts = goldens(&plugins().join("judge-length")).unwrap();
     assert!(transcripts.len() > 10);
     let plugin = component("judge-length");
-    let limits = Limits::of(plugin.kind());
+    let limits = Limits::for_kind(plugin.kind());
     for Checked { name, outcome, .. } in check(&plugin, &transcripts, &limits, &script()).await {
         assert_eq!(outcome, Ok(()), "{name}");
     }
@@ -104,7 +104,7 @@ fn batch() -> Value {
 async fn checked(name: &str, golden: Value) -> Checked {
     let golden: Golden = serde_json::from_value(golden).unwrap();
     let plugin = component(name);
-    let limits = Limits::of(plugin.kind());
+    let limits = Limits::for_kind(plugin.kind());
     check(&plugin, &[golden], &limits, &script())
         .await
         .remove(0)

@@ -11,9 +11,9 @@ use clawhost_plugins::{
     ModelResponse, Role, ToolSpec,
 };
 use clawhost_policy::{
-    Callable, Calls, ChatInput, Constraint, Engine, Event, FinishReason, GenerateRequest,
-    Generation, Priority, Refused, ReplyStyle, Sampling, Sequence, Served, ToolTypes, check_schema,
-    parse_reply,
+    CallableTool, ChatInput, Constraint, Engine, Event, FinishReason, GenerateRequest, Generation,
+    LoadedVersion, Priority, ReplyParserOptions, SamplingParams, Sequence, SubmitError,
+    ToolCallConstraint, ToolSchemas, check_schema, parse_reply,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -211,10 +211,10 @@ fn encode(engine: &Engine, text: &str) -> Result<Vec<u32>, ModelError> {
 }
 
 /// The weights that an alias means at this moment.
-fn weights(engine: &Engine, which: Which) -> Served {
+fn weights(engine: &Engine, which: Which) -> LoadedVersion {
     match which {
         Which::Policy => engine.active(),
-        Which::Reference => Served::base(engine.model()),
+        Which::Reference => LoadedVersion::base(engine.model()),
     }
 }
 
@@ -265,8 +265,8 @@ async fn complete(
 
 /// What replies to a prompt are read with.
 struct Reading {
-    style: ReplyStyle,
-    tools: Arc<ToolTypes>,
+    style: ReplyParserOptions,
+    tools: Arc<ToolSchemas>,
 }
 
 /// All choices, or none: dropping a generation cancels it.
@@ -278,13 +278,15 @@ fn begin(
     let (text, prompt) = render(engine, &request.messages, &request.tools)?;
     let served = weights(engine, which);
     let tools: Vec<Value> = request.tools.iter().map(ToolSpec::to_openai).collect();
-    let style = engine.reply_form().style(&text, !tools.is_empty());
+    let style = engine
+        .reply_format()
+        .parser_options(&text, !tools.is_empty());
     let constraint = constraint(request, style.in_reasoning)?;
     let generations = (0..request.n)
         .map(|choice| {
             engine.generate(GenerateRequest {
                 prompt: prompt.clone(),
-                sampling: Sampling {
+                sampling: SamplingParams {
                     temperature: request.temperature,
                     top_p: request.top_p,
                     max_tokens: request.max_tokens,
@@ -294,24 +296,24 @@ fn begin(
                         .seed
                         .map(|seed| seed.wrapping_add(u64::from(choice))),
                     constraint: constraint.clone(),
-                    ..Sampling::default()
+                    ..SamplingParams::default()
                 },
-                served: served.clone(),
+                version: served.clone(),
                 priority: Priority::Judge,
                 user: None,
             })
         })
         .collect::<Result<_, _>>()
         .map_err(|refused| match refused {
-            Refused::Busy { .. }
-            | Refused::ShuttingDown
-            | Refused::Unavailable(_)
-            | Refused::Overloaded { .. } => ModelError::Unavailable(refused.to_string()),
+            SubmitError::Busy { .. }
+            | SubmitError::ShuttingDown
+            | SubmitError::Unavailable(_)
+            | SubmitError::Overloaded { .. } => ModelError::Unavailable(refused.to_string()),
             other => ModelError::Rejected(other.to_string()),
         })?;
     let reading = Reading {
         style,
-        tools: Arc::new(ToolTypes::of(&tools)),
+        tools: Arc::new(ToolSchemas::from_definitions(&tools)),
     };
     Ok((reading, generations))
 }
@@ -329,12 +331,12 @@ fn constraint(
         .map_err(|error| ModelError::Rejected(format!("the schema is no JSON: {error}")))?;
     let tools = request.tools.iter().map(|tool| {
         let parameters = serde_json::from_str(&tool.parameters).ok();
-        Callable {
+        CallableTool {
             name: tool.name.clone(),
             parameters: parameters.filter(|schema| check_schema(schema).is_ok()),
         }
     });
-    let calls = (!request.tools.is_empty()).then(|| Calls {
+    let calls = (!request.tools.is_empty()).then(|| ToolCallConstraint {
         tools: tools.collect(),
         most: 1,
     });
@@ -360,7 +362,7 @@ async fn finish(
             Some(Event::Finished(end)) => {
                 text.push_str(&end.text);
                 let reply = parse_reply(&text, reading.style, &reading.tools);
-                let calls = reply.has_whole_calls();
+                let calls = reply.has_complete_calls();
                 let mut message = Message::text(Role::Assistant, reply.content);
                 for (index, call) in reply.tool_calls.into_iter().enumerate() {
                     message.push_call(format!("call_{index}"), call.name, call.arguments);

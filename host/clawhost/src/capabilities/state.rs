@@ -1,7 +1,7 @@
 //! `state` over the journal: what plugins keep for themselves, under a quota for each plugin and run.
 
 use anyhow::{Result, ensure};
-use clawhost_journal::{Journal, JournalError, PluginPut, PluginQuota, PluginScope};
+use clawhost_journal::{Journal, JournalError, PluginPutOutcome, PluginQuota, PluginScope};
 use clawhost_plugins::{Answer, StateEntry, StateError, StatePage, StateScope, StateStore};
 use serde::{Deserialize, Serialize};
 
@@ -120,9 +120,9 @@ impl StateStore for PluginState {
         self.ask(move |journal| {
             let put = journal.put_plugin_entry(&scope(of), &key, &value, expected, quota)?;
             Ok(match put {
-                PluginPut::Written { version } => Ok(version),
-                PluginPut::Conflict => Err(StateError::Conflict),
-                PluginPut::Full => Err(StateError::QuotaExceeded),
+                PluginPutOutcome::Written { version } => Ok(version),
+                PluginPutOutcome::Conflict => Err(StateError::Conflict),
+                PluginPutOutcome::Full => Err(StateError::QuotaExceeded),
             })
         })
     }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clawhost_policy::Tokenizer;
-use clawhost_training::{Teacher, TeacherAnswer, TeacherEndpoint, TeacherQuestion, TeacherSilent};
+use clawhost_training::{
+    RemoteTeacher, TeacherEndpoint, TeacherError, TeacherRequest, TeacherScores,
+};
 use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, NoAnswer};
@@ -58,27 +60,27 @@ impl FarTeacher {
     pub(crate) fn check_at_start(&self) -> Result<()> {
         match self.check() {
             Ok(()) => Ok(()),
-            Err(TeacherSilent::Away(reason)) => {
+            Err(TeacherError::Unavailable(reason)) => {
                 tracing::warn!(
                     reason,
                     "the teacher is away; samples with hints wait for it"
                 );
                 Ok(())
             }
-            Err(TeacherSilent::Refused(reason)) => {
+            Err(TeacherError::Rejected(reason)) => {
                 anyhow::bail!("training.teacher.endpoint cannot teach: {reason}")
             }
         }
     }
 
-    fn check(&self) -> Result<(), TeacherSilent> {
+    fn check(&self) -> Result<(), TeacherError> {
         if self.checked.load(Ordering::Relaxed) {
             return Ok(());
         }
         let ids = self
             .tokenizer
             .encode(SPELLED)
-            .map_err(|error| TeacherSilent::Refused(error.to_string()))?;
+            .map_err(|error| TeacherError::Rejected(error.to_string()))?;
         let found = self.echo(&ids, 0, false)?;
         for (at, id) in ids.iter().enumerate() {
             let here = self.tokenizer.decode_with_special(&[*id]);
@@ -87,7 +89,7 @@ impl FarTeacher {
             if here.contains(char::REPLACEMENT_CHARACTER) || here == there {
                 continue;
             }
-            return Err(TeacherSilent::Refused(format!(
+            return Err(TeacherError::Rejected(format!(
                 "{} at {} has another tokenizer than the policy: token {id} is {here:?} here and {there:?} there; the teacher must be of the same family",
                 self.model,
                 self.endpoint.url()
@@ -98,7 +100,7 @@ impl FarTeacher {
     }
 
     /// What the endpoint finds of each of these tokens.
-    fn echo(&self, ids: &[u32], top: usize, by_id: bool) -> Result<Echo, TeacherSilent> {
+    fn echo(&self, ids: &[u32], top: usize, by_id: bool) -> Result<Echo, TeacherError> {
         let mut body = json!({
             "model": self.model,
             "prompt": ids,
@@ -118,8 +120,8 @@ impl FarTeacher {
                 NoAnswer::Status {
                     status: 400 | 413 | 422,
                     ..
-                } => TeacherSilent::Refused(said),
-                _ => TeacherSilent::Away(said),
+                } => TeacherError::Rejected(said),
+                _ => TeacherError::Unavailable(said),
             }
         })?;
         let found: Option<Echo> = serde_json::from_slice(&bytes)
@@ -127,7 +129,7 @@ impl FarTeacher {
             .and_then(|value: Value| Echo::read(&value));
         match found {
             Some(found) if found.logprobs.len() >= ids.len() => Ok(found),
-            _ => Err(TeacherSilent::Refused(format!(
+            _ => Err(TeacherError::Rejected(format!(
                 "{} at {} does not score prompts: it has to answer /completions with echo = true by the log-probs of the prompt's tokens, as vLLM does",
                 self.model,
                 self.endpoint.url()
@@ -187,10 +189,10 @@ impl Echo {
     }
 }
 
-impl Teacher for FarTeacher {
-    fn score(&self, question: TeacherQuestion<'_>) -> Result<TeacherAnswer, TeacherSilent> {
+impl RemoteTeacher for FarTeacher {
+    fn score(&self, question: TeacherRequest<'_>) -> Result<TeacherScores, TeacherError> {
         self.check()?;
-        let TeacherQuestion { prompt, reply, top } = question;
+        let TeacherRequest { prompt, reply, top } = question;
         let ids = [prompt, reply].concat();
         let found = self.echo(&ids, top, true)?;
         for (id, token) in ids.iter().zip(&found.tokens) {
@@ -198,23 +200,23 @@ impl Teacher for FarTeacher {
             if let Some(spelled) = token.strip_prefix("token_id:")
                 && spelled.parse() != Ok(*id)
             {
-                return Err(TeacherSilent::Refused(format!(
+                return Err(TeacherError::Rejected(format!(
                     "the endpoint scored token {spelled} where {id} was asked about"
                 )));
             }
         }
         let range = prompt.len()..ids.len();
-        let mut answer = TeacherAnswer {
+        let mut answer = TeacherScores {
             logprobs: found
                 .logprobs
                 .get(range.clone())
                 .unwrap_or_default()
                 .to_vec(),
-            ..TeacherAnswer::default()
+            ..TeacherScores::default()
         };
         for at in range.filter(|_| top > 0) {
             let likeliest = found.top(at, top).ok_or_else(|| {
-                TeacherSilent::Refused(format!(
+                TeacherError::Rejected(format!(
                     "the endpoint does not tell the {top} likeliest tokens by their ids; vLLM does, with --max-logprobs of at least {top}"
                 ))
             })?;
@@ -306,7 +308,7 @@ mod tests {
         let prompt = engine.tokenizer().encode("What is 3 plus 4?").unwrap();
         let reply = engine.tokenizer().encode("It is 7.").unwrap();
         let answer = teacher
-            .score(TeacherQuestion {
+            .score(TeacherRequest {
                 prompt: &prompt,
                 reply: &reply,
                 top: 5,
@@ -350,12 +352,12 @@ mod tests {
         );
         let away = teacher("http://127.0.0.1:1/v1", &engine);
         away.check_at_start().unwrap();
-        let question = TeacherQuestion {
+        let question = TeacherRequest {
             prompt: &[1],
             reply: &[2],
             top: 0,
         };
         let silent = away.score(question).unwrap_err();
-        assert!(matches!(&silent, TeacherSilent::Away(_)), "{silent}");
+        assert!(matches!(&silent, TeacherError::Unavailable(_)), "{silent}");
     }
 }

@@ -1,4 +1,4 @@
-//! `clawhost adapter`: adapters that come from elsewhere.
+//! `clawhost adapter`: import of adapters trained with other tools.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
-use clawhost_policy::{Learned, Model, ModelFiles};
-use clawhost_training::Import;
+use clawhost_policy::{Model, ModelFiles, TrainedWeights};
+use clawhost_training::ImportRequest;
 use serde_json::{Value, json};
 
-use crate::output::say;
-use crate::placing::digests;
+use crate::output::print;
+use crate::staging::digests;
 
 /// Arguments of `clawhost adapter`.
 #[derive(Debug, Args)]
@@ -20,12 +20,12 @@ use crate::placing::digests;
 )]
 pub(crate) struct AdapterArgs {
     #[command(subcommand)]
-    what: What,
+    command: What,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Begin a data directory with an adapter, so that learning goes on from it
+    /// Import an adapter into a data directory, so that training continues from it
     Import(ImportArgs),
 }
 
@@ -33,42 +33,43 @@ enum What {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  clawhost adapter import ./my-peft-adapter --model ./Qwen3-0.6B\n  clawhost run --model ./Qwen3-0.6B\n\n\
-    The adapter is copied into the data directory as its first version, made from the base model, with the sha256 of \
-    every file that it came from, and with the optimizer's state where that lies beside it. With --promote it becomes the \
-    newest version of a data directory that has some already: so an adapter comes back that lies in adapters/unknown. Plain LoRA on linear layers is taken, in any precision; a rank-stabilised one keeps \
-    its scale. Whatever is more than that (DoRA, biases, further modules, ranks of single layers) is refused by name. \
-    With training.parameters = \"full\" a whole model directory of the same shape is taken."
+    The adapter is copied into the data directory as its first version, based on the base model, with the sha256 of \
+    every source file and, if present, the optimizer state. With --promote it becomes the \
+    newest version of a data directory that already has versions; this also restores an adapter from adapters/unknown. \
+    Plain LoRA on linear layers is supported, in any precision; rank-stabilised LoRA keeps \
+    its scale. Anything else (DoRA, biases, other modules, per-layer ranks) is rejected with its name. \
+    With training.parameters = \"full\" pass a whole model directory of the same shape."
 )]
 pub(crate) struct ImportArgs {
     /// PEFT directory: adapter_config.json and adapter_model.safetensors
     dir: PathBuf,
-    /// Data directory to begin with it; made when missing, and not in use by a server
+    /// Data directory; created if missing, must not be in use by a server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// Make it the newest version, and the one that is served, also where the data directory has versions already; a
-    /// rollback returns to what was served before
+    /// Make it the newest and the active version even if the data directory already has versions; a rollback returns to
+    /// the previous one
     #[arg(long)]
     promote: bool,
-    /// Model directory that the adapter was made for [default: the embedded policy]
+    /// Base model directory of the adapter [default: the embedded model]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub(crate) fn adapter(args: &AdapterArgs) -> Result<ExitCode> {
-    match &args.what {
-        What::Import(args) => import_one(args),
+    match &args.command {
+        What::Import(args) => import(args),
     }
 }
 
-fn import_one(args: &ImportArgs) -> Result<ExitCode> {
+fn import(args: &ImportArgs) -> Result<ExitCode> {
     let files = match &args.model {
-        Some(dir) => ModelFiles::dir(dir)?,
+        Some(dir) => ModelFiles::from_dir(dir)?,
         None => ModelFiles::embedded(),
     };
     let base = Model::load(&files)?;
-    let learned = Learned::load(&args.dir, &base)
-        .with_context(|| format!("{} cannot be imported", args.dir.display()))?;
+    let weights = TrainedWeights::load(&args.dir, &base)
+        .with_context(|| format!("cannot import {}", args.dir.display()))?;
     let journal = Journal::open(&args.data)?;
     let origin = json!({
         "directory": args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
@@ -76,22 +77,22 @@ fn import_one(args: &ImportArgs) -> Result<ExitCode> {
         "provenance": provenance(&args.dir),
         "base": files.name(),
     });
-    let import = Import {
-        learned: &learned,
+    let request = ImportRequest {
+        weights: &weights,
         from: Some(&args.dir),
         files: Some(&files),
         origin: &origin,
         promote: args.promote,
     };
-    let imported = clawhost_training::import(&journal, &base, &args.data, &import)?;
-    let standing = journal.standing()?;
-    let held = if standing.version == imported.version {
+    let imported = clawhost_training::import_adapter(&journal, &base, &args.data, &request)?;
+    let release = journal.release_state()?;
+    let note = if release.version == imported.version {
         String::new()
     } else {
-        format!("; version {} is pinned and stays served", standing.version)
+        format!("; version {} is pinned and stays active", release.version)
     };
-    say(&format!(
-        "{} is adapter version {} of {} now, sha256 {}{held}",
+    print(&format!(
+        "imported {} as adapter version {} of {}, sha256 {}{note}",
         args.dir.display(),
         imported.version,
         args.data.display(),
@@ -100,7 +101,7 @@ fn import_one(args: &ImportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the directory says of itself, when it was written by this program.
+/// The directory's provenance.json, if this program wrote it.
 fn provenance(dir: &Path) -> Value {
     std::fs::read(dir.join("provenance.json"))
         .ok()
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_adapter_becomes_the_first_version_and_no_other() {
+    fn an_imported_adapter_becomes_version_1_only_in_an_empty_directory() {
         let dir = tempfile::tempdir().unwrap();
         let base = Model::load(&ModelFiles::embedded()).unwrap();
         let adapter = Adapter::init(base.config(), LoraSpec::default(), 3);
@@ -128,7 +129,7 @@ mod tests {
             promote: false,
             model: None,
         };
-        import_one(&args).unwrap();
+        import(&args).unwrap();
         let row = {
             let journal = Journal::open(&args.data).unwrap();
             journal.active_adapter().unwrap().unwrap()
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(*recorded, clawhost_plugins::digest(&bytes));
         let copied = args.data.join(&row.path).join("adapter_config.json");
         assert!(copied.is_file());
-        let error = import_one(&args).unwrap_err().to_string();
+        let error = import(&args).unwrap_err().to_string();
         assert!(error.contains("version 1"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `clawhost backup` and `clawhost restore`: a data directory at one instant, and back.
+//! `clawhost backup` and `clawhost restore`: consistent copies of a data directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,25 +12,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::copying::{copy, copy_dir, flush, flush_dirs, sha256};
-use crate::output::say;
-use crate::placing::Place;
+use crate::output::print;
+use crate::staging::StagingDir;
 
-/// Name of the file that lists a backup.
+/// File name of a backup's manifest.
 const MANIFEST: &str = "backup.json";
-/// Name of the database, here and in a data directory.
+/// File name of the database, in a backup and in a data directory.
 const JOURNAL: &str = "journal.sqlite";
-/// The form of the manifest that this program writes and reads.
-const FORM: u32 = 1;
+/// Format version of the manifest.
+const FORMAT: u32 = 1;
 
 /// Arguments of `clawhost backup`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  clawhost backup /backups/monday --data ./clawhost-data\n\n\
-    Works while a server runs on the same data directory, and holds nothing up: the journal is copied as it is at one \
-    instant, with every adapter that it knows. What is in adapters/unknown is not copied."
+    Works while a server runs on the same data directory, without blocking it: the backup is a consistent snapshot of the \
+    journal with every adapter it lists. Files in adapters/unknown are not copied."
 )]
 pub(crate) struct BackupArgs {
-    /// Directory to write; must not be there yet, or be empty
+    /// Directory to write; must not exist yet, or be empty
     dest: PathBuf,
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
@@ -41,18 +41,18 @@ pub(crate) struct BackupArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  mv clawhost-data damaged-data\n  clawhost restore /backups/monday --data ./clawhost-data\n\n\
-    Every file is compared with the sha256 that the backup recorded. A data directory that holds anything is refused: \
-    move it away first, nothing is overwritten."
+    Every file is verified against the sha256 in the backup. Nothing is overwritten: a data directory that is not empty \
+    is an error, so move it away first."
 )]
 pub(crate) struct RestoreArgs {
-    /// Directory that `clawhost backup` wrote
+    /// Directory written by `clawhost backup`
     backup: PathBuf,
-    /// Data directory to make; must not be there yet, or be empty
+    /// Data directory to create; must not exist yet, or be empty
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
 }
 
-/// What a backup holds.
+/// Manifest of a backup.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     form: u32,
@@ -67,32 +67,36 @@ struct Manifest {
 /// Runs `clawhost backup`.
 pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
-    let place = Place::begin(&args.dest)?;
-    let work = place.path();
+    let staging = StagingDir::create(&args.dest)?;
+    let work = staging.path();
     private::restrict(work).with_context(|| format!("cannot protect {}", work.display()))?;
-    // Before the instant, because retention may take parts away from an older adapter right after it.
-    let early = journal.adapters()?;
-    for row in &early {
+    // Copied before the snapshot too, because retention may remove files of an older adapter right after it.
+    let adapters_before = journal.adapters()?;
+    for row in &adapters_before {
         copy_adapter(&args.data, work, row)?;
     }
     journal.backup(&work.join(JOURNAL))?;
-    let copied = Journal::open_read_only(work)?;
-    let rows = copied.adapters()?;
-    let known = |row: &&AdapterRow| early.iter().all(|other| other.version != row.version);
-    for row in rows.iter().filter(known) {
+    let snapshot = Journal::open_read_only(work)?;
+    let rows = snapshot.adapters()?;
+    let is_new = |row: &&AdapterRow| {
+        adapters_before
+            .iter()
+            .all(|other| other.version != row.version)
+    };
+    for row in rows.iter().filter(is_new) {
         copy_adapter(&args.data, work, row)?;
     }
-    let standing = copied.standing()?;
+    let release = snapshot.release_state()?;
     for row in &rows {
-        let needed = [standing.version, standing.head].contains(&row.version);
+        let needed = [release.version, release.head].contains(&row.version);
         check_adapter(work, row, needed)?;
     }
-    let turns = copied.counts()?.turns;
-    drop(copied);
+    let turns = snapshot.counts()?.turns;
+    drop(snapshot);
     let mut files = BTreeMap::new();
     list(work, "", &mut files)?;
     let manifest = Manifest {
-        form: FORM,
+        form: FORMAT,
         program: concat!("clawhost ", env!("CARGO_PKG_VERSION")).to_owned(),
         created_ms: now_ms(),
         turns: turns.values().sum(),
@@ -105,14 +109,14 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode> {
         .and_then(|()| flush(&path))
         .with_context(|| format!("cannot write {}", path.display()))?;
     flush_dirs(work)?;
-    place.put()?;
+    staging.commit()?;
     let open = turns.get(&TurnState::Generating).copied().unwrap_or(0);
     let open = match open {
         0 => String::new(),
-        open => format!(", {open} of them still being generated"),
+        open => format!(", {open} of them still generating"),
     };
-    say(&format!(
-        "{} holds {} turns{open} and {} adapters; `clawhost restore {}` brings them back",
+    print(&format!(
+        "{} contains {} turns{open} and {} adapters; restore it with `clawhost restore {}`",
         args.dest.display(),
         manifest.turns,
         manifest.adapters,
@@ -123,25 +127,25 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitCode> {
 
 /// Runs `clawhost restore`.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode> {
-    let listed = args.backup.join(MANIFEST);
-    let manifest: Manifest = fs::read(&listed)
+    let manifest_path = args.backup.join(MANIFEST);
+    let manifest: Manifest = fs::read(&manifest_path)
         .map_err(anyhow::Error::from)
         .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
         .with_context(|| {
             format!(
-                "cannot read {}; name a directory that `clawhost backup` wrote",
-                listed.display()
+                "cannot read {}; pass a directory written by `clawhost backup`",
+                manifest_path.display()
             )
         })?;
     ensure!(
-        manifest.form == FORM,
-        "{} has form {}, this program reads {FORM}: use the clawhost that wrote it, or a newer one",
-        listed.display(),
+        manifest.form == FORMAT,
+        "{} has format version {}, this clawhost reads version {FORMAT}; use the clawhost that wrote it, or a newer one",
+        manifest_path.display(),
         manifest.form
     );
-    let place = Place::begin(&args.data)
-        .context("nothing was restored, because nothing is overwritten; move the directory away or name another with --data")?;
-    let work = place.path();
+    let staging = StagingDir::create(&args.data)
+        .context("cannot restore over existing data; move the directory away or pass another one with --data")?;
+    let work = staging.path();
     private::restrict(work).with_context(|| format!("cannot protect {}", work.display()))?;
     for (name, digest) in &manifest.files {
         let relative = Path::new(name);
@@ -150,28 +154,28 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode> {
             .all(|part| matches!(part, std::path::Component::Normal(_)));
         ensure!(
             inside,
-            "{} names {name}, which is no path inside it",
-            listed.display()
+            "{} lists {name}, which is not a path inside the backup",
+            manifest_path.display()
         );
         let (from, to) = (args.backup.join(relative), work.join(relative));
         if let Some(parent) = to.parent() {
             private::create_dir(parent)
-                .with_context(|| format!("cannot make {}", parent.display()))?;
+                .with_context(|| format!("cannot create directory {}", parent.display()))?;
         }
         copy(&from, &to)?;
         let found = sha256(&to)?;
         ensure!(
             found == *digest,
-            "{} has sha256 {found}, the backup recorded {digest}: it is damaged; use another backup",
+            "{} is damaged: sha256 is {found}, the backup recorded {digest}; use another backup",
             from.display()
         );
     }
-    // What cannot be served is refused here and not at the next start.
+    // Open it once, so that a journal that cannot be served is rejected now and not at the next start.
     drop(Journal::open(work)?);
     flush_dirs(work)?;
-    place.put()?;
-    say(&format!(
-        "{} holds {} turns and {} adapters again",
+    staging.commit()?;
+    print(&format!(
+        "restored {} with {} turns and {} adapters",
         args.data.display(),
         manifest.turns,
         manifest.adapters
@@ -179,12 +183,13 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Copies the directory of a recorded adapter, as far as retention has left it.
+/// Copies the directory of a recorded adapter, without the files that retention has removed.
 fn copy_adapter(data: &Path, work: &Path, row: &AdapterRow) -> Result<()> {
     copy_dir(&data.join(&row.path), &work.join(&row.path))
 }
 
-/// Compares a copied adapter with what its step recorded. Retention may have let go of a part, unless it is needed.
+/// Verifies a snapshot adapter against its recorded digests. Retention may have removed files, unless the adapter is
+/// needed.
 fn check_adapter(work: &Path, row: &AdapterRow, needed: bool) -> Result<()> {
     let recorded = row.provenance.get("files").and_then(Value::as_object);
     for (name, digest) in recorded.into_iter().flatten() {
@@ -192,7 +197,7 @@ fn check_adapter(work: &Path, row: &AdapterRow, needed: bool) -> Result<()> {
         if !path.exists() {
             ensure!(
                 !needed,
-                "adapter version {} is not whole: {name} is missing; the server cannot go on from it either",
+                "adapter version {} is incomplete: {name} is missing; the server cannot use it either",
                 row.version
             );
             continue;
@@ -200,20 +205,20 @@ fn check_adapter(work: &Path, row: &AdapterRow, needed: bool) -> Result<()> {
         let found = sha256(&path)?;
         ensure!(
             digest.as_str() == Some(found.as_str()),
-            "adapter version {} is damaged: {name} has sha256 {found}, recorded is {digest}",
+            "adapter version {} is damaged: sha256 of {name} is {found}, recorded is {digest}",
             row.version
         );
     }
     Ok(())
 }
 
-/// The files below a directory with their sha256.
-fn list(dir: &Path, below: &str, files: &mut BTreeMap<String, String>) -> Result<()> {
+/// Lists the files in a directory tree with their sha256.
+fn list(dir: &Path, prefix: &str, files: &mut BTreeMap<String, String>) -> Result<()> {
     let unreadable = || format!("cannot read {}", dir.display());
     for entry in fs::read_dir(dir).with_context(unreadable)? {
         let path = entry.with_context(unreadable)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = format!("{below}{name}");
+        let name = format!("{prefix}{name}");
         if path.is_dir() {
             list(&path, &format!("{name}/"), files)?;
         } else {

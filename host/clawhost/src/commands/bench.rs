@@ -1,7 +1,7 @@
-//! `clawhost bench`: what this machine does, each figure with its median and spread.
+//! `clawhost bench`: benchmarks of this machine, each figure with median and spread.
 //!
-//! Each room measures itself; here the loads are chosen and the figures printed. What only a whole server
-//! has (streams over HTTP) is measured here too.
+//! The crates contain the measurements; this module selects the workloads and prints the figures. Measurements that
+//! need a whole server (streaming over HTTP) are here.
 
 mod plugins;
 mod serve;
@@ -14,51 +14,51 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
-use clawhost_journal::measure::append_turns;
+use clawhost_journal::bench::append_turns;
 use clawhost_policy::measure::Spread;
 use clawhost_policy::{Model, ModelFiles};
-use clawhost_training::measure::{TrainLoad, updates};
-use clawhost_training::{Parameters, TrainingOptions};
+use clawhost_training::measure::{TrainWorkload, measure_updates};
+use clawhost_training::{TrainableParameters, TrainingOptions};
 use serde_json::{Value, json};
 
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 
 /// Arguments of `clawhost bench`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost bench serve\n  clawhost bench plugins --json\n\n\
-    Close other programs first; each figure is a median with the lowest and highest beside it."
+    Close other programs first; each figure is a median with the lowest and highest value."
 )]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum What {
-    /// Tokens/s of decoding and of prompts, time to first token, what a second turn saves, the roofline, beside a peer
+enum Command {
+    /// Decode and prefill tokens/s, time to first token, prefix cache gain, roofline; optionally compared with a peer
     Serve(serve::ServeArgs),
-    /// Training tokens/s of a step, and the most memory that the process took
+    /// Training tokens/s of a step, and peak memory
     #[command(
         after_help = "Examples:\n  clawhost bench train --json\n  clawhost bench train --parameters full --samples 4 --prompt-tokens 512 --reply-tokens 512"
     )]
     Train(TrainArgs),
-    /// What plugin calls cost: beside a bare wasmtime loop, in each language, under failing and looping calls
+    /// Cost of plugin calls: compared with a bare wasmtime loop, per language, and under failing and looping calls
     Plugins(plugins::PluginsArgs),
-    /// A whole server under streams that never pause, with a new adapter every few seconds: errors, versions, memory, gaps
+    /// A whole server under continuous streams with a new adapter every few seconds: errors, versions, memory, gaps
     Soak(soak::SoakArgs),
-    /// Turns/s that the journal takes in
+    /// Turns/s that the journal records
     #[command(after_help = "Example:\n  clawhost bench journal --json")]
     Journal(Shared),
 }
 
-/// Flags of every measurement.
+/// Flags of every benchmark.
 #[derive(Debug, Clone, Args)]
 struct Shared {
-    /// Model directory instead of the policy inside this program
+    /// Model directory instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Repetitions that count
+    /// Measured repetitions
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Print one JSON object
@@ -71,26 +71,26 @@ struct Shared {
 struct TrainArgs {
     #[command(flatten)]
     shared: Shared,
-    /// What an update changes
-    #[arg(long, value_enum, default_value_t = Trained::Lora)]
-    parameters: Trained,
-    /// Samples in the batch
+    /// Parameters to train
+    #[arg(long, value_enum, default_value_t = TrainedParameters::Lora)]
+    parameters: TrainedParameters,
+    /// Samples per batch
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     samples: u32,
-    /// Tokens of each prompt
+    /// Tokens per prompt
     #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompt_tokens: u32,
-    /// Tokens of each reply; these train
+    /// Tokens per reply (trained on)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     reply_tokens: u32,
 }
 
-/// What an update changes.
+/// The trained parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Trained {
-    /// An adapter of rank 16 on all linear layers
+enum TrainedParameters {
+    /// LoRA adapter of rank 16 on all linear layers
     Lora,
-    /// Every weight
+    /// All weights
     Full,
 }
 
@@ -103,24 +103,24 @@ struct Figure {
 
 /// Runs the command.
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
-    let (what, shared, figures) = match &args.what {
-        What::Serve(args) => ("serve", &args.shared, serve::serving(args)?),
-        What::Train(args) => ("train", &args.shared, training(args)?),
-        What::Plugins(args) => return plugins::run(args),
-        What::Soak(args) => return soak::run(args),
-        What::Journal(shared) => ("journal", shared, journal(shared)?),
+    let (command, shared, figures) = match &args.command {
+        Command::Serve(args) => ("serve", &args.shared, serve::serving(args)?),
+        Command::Train(args) => ("train", &args.shared, training(args)?),
+        Command::Plugins(args) => return plugins::run(args),
+        Command::Soak(args) => return soak::run(args),
+        Command::Journal(shared) => ("journal", shared, journal(shared)?),
     };
     if shared.json {
         let rows: Vec<Value> = figures
             .iter()
             .map(|f| json!({"name": f.name, "unit": f.unit, "median": f.spread.median, "low": f.spread.low, "high": f.spread.high}))
             .collect();
-        say_json(&json!({"bench": what, "rounds": shared.rounds, "figures": rows}))?;
+        print_json(&json!({"bench": command, "rounds": shared.rounds, "figures": rows}))?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = figures.iter().map(|f| f.name.len()).max().unwrap_or(0);
     for f in &figures {
-        say(&format!(
+        print(&format!(
             "{:width$}  {:>12} {}  (lowest {}, highest {})",
             f.name,
             number(f.spread.median),
@@ -140,13 +140,13 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-fn counted(streams: usize) -> String {
+fn streams_label(streams: usize) -> String {
     format!("{streams} stream{}", if streams == 1 { "" } else { "s" })
 }
 
 fn files(shared: &Shared) -> Result<ModelFiles> {
     Ok(match &shared.model {
-        Some(dir) => ModelFiles::dir(dir)?,
+        Some(dir) => ModelFiles::from_dir(dir)?,
         None => ModelFiles::embedded(),
     })
 }
@@ -154,8 +154,9 @@ fn files(shared: &Shared) -> Result<ModelFiles> {
 fn journal(shared: &Shared) -> Result<Vec<Figure>> {
     const TURNS: u32 = 500;
     let dir = std::env::temp_dir().join(format!("clawhost-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let measured = || -> Result<Vec<f64>> {
+    std::fs::create_dir_all(&dir)
+        .with_context(|| format!("cannot create directory {}", dir.display()))?;
+    let measure = || -> Result<Vec<f64>> {
         let journal = Journal::open(&dir)?;
         append_turns(&journal, TURNS)?;
         let mut rates = Vec::new();
@@ -165,10 +166,10 @@ fn journal(shared: &Shared) -> Result<Vec<Figure>> {
         }
         Ok(rates)
     };
-    let rates = measured();
+    let rates = measure();
     std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     Ok(vec![Figure {
-        name: "turns recorded (arrival and reply)".to_owned(),
+        name: "turns recorded (request and reply)".to_owned(),
         unit: "turns/s",
         spread: Spread::of(&rates?),
     }])
@@ -177,10 +178,10 @@ fn journal(shared: &Shared) -> Result<Vec<Figure>> {
 fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
     let model = Model::load(&files(&args.shared)?)?;
     let (kind, parameters) = match args.parameters {
-        Trained::Lora => ("LoRA update", Parameters::Lora),
-        Trained::Full => ("update of all parameters", Parameters::Full),
+        TrainedParameters::Lora => ("LoRA update", TrainableParameters::Lora),
+        TrainedParameters::Full => ("update of all parameters", TrainableParameters::Full),
     };
-    let load = TrainLoad {
+    let load = TrainWorkload {
         rounds: args.shared.rounds as usize,
         samples: args.samples as usize,
         prompt_tokens: args.prompt_tokens as usize,
@@ -191,8 +192,8 @@ fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
         },
     };
     let before = resident("VmRSS:");
-    let measured = updates(&model, &load)?;
-    let most = resident("VmHWM:");
+    let measured = measure_updates(&model, &load)?;
+    let peak = resident("VmHWM:");
     let figure = |name: String, unit, spread| Figure { name, unit, spread };
     let tokens = args.prompt_tokens.saturating_add(args.reply_tokens);
     let mut figures = vec![
@@ -207,21 +208,21 @@ fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
             "ms",
             measured.reference_ms,
         ),
-        figure("whole step".to_owned(), "ms", measured.round_ms),
+        figure("training step".to_owned(), "ms", measured.round_ms),
     ];
     for (name, mib) in [
-        ("memory of the process with the model loaded", before),
-        ("most memory of the process", most),
+        ("resident memory with the model loaded", before),
+        ("peak resident memory", peak),
     ] {
         figures.extend(mib.map(|mib| figure(name.to_owned(), "MiB", Spread::of(&[mib]))));
     }
     Ok(figures)
 }
 
-/// A line of what the system tells about this process, in MiB; none where it does not.
+/// A field of /proc/self/status in MiB; None where the system has none.
 fn resident(line: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let told = status.lines().find_map(|one| one.strip_prefix(line))?;
-    let kib: f64 = told.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let value = status.lines().find_map(|one| one.strip_prefix(line))?;
+    let kib: f64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
 }

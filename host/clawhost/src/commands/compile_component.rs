@@ -1,7 +1,6 @@
-//! `clawhost compile-component`: the process that compiles one plugin for another `clawhost`.
+//! `clawhost compile-component`: compiles one plugin in a subprocess of another `clawhost`.
 //!
-//! Nobody types it: what it reads and writes is between the two processes, and may change with any
-//! version.
+//! Internal: the protocol between the two processes may change with any version.
 
 use std::process::ExitCode;
 
@@ -10,12 +9,12 @@ use clap::Args;
 /// Arguments of `clawhost compile-component`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  none: clawhost starts it for itself, with limits on time and memory, for each plugin whose \
-    compiled code it does not have"
+    after_help = "Example:\n  none: clawhost starts it internally, with time and memory limits, for each plugin whose \
+    compiled code is not cached"
 )]
 pub(crate) struct CompileComponentArgs {}
 
-/// Compiles what is on standard input. Sets limits that this process keeps.
+/// Compiles the component on standard input. Sets process-wide resource limits.
 pub(crate) fn compile_component(_: &CompileComponentArgs) -> ExitCode {
     clawhost_plugins::compile_component()
 }

@@ -1,4 +1,4 @@
-//! `clawhost config`: the configuration that would be in effect.
+//! `clawhost config`: prints the effective configuration.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,12 +7,12 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::config::Config;
-use crate::output::say;
+use crate::output::print;
 
 /// Arguments of `clawhost config`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  clawhost config > clawhost.toml      every key with its default, to start from\n  \
+    after_help = "Example:\n  clawhost config > clawhost.toml      every key with its default\n  \
     clawhost config --config clawhost.toml"
 )]
 pub(crate) struct ConfigArgs {
@@ -26,9 +26,9 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode> {
     let mut config = Config::load(args.config.as_deref(), None)?;
     for key in &mut config.keys {
         if !key.secret.starts_with("env:") {
-            key.secret = "(not shown)".to_owned();
+            key.secret = "(redacted)".to_owned();
         }
     }
-    say(&toml::to_string(&config)?)?;
+    print(&toml::to_string(&config)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,8 @@
-//! `clawhost demo`: does it learn? Two real servers in this process, one that trains and one that does
-//! not, a scripted person who talks to both over HTTP, and a report.
+//! `clawhost demo`: starts two servers in this process, one that trains and one that does not, lets a scripted persona
+//! talk to both over HTTP, and writes a report.
 //!
-//! Everything about talking, scoring and reporting is in `clawhost-evaluation`, which knows nothing of
-//! this process; here are the two servers, what a terminal shows meanwhile, and where the page goes.
+//! Conversations, scoring and reports are in `clawhost-evaluation`, which knows nothing of this process; this module
+//! holds the two servers, the live display and the report path.
 
 mod live;
 
@@ -13,16 +13,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_evaluation::{
-    About, ChatClient, DemoEndpoints, DemoOptions, DemoOutcome, TerminalOptions, Track, page, plot,
-    run_demo, table,
+    About, ChatClient, DemoEndpoints, DemoOptions, DemoOutcome, TerminalOptions, Track,
+    learning_curve, page, plot, run_demo, table,
 };
 use serde_json::{Value, json};
 
 use self::live::Live;
-use crate::arms::{self, Data};
+use crate::arms::{self, DataDir};
 use crate::calendar::today;
 use crate::config::Config;
-use crate::output::{check_writable, say, say_json};
+use crate::output::{check_writable, print, print_json};
 use crate::serve::{Server, Settings};
 use crate::terminal::{columns, glyphs};
 
@@ -31,34 +31,37 @@ use crate::terminal::{columns, glyphs};
 #[command(
     after_help = "Examples:\n  clawhost demo\n  clawhost demo --seed 7 --json | tail -n 1\n  \
     clawhost demo --model ./my-policy --out report.html\n\n\
-    Exit codes: 0 it learned, 1 it did not or something failed, 2 wrong usage, 130 interrupted."
+    Exit codes: 0 the model learned, 1 it did not or an error occurred, 2 wrong usage, 130 interrupted."
 )]
 pub(crate) struct DemoArgs {
     /// Seed of the persona, its problems and its requests; the same for both arms
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Conversations of each arm
+    /// Conversations per arm
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     conversations: u32,
-    /// Conversations at a time
+    /// Concurrent conversations
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     concurrency: u32,
-    /// Who talks
+    /// Persona that talks to the servers
     #[arg(long, value_parser = arms::persona_values(), default_value = "student")]
     persona: Track,
-    /// Model directory (Hugging Face layout) instead of the policy inside this program
+    /// Model directory (Hugging Face layout) instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Configuration file for both servers; the control arm never trains, whatever it says
+    /// Configuration file of both servers; the control arm never trains
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sampling temperature of the requests [default: what the model is served at]
+    /// Sampling temperature of the requests [default: the model's serving default]
     #[arg(long, value_name = "NUMBER")]
     temperature: Option<f32>,
-    /// Where the report goes
+    /// Path of the HTML report
     #[arg(long, value_name = "FILE", default_value = "clawhost-demo.html")]
     out: PathBuf,
-    /// Keep what both servers recorded in this directory [default: a temporary one, removed at the end]
+    /// Write the learning curve to this SVG file as well
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Keep both servers' data in this directory [default: a temporary directory, removed at the end]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Print the result as one JSON object instead of the table and the plot
@@ -68,68 +71,79 @@ pub(crate) struct DemoArgs {
 
 /// Runs the command.
 pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
-    // A report that cannot be written after minutes of work is worse than one that is refused now.
+    // Check the report path now, not after minutes of work.
     check_writable(&args.out)?;
+    if let Some(file) = &args.plot {
+        check_writable(file)?;
+    }
     let config = arms::configuration(args.config.as_deref(), args.model.as_deref())?;
     let names = [TRAINED, CONTROL].map(str::to_owned);
-    let data = Data::open(args.data.as_deref(), &names)?;
+    let data = DataDir::open(args.data.as_deref(), &names)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads of the servers")?;
-    let finished = runtime.block_on(async {
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(async {
         tokio::select! {
-            outcome = both_arms(args, &config, &data) => outcome.map(Some),
+            outcome = run_arms(args, &config, &data) => outcome.map(Some),
             _ = tokio::signal::ctrl_c() => Ok(None),
         }
     });
-    // Servers that were interrupted are dropped with the runtime; give their threads a moment.
+    // Interrupted servers are dropped with the runtime; give their threads time to end.
     runtime.shutdown_timeout(Duration::from_secs(5));
-    let Some((outcome, about)) = finished? else {
+    let Some((outcome, about)) = result? else {
         return Ok(ExitCode::from(130));
     };
     std::fs::write(&args.out, page(&outcome, &about))
         .with_context(|| format!("cannot write the report {}", args.out.display()))?;
-    tell(args, &outcome)?;
-    Ok(if outcome.verdict().learned() {
+    if let Some(file) = &args.plot {
+        std::fs::write(file, learning_curve(&outcome))
+            .with_context(|| format!("cannot write the plot {}", file.display()))?;
+    }
+    print_outcome(args, &outcome)?;
+    Ok(if outcome.verdict().has_learned() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// Starts both servers, lets the persona talk to them, and stops them whatever came of it.
-async fn both_arms(args: &DemoArgs, config: &Config, data: &Data) -> Result<(DemoOutcome, About)> {
+/// Starts both servers, runs the conversations, and stops them in any case.
+async fn run_arms(
+    args: &DemoArgs,
+    config: &Config,
+    data: &DataDir,
+) -> Result<(DemoOutcome, About)> {
     let trained = Server::start(arm(config, data, TRAINED))
         .await
-        .context("the server that trains did not start")?;
+        .context("cannot start the training server")?;
     let control = match Server::start(arm(config, data, CONTROL)).await {
         Ok(server) => server,
         Err(error) => {
             trained.stop().await;
-            return Err(error.context("the control server did not start"));
+            return Err(error.context("cannot start the control server"));
         }
     };
-    let outcome = talk(args, config, &trained, &control).await;
+    let outcome = run_conversations(args, config, &trained, &control).await;
     trained.stop().await;
     control.stop().await;
     outcome
 }
 
-/// The arm that learns, and its folder.
+/// Name and data directory of the arm that trains.
 const TRAINED: &str = "trained";
-/// The arm that does not.
+/// The arm that does not train.
 const CONTROL: &str = "control";
 
-/// The settings of one arm: its own data, and whether it trains.
-fn arm(config: &Config, data: &Data, name: &str) -> Settings {
+/// Settings of one arm: its data directory, and whether it trains.
+fn arm(config: &Config, data: &DataDir, name: &str) -> Settings {
     let mut config = config.clone();
-    config.server.data = data.of(name);
+    config.server.data = data.arm_dir(name);
     config.training.enabled = name == TRAINED;
     Settings::from(config)
 }
 
-async fn talk(
+async fn run_conversations(
     args: &DemoArgs,
     config: &Config,
     trained: &Server,
@@ -142,7 +156,7 @@ async fn talk(
         temperature: args.temperature,
         ..DemoOptions::default()
     };
-    options.patience.batch = config.training.batch as u64;
+    options.wait.batch = config.training.batch as u64;
     let endpoints = DemoEndpoints {
         trained: trained.url().to_owned(),
         control: control.url().to_owned(),
@@ -152,36 +166,36 @@ async fn talk(
     let client = ChatClient::new(arms::endpoint(trained), Duration::from_secs(10))?;
     let health: Value = client.health().await?;
     let about = About {
-        served: arms::served(trained, config, &health),
+        served: arms::server_facts(trained, config, &health),
         reproduce: command_line(args),
         date: today(),
     };
     let mut progress = Live::new(args.conversations as usize);
     let outcome = run_demo(&endpoints, args.persona.persona(), options, &mut progress).await;
-    progress.end();
+    progress.clear();
     Ok((outcome?, about))
 }
 
-fn tell(args: &DemoArgs, outcome: &DemoOutcome) -> Result<()> {
+fn print_outcome(args: &DemoArgs, outcome: &DemoOutcome) -> Result<()> {
     let report = std::path::absolute(&args.out).unwrap_or_else(|_| args.out.clone());
     if args.json {
         let mut line = outcome.json();
         if let Some(fields) = line.as_object_mut() {
             fields.insert("report".into(), json!(report.display().to_string()));
         }
-        return say_json(&line);
+        return print_json(&line);
     }
     let options = TerminalOptions {
         width: columns(),
         glyphs: glyphs(),
         ..TerminalOptions::default()
     };
-    say(&plot(outcome, options))?;
-    say(&table(outcome))?;
-    say(&format!("Report: {}", report.display()))
+    print(&plot(outcome, options))?;
+    print(&table(outcome))?;
+    print(&format!("Report: {}", report.display()))
 }
 
-/// The command line that gives this run again.
+/// The command line that reproduces this run.
 fn command_line(args: &DemoArgs) -> String {
     let mut line = format!(
         "clawhost demo --seed {} --conversations {} --concurrency {} --persona {}",

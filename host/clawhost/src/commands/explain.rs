@@ -1,4 +1,5 @@
-//! `clawhost explain`: how a turn was matched, judged and trained, or why not; and what a step was made of.
+//! `clawhost explain`: how a turn was matched, judged and trained on, or why not; and what a training step consisted
+//! of.
 
 pub(super) mod step;
 
@@ -11,7 +12,7 @@ use clawhost_journal::{Journal, SessionId, StepId, TurnId};
 use clawhost_sessions::{SessionOptions, Sessions};
 use serde_json::Value;
 
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 
 /// Arguments of `clawhost explain`.
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ use crate::output::{say, say_json};
     after_help = "Examples:\n  clawhost explain 12                       turn 12\n  \
     clawhost explain chatcmpl-0f3a…           the turns of a response\n  \
     clawhost explain --session conv-7 --json  a whole session\n  \
-    clawhost explain step 12                  training step 12: which samples moved what\n\n\
+    clawhost explain step 12                  training step 12: its samples and their effect\n\n\
     Works while a server runs on the same data directory.",
     subcommand_negates_reqs = true,
     disable_help_subcommand = true
@@ -27,10 +28,10 @@ use crate::output::{say, say_json};
 pub(crate) struct ExplainArgs {
     #[command(subcommand)]
     what: Option<What>,
-    /// Number of a turn, or id of a response (`x-clawhost-turn`, `id` of the reply)
+    /// Turn number, or response id (`x-clawhost-turn`, `id` of the reply)
     #[arg(value_name = "TURN", required_unless_present = "session")]
     turn: Option<String>,
-    /// A whole session instead, by id or name
+    /// Explain a whole session, by id or name
     #[arg(long, value_name = "ID", conflicts_with = "turn")]
     session: Option<String>,
     /// Data directory of the server
@@ -48,15 +49,15 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Tell which samples a training step was made of, what each moved, and what was dropped
+    /// Explain which samples a training step used, how much each moved, and which were dropped
     #[command(
-        after_help = "Examples:\n  clawhost explain step 12\n  clawhost explain step        the last one\n  \
+        after_help = "Examples:\n  clawhost explain step 12\n  clawhost explain step        the last step\n  \
         clawhost explain step 12 --json\n\n\
-        A sample's share is its part of all that pulled at the parameters. How far it moved is how much likelier its \
-        whole reply is after the step, in nats. Samples of sessions that were forgotten are counted, not shown."
+        A sample's share is its part of the total gradient weight. 'moved' is the change of the log-prob of its \
+        reply by the step, in nats. Samples of deleted sessions are counted but not shown."
     )]
     Step {
-        /// Number of the step [default: the last one]
+        /// Step number [default: the last step]
         #[arg(value_name = "N")]
         step: Option<StepId>,
     },
@@ -69,7 +70,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     if let Some(What::Step { step }) = &args.what {
         anyhow::ensure!(
             args.turn.is_none() && args.session.is_none(),
-            "name a step or a turn, not both"
+            "pass either a step or a turn, not both"
         );
         return step::explain(&journal, &sessions, *step, args);
     }
@@ -80,51 +81,53 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
             for turn in turns {
                 all.extend(sessions.explain_turn(turn)?);
             }
-            let known = || {
+            let not_found = || {
                 format!(
-                    "no turn or response {turn} in {}; `clawhost status` shows what there is",
+                    "no turn or response {turn} in {}; `clawhost status` lists what is recorded",
                     args.data.display()
                 )
             };
             if all.len() > 1 {
                 Value::Array(all)
             } else {
-                all.pop().with_context(known)?
+                all.pop().with_context(not_found)?
             }
         }
-        (None, Some(name)) => session_called(&journal, name)?
+        (None, Some(name)) => find_session(&journal, name)?
             .map(|id| sessions.explain(&id))
             .transpose()?
             .flatten()
             .with_context(|| {
                 format!(
-                    "no session {name} in {}; `clawhost status` shows what there is",
+                    "no session {name} in {}; `clawhost status` lists what is recorded",
                     args.data.display()
                 )
             })?,
-        (None, None) => anyhow::bail!("name a turn, a response or --session"),
+        (None, None) => anyhow::bail!("pass a turn, a response or --session"),
     };
     if args.json {
-        say_json(&explained)?
+        print_json(&explained)?
     } else {
-        say(&readable(&explained, 0))?
+        print(&indented_text(&explained, 0))?
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The session with this id or name, if there is one. Keys may use the same name for sessions of their own.
+/// Finds the session with this id or name. Different keys may have sessions of the same name.
 ///
 /// # Errors
-/// Several sessions have the name; their ids are listed.
-pub(super) fn session_called(journal: &Journal, name: &str) -> Result<Option<SessionId>> {
-    let mut found = journal.sessions_called(name)?;
-    let exact = found.iter().position(|session| session.id.as_str() == name);
-    if let Some(session) = exact.map(|at| found.swap_remove(at)) {
+/// Several sessions have the name; the message lists their ids.
+pub(super) fn find_session(journal: &Journal, name: &str) -> Result<Option<SessionId>> {
+    let mut matches = journal.find_sessions_by_name(name)?;
+    let exact = matches
+        .iter()
+        .position(|session| session.id.as_str() == name);
+    if let Some(session) = exact.map(|at| matches.swap_remove(at)) {
         return Ok(Some(session.id));
     }
-    match found.as_slice() {
+    match matches.as_slice() {
         [] => Ok(None),
-        [one] => Ok(Some(one.id.clone())),
+        [session] => Ok(Some(session.id.clone())),
         several => {
             let each = several.iter().map(|session| {
                 let key = session.key.as_deref().unwrap_or("no key");
@@ -132,7 +135,7 @@ pub(super) fn session_called(journal: &Journal, name: &str) -> Result<Option<Ses
             });
             let each: Vec<String> = each.collect();
             anyhow::bail!(
-                "{} sessions are named {name}; give the id of one: {}",
+                "{} sessions are named {name}; pass one of their ids: {}",
                 several.len(),
                 each.join(", ")
             )
@@ -151,8 +154,8 @@ fn turns(journal: &Journal, text: &str) -> Result<Vec<TurnId>> {
         .collect())
 }
 
-/// JSON as indented text without its punctuation.
-fn readable(value: &Value, depth: usize) -> String {
+/// Formats JSON as indented text without punctuation.
+fn indented_text(value: &Value, depth: usize) -> String {
     let pad = "  ".repeat(depth);
     let scalar = |v: &Value| match v {
         Value::String(s) => s.replace('\n', &format!("\n{pad}    ")),
@@ -163,7 +166,7 @@ fn readable(value: &Value, depth: usize) -> String {
         Value::Object(o) if o.is_empty() => String::new(),
         Value::Array(a) if a.is_empty() => String::new(),
         Value::Object(_) | Value::Array(_) => {
-            format!("{pad}{label}\n{}", readable(v, depth + 1))
+            format!("{pad}{label}\n{}", indented_text(v, depth + 1))
         }
         v => format!("{pad}{label} {}\n", scalar(v)),
     };
@@ -183,10 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readable_text_leaves_out_what_is_empty() {
+    fn indented_text_omits_empty_values() {
         let value = serde_json::json!({"turn": 3, "why": "no\nnext", "votes": [{"score": 1}], "none": null, "empty": []});
         assert_eq!(
-            readable(&value, 0),
+            indented_text(&value, 0),
             "turn: 3\nwhy: no\n    next\nvotes:\n  1.\n    score: 1\n"
         );
     }

@@ -1,4 +1,4 @@
-//! `clawhost export`: the record as JSON lines, or a whole model.
+//! `clawhost export`: recorded data as JSON lines, or the merged model.
 
 pub(crate) mod merged;
 
@@ -22,14 +22,14 @@ use clawhost_policy::{ModelFiles, Tokenizer};
 )]
 pub(crate) struct ExportArgs {
     #[command(subcommand)]
-    form: Option<Form>,
-    /// What to write
+    target: Option<Target>,
+    /// What to export
     #[arg(long, value_enum, default_value_t = What::Conversations)]
     what: What,
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// Model directory whose tokenizer spells out prompts [default: the embedded policy's]
+    /// Model directory whose tokenizer decodes prompts [default: the embedded model]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// File to write [default: standard output]
@@ -38,31 +38,31 @@ pub(crate) struct ExportArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Form {
-    /// Base and adapter as one model in Hugging Face layout
+enum Target {
+    /// Base model and adapter merged into one model in Hugging Face layout
     Merged(merged::MergedArgs),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Each finished main turn with its next state
+    /// Finished main turns, each with its next state
     Conversations,
-    /// Every turn with its tokens and log-probs
+    /// All turns with their tokens and log-probs
     Turns,
-    /// Every verdict and every judge that gave none
+    /// All verdicts, and judges that gave none
     Verdicts,
-    /// Every hint and every extractor that gave none
+    /// All hints, and extractors that gave none
     Hints,
-    /// Every sample with what became of it
+    /// All samples and how each was used
     Samples,
-    /// Every training step with its metrics
+    /// All training steps with their metrics
     Steps,
 }
 
 /// Runs the command.
 pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
-    if let Some(Form::Merged(args)) = &args.form {
-        return merged::merged(args);
+    if let Some(Target::Merged(args)) = &args.target {
+        return merged::export_merged(args);
     }
     let journal = Journal::open_read_only(&args.data)?;
     let what = match args.what {
@@ -74,7 +74,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
         What::Steps => Export::Steps,
     };
     let files = match &args.model {
-        Some(dir) => ModelFiles::dir(dir)?,
+        Some(dir) => ModelFiles::from_dir(dir)?,
         None => ModelFiles::embedded(),
     };
     let tokenizer = Tokenizer::from_bytes(files.tokenizer()?)?;
@@ -85,7 +85,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
             let file = std::fs::File::create(path)
                 .with_context(|| format!("cannot write {}", path.display()))?;
             let lines = write(&mut BufWriter::new(file))?;
-            crate::output::say(&format!("{lines} lines written to {}", path.display()))?;
+            crate::output::print(&format!("wrote {lines} lines to {}", path.display()))?;
         }
         None => match write(&mut BufWriter::new(std::io::stdout().lock())) {
             Err(JournalError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}

@@ -1,4 +1,4 @@
-//! `clawhost journal`: whether the journal is what was written, and what to do when it is not.
+//! `clawhost journal`: integrity check and recovery of the journal.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use clawhost_journal::{Checked, Salvaged, check, salvage};
+use clawhost_journal::{CheckReport, RecoveryReport, check, recover_journal};
 
-use crate::output::say;
+use crate::output::print;
 
 /// Arguments of `clawhost journal`.
 #[derive(Debug, Args)]
@@ -20,9 +20,9 @@ pub(crate) struct JournalArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Read all of the journal and compare it with what was acknowledged
+    /// Verify the whole journal against its recorded row counts and commits
     Check(CheckArgs),
-    /// Copy what can be read of a damaged journal into a new one, and keep the damaged one
+    /// Copy what is readable from a damaged journal into a new one; the damaged one is kept
     Recover(RecoverArgs),
 }
 
@@ -30,7 +30,7 @@ enum What {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  clawhost journal check --data ./clawhost-data\n\n\
-    Changes nothing and works while a server runs on the same data directory. Exit code 1 when something is wrong."
+    Changes nothing and works while a server runs on the same data directory. Exit code 1 if the journal is damaged."
 )]
 pub(crate) struct CheckArgs {
     /// Data directory of the server
@@ -42,8 +42,8 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  clawhost journal recover --data ./clawhost-data\n\n\
-    Stop the server first. The damaged files are kept in journal-damaged-<time> inside the data directory. A whole \
-    journal is left alone."
+    Stop the server first. The damaged files are kept in journal-damaged-<time> inside the data directory. An intact \
+    journal is not changed."
 )]
 pub(crate) struct RecoverArgs {
     /// Data directory of the server
@@ -55,30 +55,30 @@ pub(crate) struct RecoverArgs {
 pub(crate) fn journal(args: &JournalArgs) -> Result<ExitCode> {
     match &args.what {
         What::Check(args) => {
-            let checked = check(&args.data)?;
-            say(&report(&checked))?;
-            Ok(if checked.whole() {
+            let report = check(&args.data)?;
+            print(&check_text(&report))?;
+            Ok(if report.is_intact() {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             })
         }
         What::Recover(args) => {
-            let salvaged = salvage(&args.data)?;
-            say(&saved(&salvaged))?;
+            let recovery = recover_journal(&args.data)?;
+            print(&recovery_text(&recovery))?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn report(checked: &Checked) -> String {
+fn check_text(report: &CheckReport) -> String {
     let mut text = format!(
-        "{} (schema {}, {} bytes in its write-ahead log)\n",
-        checked.path.display(),
-        checked.schema,
-        checked.log_bytes
+        "{} (schema {}, {} bytes in the write-ahead log)\n",
+        report.path.display(),
+        report.schema,
+        report.log_bytes
     );
-    for count in &checked.tables {
+    for count in &report.tables {
         let rows = count.rows.map_or("?".to_owned(), |rows| rows.to_string());
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -87,7 +87,7 @@ fn report(checked: &Checked) -> String {
             count.table, count.counted
         );
     }
-    if let Some((found, acknowledged)) = checked.commits {
+    if let Some((found, acknowledged)) = report.commits {
         let acknowledged =
             acknowledged.map_or("an unknown number".to_owned(), |number| number.to_string());
         let _ = writeln!(
@@ -96,42 +96,42 @@ fn report(checked: &Checked) -> String {
             "commits"
         );
     }
-    if checked.whole() {
-        text.push_str("whole");
+    if report.is_intact() {
+        text.push_str("intact");
         return text;
     }
     text.push_str("damaged:\n");
-    for problem in &checked.problems {
+    for problem in &report.problems {
         let _ = writeln!(text, "  {problem}");
     }
     text.push_str(
-        "`clawhost journal recover` copies what can be read into a new journal and keeps this one; `clawhost restore` brings a backup back",
+        "`clawhost journal recover` copies what is readable into a new journal and keeps this one; `clawhost restore` restores a backup",
     );
     text
 }
 
-fn saved(salvaged: &Salvaged) -> String {
-    let turns = salvaged.rows.get("turns").copied().unwrap_or(0);
+fn recovery_text(recovery: &RecoveryReport) -> String {
+    let turns = recovery.rows.get("turns").copied().unwrap_or(0);
     let mut text = format!("{turns} turns");
-    if let Some(acknowledged) = salvaged.acknowledged_turns {
-        let _ = write!(text, " of {acknowledged} that were acknowledged");
+    if let Some(acknowledged) = recovery.acknowledged_turns {
+        let _ = write!(text, " of {acknowledged} acknowledged");
     }
     let _ = writeln!(
         text,
-        " are in a new journal; the damaged one is kept in {}",
-        salvaged.kept.display()
+        " were copied into a new journal; the damaged one is kept in {}",
+        recovery.damaged_dir.display()
     );
-    if salvaged.damaged_frames > 0 {
+    if recovery.damaged_frames > 0 {
         let _ = writeln!(
             text,
-            "  {} frames of the write-ahead log did not verify and were read all the same",
-            salvaged.damaged_frames
+            "  {} frames of the write-ahead log failed their checksum and were read anyway",
+            recovery.damaged_frames
         );
     }
-    for (table, lost) in &salvaged.lost {
+    for (table, lost) in &recovery.lost {
         let _ = match lost {
-            1.. => writeln!(text, "  {table}: {lost} rows could not be saved"),
-            _ => writeln!(text, "  {table}: {} rows more than were counted", -lost),
+            1.. => writeln!(text, "  {table}: {lost} rows could not be recovered"),
+            _ => writeln!(text, "  {table}: {} more rows than counted", -lost),
         };
     }
     text

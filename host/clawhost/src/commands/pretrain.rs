@@ -1,4 +1,4 @@
-//! `clawhost pretrain`: make a checkpoint from a recipe.
+//! `clawhost pretrain`: train a checkpoint from a recipe.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_corpus::Recipe;
 
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::pretraining;
 
 /// Arguments of `clawhost pretrain`.
@@ -19,15 +19,15 @@ use crate::pretraining;
     clawhost run --model ./my-policy\n\nTakes about an hour on two cores. The same recipe and seed give the same checkpoint."
 )]
 pub(crate) struct PretrainArgs {
-    /// Recipe file (TOML); `embedded` stands for the recipe of the policy inside this program
+    /// Recipe file (TOML), or `embedded` for the recipe of the embedded model
     recipe: String,
-    /// Directory for the checkpoint; made when missing, must be empty
+    /// Output directory; created if missing, must be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Threads; 0 = all of this machine. Does not change the result
+    /// Threads; 0 = all. Does not affect the result
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Print what was measured as one JSON object
+    /// Print the measurements as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -39,15 +39,15 @@ pub(crate) fn pretrain(args: &PretrainArgs) -> Result<ExitCode> {
         path => Recipe::load(path.as_ref())?,
     };
     std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot make {}", args.out.display()))?;
-    let taken = std::fs::read_dir(&args.out)?.next().is_some();
+        .with_context(|| format!("cannot create directory {}", args.out.display()))?;
+    let is_not_empty = std::fs::read_dir(&args.out)?.next().is_some();
     anyhow::ensure!(
-        !taken,
-        "{} is not empty; name a new directory with --out",
+        !is_not_empty,
+        "{} is not empty; pass a new directory with --out",
         args.out.display()
     );
     let live = std::io::stderr().is_terminal();
-    let card = pretraining::make(&recipe, &args.out, args.threads, |p| {
+    let card = pretraining::train_checkpoint(&recipe, &args.out, args.threads, |p| {
         let milestone = p.held_out.is_some() || p.step == 1;
         if live || milestone || p.step.is_multiple_of(50) {
             let left = p.left.as_secs();
@@ -65,7 +65,7 @@ pub(crate) fn pretrain(args: &PretrainArgs) -> Result<ExitCode> {
                 left % 60
             );
             let mut err = std::io::stderr().lock();
-            // Progress is a courtesy: a closed terminal must not end an hour of training.
+            // Progress output is best effort: a closed terminal must not end an hour of training.
             let _ = if live && !milestone {
                 write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush())
             } else if live {
@@ -77,11 +77,11 @@ pub(crate) fn pretrain(args: &PretrainArgs) -> Result<ExitCode> {
         ControlFlow::Continue(())
     })?;
     if args.json {
-        say_json(&card)?;
+        print_json(&card)?;
     } else {
-        say(&card.text())?;
-        say(&format!(
-            "\nWritten to {}. Serve it: clawhost run --model {0}",
+        print(&card.to_markdown())?;
+        print(&format!(
+            "\nWritten to {}; serve it with `clawhost run --model {0}`",
             args.out.display()
         ))?;
     }

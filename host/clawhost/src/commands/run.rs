@@ -1,4 +1,4 @@
-//! `clawhost run`: serve, watch, train, until it is told to stop.
+//! `clawhost run`: serve, record, judge and train until stopped by a signal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,60 +9,62 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::config::{Config, KeyConfig};
-use crate::output::say;
+use crate::output::print;
 use crate::serve::{Server, Settings};
 
-/// Arguments of `clawhost run`; each stands above the configuration file.
+/// Arguments of `clawhost run`; each overrides the configuration file.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost run\n  clawhost run --model ./Qwen3-0.6B --data ./qwen --port 8000\n  \
     clawhost run --plugin judge.wasm --config clawhost.toml\n\n\
-    Then point any OpenAI client at http://127.0.0.1:30000/v1 (any key) and talk.\n\
-    CLAWHOST_LOG=info shows what the loops do."
+    Then point any OpenAI client at http://127.0.0.1:30000/v1 (any key).\n\
+    CLAWHOST_LOG=info logs what the background loops do."
 )]
 pub(crate) struct RunArgs {
-    /// Model directory (Hugging Face layout) instead of the policy inside this program
+    /// Model directory (Hugging Face layout) instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// PEFT adapter to begin with, when the data directory has none yet
+    /// Initial PEFT adapter, used when the data directory has none yet
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
-    /// Plugin component (judge, group judge, hint extractor, loss or advantage: its exports say which); may be given
-    /// several times [default: judge-next-state from this program where no judge is given, and hint-next-state where training learns from hints and no extractor is given]
+    /// Plugin component (judge, group judge, hint extractor, loss or advantage, detected by its exports); can be
+    /// repeated [default: the embedded judge-next-state if no judge is passed, and hint-next-state if training uses
+    /// hints and no extractor is passed]
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on; anything but loopback needs a key [default: 127.0.0.1]
+    /// Listen address; any address but loopback requires a key [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
-    /// Port; 0 = any free one [default: 30000]
+    /// Port; 0 = any free port [default: 30000]
     #[arg(long)]
     port: Option<u16>,
-    /// PEM file with the certificate to serve https with, followed by those of its issuers; needs --tls-key [default: http]
+    /// PEM file with the TLS certificate, followed by the issuers' certificates; requires --tls-key [default: plain
+    /// HTTP]
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// PEM file with the private key of the certificate
+    /// PEM file with the certificate's private key
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Directory of journal, adapters and checkpoints [default: clawhost-data]
+    /// Data directory: journal, adapters and checkpoints [default: clawhost-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Name under which the model is served [default: the directory's name]
     #[arg(long)]
     name: Option<String>,
-    /// Key that requests must carry; CLAWHOST_API_KEY does the same without showing it to others
+    /// API key that requests must carry; CLAWHOST_API_KEY sets it without showing it in the process list
     #[arg(long, value_name = "SECRET")]
     api_key: Option<String>,
-    /// Serve and judge, but make no training steps
+    /// Serve and judge without training
     #[arg(long)]
     no_train: bool,
 }
 
 impl RunArgs {
-    /// The configuration with the flags on top.
-    pub(crate) fn effective(&self) -> Result<Config> {
+    /// The configuration with the flags applied.
+    pub(crate) fn config(&self) -> Result<Config> {
         let mut config = Config::load(self.config.as_deref(), self.model.as_deref())?;
         if self.adapter.is_some() {
             config.model.adapter.clone_from(&self.adapter);
@@ -88,7 +90,7 @@ impl RunArgs {
         if let Some(secret) = &self.api_key {
             config
                 .keys
-                .push(KeyConfig::everything("command-line", secret));
+                .push(KeyConfig::with_all_scopes("command-line", secret));
         }
         config.load.extend(self.plugin.iter().cloned());
         config.training.enabled &= !self.no_train;
@@ -99,30 +101,30 @@ impl RunArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
-    let config = args.effective()?;
+    let config = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads of the server")?;
+        .context("cannot start the runtime")?;
     runtime.block_on(async {
-        let trains = config.training.enabled;
+        let training_enabled = config.training.enabled;
         let data = config.server.data.clone();
-        // Before the endpoint is up, so that a signal is never missed.
+        // Registered before the server starts, so that no signal is missed.
         let mut stop = Signals::new()?;
         let server = Server::start(Settings::from(config)).await?;
-        say(&format!(
+        print(&format!(
             "{} on {}/v1, {}, data in {}",
             server.model(),
             server.url(),
-            if trains {
-                "training from its conversations"
+            if training_enabled {
+                "training on its conversations"
             } else {
                 "not training"
             },
             data.display()
         ))?;
         let mut steps = server.training().watch();
-        let mut seen = steps.borrow().steps;
+        let mut printed = steps.borrow().steps;
         loop {
             tokio::select! {
                 () = stop.next() => break,
@@ -132,21 +134,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                         break;
                     }
                     let now = steps.borrow_and_update().clone();
-                    if now.steps > seen {
-                        seen = now.steps;
-                        tell(&now);
+                    if now.steps > printed {
+                        printed = now.steps;
+                        print_step(&now);
                     }
                 }
             }
         }
-        tracing::info!("stopping; a second signal ends the program at once");
+        tracing::info!("shutting down; a second signal exits immediately");
         server.stop().await;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// One line for each step, on standard error.
-fn tell(now: &clawhost_training::TrainingSnapshot) {
+/// Prints one line per step on standard error.
+fn print_step(now: &clawhost_training::TrainingSnapshot) {
     use std::io::Write as _;
     let outcome = now.last_outcome.as_deref().unwrap_or("recorded");
     let reason = now
@@ -162,16 +164,16 @@ fn tell(now: &clawhost_training::TrainingSnapshot) {
     let reward = reward
         .map(|r| format!(", mean reward {r:+.2}"))
         .unwrap_or_default();
-    // Nobody may be reading any more; the journal has it all.
+    // Standard error may be closed; the journal has the steps.
     let _ = writeln!(
         std::io::stderr(),
-        "step {}: {outcome}{reason}, serving version {}{reward}",
+        "step {}: {outcome}{reason}, serving adapter version {}{reward}",
         now.steps,
         now.version
     );
 }
 
-/// The signals that mean "stop".
+/// The signals that stop the server.
 struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -180,8 +182,8 @@ struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over. The first one is returned by [`Signals::next`]; the second ends the process as if nobody
-    /// handled it, even if the first is not attended to. The journal outlives that as it outlives `kill -9`.
+    /// Installs the handlers. The first signal is returned by [`Signals::next`]; the second has its default effect and
+    /// ends the process, even if the first has not been handled. The journal survives this as it survives `kill -9`.
     #[cfg(unix)]
     fn new() -> Result<Self> {
         use signal_hook::consts::{SIGINT, SIGTERM};
@@ -189,7 +191,7 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         let is_stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
-            // In this order: a signal looks at the flag before it sets it.
+            // In this order: a signal checks the flag before it sets it.
             flag::register_conditional_default(signal, is_stopping.clone())?;
             flag::register(signal, is_stopping.clone())?;
         }
@@ -214,7 +216,7 @@ impl Signals {
 
     #[cfg(not(unix))]
     async fn next(&mut self) {
-        // Without a handler there is no way to be told; the process is ended from outside.
+        // Without a handler there is nothing to wait for; the process is killed from outside.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

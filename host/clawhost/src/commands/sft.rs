@@ -1,4 +1,4 @@
-//! `clawhost sft`: an adapter from recorded conversations.
+//! `clawhost sft`: supervised fine-tuning on recorded conversations.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -9,13 +9,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_journal::now_ms;
-use clawhost_policy::{Adapter, Engine, EngineOptions, Learned, LoraSpec, ModelFiles};
-use clawhost_training::sft::{ChatError, ChatExample, ChatFormat, SftOptions, SftProgress, tune};
+use clawhost_policy::{Adapter, Engine, EngineOptions, LoraSpec, ModelFiles, TrainedWeights};
+use clawhost_training::sft::{
+    ChatError, ChatExample, ChatFormat, SftOptions, SftProgress, fine_tune,
+};
 use serde_json::{Value, json};
 
 use super::export::merged;
-use crate::output::{say, say_json};
-use crate::placing::Place;
+use crate::output::{print, print_json};
+use crate::staging::StagingDir;
 
 /// Arguments of `clawhost sft`.
 #[derive(Debug, Args)]
@@ -23,68 +25,67 @@ use crate::placing::Place;
     after_help = "Examples:\n  clawhost sft --data chats.jsonl --out ./my-adapter\n  \
     clawhost sft --data chats.jsonl --model ./Qwen3-0.6B --epochs 3 --holdout 0.1 --out ./my-adapter\n  \
     clawhost run --model ./Qwen3-0.6B --adapter ./my-adapter\n\n\
-    A line is one conversation: {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}, {\"role\": \"assistant\", \"content\": \"…\"}], \
-    \"tools\": […]}. The assistant's messages train, its tool calls too; an assistant message with \"weight\": 0 is read only. \
-    Prompts are written with the model's chat template, as the server writes them."
+    Each line is one conversation: {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}, {\"role\": \"assistant\", \"content\": \"…\"}], \
+    \"tools\": […]}. Assistant messages and tool calls are trained on, except those with \"weight\": 0. \
+    Prompts are rendered with the model's chat template, as in serving."
 )]
 pub(crate) struct SftArgs {
-    /// Conversations, one JSON object a line
+    /// Conversations, one JSON object per line
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Directory for what is learned; must not be there yet
+    /// Output directory; must not exist yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Model directory [default: the embedded policy]
+    /// Model directory [default: the embedded model]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// PEFT adapter to go on from [default: a new one]
+    /// PEFT adapter to continue from [default: a new one]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["rank", "alpha", "full"])]
     adapter: Option<PathBuf>,
-    /// Train all weights and write a whole model instead of an adapter
+    /// Train all weights and write a valid model instead of an adapter
     #[arg(long, conflicts_with_all = ["rank", "alpha"])]
     full: bool,
-    /// Times that the conversations are gone through
+    /// Passes over the conversations
     #[arg(long, default_value_t = 1)]
     epochs: usize,
-    /// Conversations in one update
+    /// Conversations per update
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Peak learning rate; it falls to 0 at the end [default: 1e-4, with --full 1e-5; thirteen times that for the
-    /// embedded policy]
+    /// Peak learning rate, decayed to 0 [default: 1e-4, with --full 1e-5; thirteen times that for the embedded model]
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
-    /// Updates over which the rate rises
+    /// Updates of linear learning rate warmup
     #[arg(long, value_name = "N", default_value_t = 0)]
     warmup: u64,
-    /// Inner width of a new adapter [default: 16]
+    /// LoRA rank of a new adapter [default: 16]
     #[arg(long)]
     rank: Option<usize>,
-    /// Scale numerator of a new adapter [default: twice the rank]
+    /// LoRA alpha of a new adapter [default: twice the rank]
     #[arg(long)]
     alpha: Option<f32>,
-    /// Share of the conversations that is kept out of training to measure on, 0 to 0.5
+    /// Share of the conversations held out for evaluation, 0 to 0.5
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     holdout: f64,
-    /// Leave out conversations that are longer than the context, instead of stopping at the first
+    /// Skip conversations longer than the context instead of stopping at the first one
     #[arg(long)]
     skip_long: bool,
-    /// Tokens in one forward and backward pass; memory grows with it
+    /// Tokens per forward and backward pass; memory grows with it
     #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
     pass_tokens: usize,
-    /// Decides the order, what is held out, and where a new adapter begins
+    /// Seed of the order, the held-out split and the initialisation of a new adapter
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Print what came of it as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// The conversations of a file as tokens.
+/// The tokenized conversations of a file.
 #[derive(Debug, Default)]
-struct Lines {
+struct Dataset {
     train: Vec<ChatExample>,
     held_out: Vec<ChatExample>,
-    /// Conversations in each.
+    /// Number of conversations for training and held out.
     counts: (usize, usize),
     skipped: usize,
     digest: String,
@@ -97,23 +98,23 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         "--holdout {} must be between 0 and 0.5",
         args.holdout
     );
-    let place = Place::begin(&args.out)?;
+    let staging = StagingDir::create(&args.out)?;
     let options = options(args);
     options.validate()?;
     let files = match &args.model {
-        Some(dir) => ModelFiles::dir(dir)?,
+        Some(dir) => ModelFiles::from_dir(dir)?,
         None => ModelFiles::embedded(),
     };
     let engine = Engine::load(&files, EngineOptions::default())?;
-    let lines = read(args, &ChatFormat::of(&engine))?;
-    let learned = beginning(args, &engine)?;
+    let dataset = read(args, &ChatFormat::from_engine(&engine))?;
+    let initial = initial_weights(args, &engine)?;
     let base = Arc::clone(engine.model());
-    let started = learned.digest();
-    let tuned = tune(
+    let initial_digest = initial.digest();
+    let tuned = fine_tune(
         &base,
-        learned,
-        &lines.train,
-        &lines.held_out,
+        initial,
+        &dataset.train,
+        &dataset.held_out,
         &options,
         |progress| {
             show(progress);
@@ -121,25 +122,25 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         },
     )?;
     engine.shutdown();
-    match &tuned.learned {
-        Learned::Lora(adapter) => {
-            adapter.save_peft(place.path(), &format!("sha256:{}", base.digest()))?;
+    match &tuned.weights {
+        TrainedWeights::Lora(adapter) => {
+            adapter.save_peft(staging.path(), &format!("sha256:{}", base.digest()))?;
         }
-        Learned::Full(model) => merged::write(model, &files, place.path())?,
+        TrainedWeights::Full(model) => merged::write(model, &files, staging.path())?,
     }
     let result = json!({
         "base": files.name(),
         "base_digest": base.digest(),
-        "began_with": started,
-        "digest": tuned.learned.digest(),
-        "change_norm": finite(tuned.learned.delta_norm(&beginning(args, &engine)?)),
+        "began_with": initial_digest,
+        "digest": tuned.weights.digest(),
+        "change_norm": finite(tuned.weights.delta_norm(&initial_weights(args, &engine)?)),
         "data": {
             "file": args.data.file_name().unwrap_or_default().to_string_lossy(),
-            "sha256": lines.digest,
-            "conversations": lines.counts.0,
-            "held_out": lines.counts.1,
-            "skipped": lines.skipped,
-            "sequences": lines.train.len(),
+            "sha256": dataset.digest,
+            "conversations": dataset.counts.0,
+            "held_out": dataset.counts.1,
+            "skipped": dataset.skipped,
+            "sequences": dataset.train.len(),
         },
         "updates": tuned.steps,
         "tokens": tuned.tokens.0,
@@ -150,16 +151,16 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         "held_out_after": tuned.held_out,
         "seconds": tuned.time.as_secs_f64(),
     });
-    place.finish(json!({
+    staging.finish(json!({
         "supervised": result,
         "configuration": options,
         "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
         "created_ms": now_ms(),
     }))?;
     if args.json {
-        say_json(&result)?;
+        print_json(&result)?;
     } else {
-        say(&told(args, &result))?;
+        print(&summary(args, &result))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,33 +173,33 @@ fn options(args: &SftArgs) -> SftOptions {
         seed: args.seed,
         ..SftOptions::default()
     };
-    let suits = if args.full { 1e-5 } else { 1e-4 };
-    // The embedded policy is a thousand times smaller than what the general rates are made for.
-    let suits = if args.model.is_none() {
-        13.0 * suits
+    let default_rate = if args.full { 1e-5 } else { 1e-4 };
+    // The embedded model is a thousand times smaller than the models that the general rates are result for.
+    let default_rate = if args.model.is_none() {
+        13.0 * default_rate
     } else {
-        suits
+        default_rate
     };
-    options.optimizer.learning_rate = args.lr.unwrap_or(suits);
+    options.optimizer.learning_rate = args.lr.unwrap_or(default_rate);
     options.optimizer.warmup = args.warmup;
     options
 }
 
-/// What training starts from.
-fn beginning(args: &SftArgs, engine: &Engine) -> Result<Learned> {
+/// The initial weights.
+fn initial_weights(args: &SftArgs, engine: &Engine) -> Result<TrainedWeights> {
     let model = engine.model();
     if args.full {
-        return Ok(Learned::Full(Arc::clone(model)));
+        return Ok(TrainedWeights::Full(Arc::clone(model)));
     }
     if let Some(dir) = &args.adapter {
         let adapter = Adapter::load_peft(dir, model.config())
-            .with_context(|| format!("--adapter {} cannot be used", dir.display()))?;
-        return Ok(Learned::Lora(Arc::new(adapter)));
+            .with_context(|| format!("cannot load --adapter {}", dir.display()))?;
+        return Ok(TrainedWeights::Lora(Arc::new(adapter)));
     }
     let rank = args.rank.unwrap_or(16);
     ensure!(
         (1..=1024).contains(&rank),
-        "--rank {rank} must be 1 to 1024"
+        "--rank {rank} must be between 1 and 1024"
     );
     let alpha = args.alpha.unwrap_or(rank as f32 * 2.0);
     ensure!(
@@ -211,74 +212,75 @@ fn beginning(args: &SftArgs, engine: &Engine) -> Result<Learned> {
         ..LoraSpec::default()
     };
     let adapter = Adapter::init(model.config(), spec, args.seed);
-    Ok(Learned::Lora(Arc::new(adapter)))
+    Ok(TrainedWeights::Lora(Arc::new(adapter)))
 }
 
-/// Reads the file; a line that cannot be used is named.
-fn read(args: &SftArgs, format: &ChatFormat<'_>) -> Result<Lines> {
+/// Reads and tokenizes the file; errors name the line.
+fn read(args: &SftArgs, format: &ChatFormat<'_>) -> Result<Dataset> {
     let path = args.data.display();
     let bytes = std::fs::read(&args.data).with_context(|| format!("cannot read {path}"))?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|error| {
             let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            anyhow::anyhow!("{path}, line {line}: it is not valid UTF-8")
+            anyhow::anyhow!("{path}, line {line}: not valid UTF-8")
         })?
         .trim_start_matches('\u{feff}');
-    let mut lines = Lines {
+    let mut dataset = Dataset {
         digest: clawhost_plugins::digest(&bytes),
-        ..Lines::default()
+        ..Dataset::default()
     };
     for (number, line) in (1..)
         .zip(text.lines())
         .filter(|(_, line)| !line.trim().is_empty())
     {
         let conversation: Value = serde_json::from_str(line)
-            .with_context(|| format!("{path}, line {number}: it is no JSON"))?;
+            .with_context(|| format!("{path}, line {number}: not valid JSON"))?;
         let examples = match format.examples(&conversation) {
             Ok(examples) => examples,
             Err(ChatError::TooLong { .. }) if args.skip_long => {
-                lines.skipped += 1;
+                dataset.skipped += 1;
                 continue;
             }
             Err(error @ ChatError::TooLong { .. }) => {
                 bail!(
-                    "{path}, line {number}: {error}; shorten it, or leave such lines out with --skip-long"
+                    "{path}, line {number}: {error}; shorten it, or skip such lines with --skip-long"
                 )
             }
             Err(error) => bail!("{path}, line {number}: {error}"),
         };
-        if held_out(number, args) {
-            lines.counts.1 += 1;
-            lines.held_out.extend(examples);
+        if is_held_out(number, args) {
+            dataset.counts.1 += 1;
+            dataset.held_out.extend(examples);
         } else {
-            lines.counts.0 += 1;
-            lines.train.extend(examples);
+            dataset.counts.0 += 1;
+            dataset.train.extend(examples);
         }
     }
     ensure!(
-        !lines.train.is_empty(),
+        !dataset.train.is_empty(),
         "{path} has no conversation to train on"
     );
-    Ok(lines)
+    Ok(dataset)
 }
 
-/// Whether a line is kept out: decided by its number and the seed alone, so that a file that grows keeps what it held out.
-fn held_out(number: u64, args: &SftArgs) -> bool {
-    let mut mixed = number ^ args.seed.rotate_left(32);
+/// Whether a line is held out. Depends only on its number and the seed, so that a growing file keeps its held-out
+/// dataset.
+fn is_held_out(number: u64, args: &SftArgs) -> bool {
+    let mut hash = number ^ args.seed.rotate_left(32);
     // SplitMix64 (Steele, Lea, Flood 2014).
-    mixed = mixed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^= mixed >> 31;
-    (mixed >> 11) as f64 / (1_u64 << 53) as f64 <= args.holdout && args.holdout > 0.0
+    hash = hash.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    hash ^= hash >> 31;
+    (hash >> 11) as f64 / (1_u64 << 53) as f64 <= args.holdout && args.holdout > 0.0
 }
 
 fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// One line on a terminal; elsewhere one at the end of each epoch, and every fifty updates.
+/// One updated line on a terminal; otherwise a line at the end of each epoch and every fifty updates.
 fn show(progress: &SftProgress) {
     let live = std::io::stderr().is_terminal();
     let milestone = progress.held_out.is_some() || progress.step == progress.steps;
@@ -301,7 +303,7 @@ fn show(progress: &SftProgress) {
         left % 60
     );
     let mut err = std::io::stderr().lock();
-    // A courtesy: a closed terminal must not end the work.
+    // Progress output is best effort: a closed terminal must not end the work.
     let _ = match (live, milestone) {
         (true, false) => write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush()),
         (true, true) => writeln!(err, "\r\x1b[2K{line}"),
@@ -309,7 +311,7 @@ fn show(progress: &SftProgress) {
     };
 }
 
-fn told(args: &SftArgs, result: &Value) -> String {
+fn summary(args: &SftArgs, result: &Value) -> String {
     let number = |key: &str| result.get(key).and_then(Value::as_f64);
     let mut text = format!(
         "{} updates on {} conversations, loss {:.4}",
@@ -336,7 +338,7 @@ fn told(args: &SftArgs, result: &Value) -> String {
         format!("clawhost run{model} --adapter {}", args.out.display())
     };
     text.push_str(&format!(
-        "\nWritten to {}. Serve it: {serve}",
+        "\nWritten to {}; serve it with `{serve}`",
         args.out.display()
     ));
     text
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_is_written_that_loads_and_says_where_it_came_from() {
+    fn sft_writes_a_loadable_adapter_with_provenance() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
             dir.path().join("chats.jsonl"),
@@ -404,41 +406,41 @@ mod tests {
         );
         sft(&args).unwrap();
         let base = clawhost_policy::Model::load(&ModelFiles::embedded()).unwrap();
-        let learned = Learned::load(&args.out, &base).unwrap();
+        let weights = TrainedWeights::load(&args.out, &base).unwrap();
         let text = std::fs::read_to_string(args.out.join("provenance.json")).unwrap();
         let provenance: Value = serde_json::from_str(&text).unwrap();
-        let made = &provenance["supervised"];
-        assert_eq!(made["digest"], learned.digest());
-        assert_eq!(made["base_digest"], base.digest());
+        let result = &provenance["supervised"];
+        assert_eq!(result["digest"], weights.digest());
+        assert_eq!(result["base_digest"], base.digest());
         assert!(
-            made["held_out_after"].as_f64() < made["held_out_before"].as_f64(),
-            "{made}"
+            result["held_out_after"].as_f64() < result["held_out_before"].as_f64(),
+            "{result}"
         );
-        let data = &made["data"];
+        let data = &result["data"];
         let (train, held) = (data["conversations"].as_u64(), data["held_out"].as_u64());
         assert_eq!(train.unwrap() + held.unwrap(), 40);
         assert!((4..=18).contains(&held.unwrap()), "{data}");
         assert!(provenance["files"]["adapter_model.safetensors"].is_string());
         let error = sft(&args).unwrap_err().to_string();
-        assert!(error.contains("is there already"), "{error}");
+        assert!(error.contains("already exists"), "{error}");
     }
 
     #[test]
-    fn a_bad_line_is_named_with_its_number_and_nothing_is_left_behind() {
+    fn errors_name_the_line_and_leave_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("chats.jsonl");
-        let whole = chats(2);
+        let valid = chats(2);
         let long = json!({"messages": [
             {"role": "user", "content": "one ".repeat(40_000)},
             {"role": "assistant", "content": "x"},
         ]});
         for (content, part) in [
-            (format!("{whole}not json\n"), "line 3: it is no JSON"),
+            (format!("{valid}not json\n"), "line 3: not valid JSON"),
             (
-                format!("{whole}\n{{\"messages\": []}}\n"),
+                format!("{valid}\n{{\"messages\": []}}\n"),
                 "line 4: `messages` must be",
             ),
-            (format!("{whole}{long}\n"), "line 3: "),
+            (format!("{valid}{long}\n"), "line 3: "),
             ("\n\n".to_owned(), "no conversation to train on"),
         ] {
             std::fs::write(&file, content).unwrap();
@@ -448,8 +450,8 @@ mod tests {
         }
         std::fs::write(&file, b"{}\n\xff\n").unwrap();
         let error = sft(&args(dir.path(), &[])).unwrap_err().to_string();
-        assert!(error.contains("line 2: it is not valid UTF-8"), "{error}");
-        std::fs::write(&file, format!("{whole}{long}\n")).unwrap();
+        assert!(error.contains("line 2: not valid UTF-8"), "{error}");
+        std::fs::write(&file, format!("{valid}{long}\n")).unwrap();
         let error = sft(&args(dir.path(), &[])).unwrap_err().to_string();
         assert!(error.contains("--skip-long"), "{error}");
     }

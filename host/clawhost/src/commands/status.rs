@@ -1,4 +1,4 @@
-//! `clawhost status`: what a data directory holds.
+//! `clawhost status`: the state of a data directory.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use clawhost_journal::{AdapterRow, Journal, Standing};
-use clawhost_training::stale_note;
+use clawhost_journal::{AdapterRow, Journal, ReleaseState};
+use clawhost_training::describe_stale_samples;
 use serde_json::{Value, json};
 
-use crate::output::{say, say_json};
-use crate::reloading::TOLD;
+use crate::output::{print, print_json};
+use crate::plugin_reload::STATUS_KEY;
 use crate::usage::one_line;
 
 /// Arguments of `clawhost status`.
@@ -28,33 +28,33 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-/// Steps shown.
+/// Number of steps shown.
 const STEPS: u32 = 10;
 
-/// The plugins of the server that ran last, as it noted them.
+/// The stored plugin status of the last server.
 fn plugins(journal: &Journal) -> Result<Vec<Value>> {
-    let told = journal.meta(TOLD)?;
-    Ok(told
+    let status = journal.meta(STATUS_KEY)?;
+    Ok(status
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default())
 }
 
-/// What is served, and whether it stays that.
-fn serving(adapter: Option<&AdapterRow>, standing: &Standing) -> String {
+/// The served version, and whether it is pinned.
+fn serving(adapter: Option<&AdapterRow>, release: &ReleaseState) -> String {
     let what = match adapter {
         Some(row) => {
             let digest: String = row.digest.chars().take(12).collect();
             format!("version {}, digest {digest}…", row.version)
         }
-        None if *standing == Standing::default() => {
-            "the base model; nothing has been learned yet".to_owned()
+        None if *release == ReleaseState::default() => {
+            "the base model; no adapter has been published yet".to_owned()
         }
         None => "the base model".to_owned(),
     };
-    if standing.pinned {
+    if release.pinned {
         format!(
-            "{what}, pinned; training goes on from version {}",
-            standing.head
+            "{what}, pinned; training continues from version {}",
+            release.head
         )
     } else {
         what
@@ -66,14 +66,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
     let counts = json!(journal.counts()?);
     let adapter = journal.active_adapter()?;
-    let standing = journal.standing()?;
+    let release = journal.release_state()?;
     let steps = journal.steps(STEPS)?;
     let plugins = plugins(&journal)?;
     let stale = journal.stale_count()?;
-    let stale_note = stale_note(stale);
+    let stale_note = describe_stale_samples(stale);
     if args.json {
-        say_json(&json!({
-            "counts": counts, "adapter": adapter, "standing": standing, "plugins": plugins, "steps": steps,
+        print_json(&json!({
+            "counts": counts, "adapter": adapter, "standing": release, "plugins": plugins, "steps": steps,
             "stale": {"samples": stale.samples, "stale": stale.stale, "note": stale_note},
         }))?;
         return Ok(ExitCode::SUCCESS);
@@ -94,7 +94,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
         text,
         "{:<12} {}",
         "serving",
-        serving(adapter.as_ref(), &standing)
+        serving(adapter.as_ref(), &release)
     );
     if let Some(note) = stale_note {
         let _ = writeln!(text, "{:<12} {note}", "stale");
@@ -106,10 +106,10 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
         let _ = writeln!(text, "{kind:<12} {name}, digest {digest}…");
         let reason = |key: &str| plugin.pointer(key).and_then(Value::as_str).map(one_line);
         if let Some(reason) = reason("/revoked/reason") {
-            let _ = writeln!(text, "{:<12} not asked any more: {reason}", "");
+            let _ = writeln!(text, "{:<12} unloaded: {reason}", "");
         }
         if let Some(reason) = reason("/refused/reason") {
-            let _ = writeln!(text, "{:<12} a newer build is refused: {reason}", "");
+            let _ = writeln!(text, "{:<12} a newer build was rejected: {reason}", "");
         }
     }
     for step in steps.iter().rev() {
@@ -132,7 +132,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
             step.id, step.outcome
         );
     }
-    say(&text)?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_told_as_such() {
+    fn a_pinned_version_is_shown_with_the_version_training_continues_from() {
         let row = AdapterRow {
             version: 3,
             parent: 2,
@@ -152,20 +152,20 @@ mod tests {
             state: "active".to_owned(),
             step: None,
         };
-        let mut standing = Standing::default();
-        assert!(serving(None, &standing).ends_with("nothing has been learned yet"));
-        standing.line = 4;
-        assert_eq!(serving(None, &standing), "the base model");
-        standing.version = 3;
-        standing.head = 5;
+        let mut release = ReleaseState::default();
+        assert!(serving(None, &release).ends_with("no adapter has been published yet"));
+        release.line = 4;
+        assert_eq!(serving(None, &release), "the base model");
+        release.version = 3;
+        release.head = 5;
         assert_eq!(
-            serving(Some(&row), &standing),
+            serving(Some(&row), &release),
             "version 3, digest abababababab…"
         );
-        standing.pinned = true;
+        release.pinned = true;
         assert_eq!(
-            serving(Some(&row), &standing),
-            "version 3, digest abababababab…, pinned; training goes on from version 5"
+            serving(Some(&row), &release),
+            "version 3, digest abababababab…, pinned; training continues from version 5"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `clawhost train`: steps of what is recorded, without a server.
+//! `clawhost train`: training steps on recorded samples, without a server.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,19 +11,19 @@ use clawhost_journal::{Journal, StepOutcome};
 use clawhost_plugins::{HostOptions, Kind};
 use clawhost_policy::Engine;
 use clawhost_sessions::{SessionOptions, Sessions};
-use clawhost_training::{Components, Offline, OfflineStep};
+use clawhost_training::{Components, OfflineStep, OfflineTrainer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::explain::step::text;
 use crate::capabilities::PluginState;
 use crate::config::Config;
-use crate::loading::Loader;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
+use crate::plugin_loader::Loader;
 use crate::progress::Progress;
 use crate::serve;
 
-/// Name of the journal in a data directory.
+/// File name of the journal in a data directory.
 const JOURNAL: &str = "journal.sqlite";
 
 /// Arguments of `clawhost train`.
@@ -32,36 +32,36 @@ const JOURNAL: &str = "journal.sqlite";
     after_help = "Examples:\n  clawhost train --from-journal ./clawhost-data --dry-run\n  \
     clawhost train --from-journal ./clawhost-data --config clawhost.toml\n  \
     clawhost train --from-journal ./copy-of-data --all --json\n\n\
-    Steps are those that `clawhost run` would make: the freshest queued samples first, training.batch of them at a time, \
-    each step recorded in the journal with its adapter, and a server on this directory goes on from the last one. The \
+    Runs the steps that `clawhost run` would run: the newest queued samples first, training.batch per step. \
+    Each step is recorded in the journal with its adapter, and a server on this directory continues from the last one. The \
     directory must not be in use by a server, except with --dry-run. Samples that are more than \
-    training.max_staleness versions old are dropped as ever; set it higher to train a long queue. A run that was \
-    stopped or killed goes on where it was, and comes to the same adapter."
+    training.max_staleness versions old are dropped; raise it to train on a long queue. A run that was \
+    interrupted continues where it stopped, with the same result."
 )]
 pub(crate) struct TrainArgs {
-    /// Data directory of a server that is not running, or the journal.sqlite in it
+    /// Data directory (or its journal.sqlite) of a server that is not running
     #[arg(long, value_name = "DIR", required = true)]
     from_journal: PathBuf,
-    /// Show the next step (its samples, their advantages, what would be dropped and why, how far each would move) and
-    /// write nothing
+    /// Show the next step (its samples, their advantages, dropped samples with the reason, and how far each would move)
+    /// without writing anything
     #[arg(long)]
     dry_run: bool,
-    /// Train the last samples, too, when there are less than training.min_batch of them
+    /// Also train on the remaining samples when there are fewer than training.min_batch
     #[arg(long)]
     all: bool,
-    /// Stop after so many steps [default: when the queue is empty]
+    /// Stop after this many steps [default: when the queue is empty]
     #[arg(long, value_name = "N", conflicts_with = "dry_run", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
-    /// Configuration file, whose [model] and [training] apply
+    /// Configuration file; its [model] and [training] sections apply
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Model directory that the samples are from, instead of the policy inside this program
+    /// Model directory that generated the samples, instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Loss or advantage component; may be given several times
+    /// Loss or advantage component; can be repeated
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
-    /// Print one JSON object for each step, and one for all of them
+    /// Print one JSON object per step and a summary object
     #[arg(long)]
     json: bool,
 }
@@ -74,50 +74,51 @@ pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads that plugins run on")?;
-    // Training waits for its components.
+        .context("cannot start the runtime")?;
+    // Training blocks on its components within the runtime's context.
     let _context = runtime.enter();
     if args.dry_run {
         return preview(args, &config, &runtime);
     }
     let journal = Journal::open(&config.server.data)?;
-    let (engine, _) = serve::engine(&config)?;
-    serve::begin_with(&config, &journal, &engine)?;
+    let (engine, _) = serve::load_engine(&config)?;
+    serve::load_initial_adapter(&config, &journal, &engine)?;
     let state = PluginState::new(journal.clone(), config.plugin_state);
     let components = runtime.block_on(components(&config, state))?;
-    let teacher = serve::teacher(&config, &engine)?;
-    let mut offline = Offline::open(
+    let teacher = serve::remote_teacher(&config, &engine)?;
+    let mut offline = OfflineTrainer::open(
         journal,
         engine,
         config.server.data.clone(),
         config.training.clone(),
         components,
     )?
-    .taught_by(teacher);
+    .with_teacher(teacher);
     let mut run = Run::new(args.json, &offline)?;
-    while args.steps.is_none_or(|most| run.sums.steps < most) && run.step(&mut offline, args.all)? {
-    }
-    run.end(&offline, config.training.min_batch)
+    while args.steps.is_none_or(|limit| run.totals.steps < limit)
+        && run.step(&mut offline, args.all)?
+    {}
+    run.finish(&offline, config.training.min_batch)
 }
 
-/// The data directory that is meant.
-fn directory(named: &Path) -> Result<PathBuf> {
-    let dir = match named.file_name() {
-        Some(name) if name == JOURNAL => match named.parent() {
+/// The data directory of `--from-journal`.
+fn directory(path: &Path) -> Result<PathBuf> {
+    let dir = match path.file_name() {
+        Some(name) if name == JOURNAL => match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
             _ => PathBuf::from("."),
         },
-        _ => named.to_owned(),
+        _ => path.to_owned(),
     };
     ensure!(
         dir.join(JOURNAL).is_file(),
-        "there is no {JOURNAL} in {}; name the data directory of a server with --from-journal",
+        "no {JOURNAL} in {}; pass the data directory of a server with --from-journal",
         dir.display()
     );
     Ok(dir)
 }
 
-/// The components that take the place of the loss or of the estimator, if any are named.
+/// Loss and advantage components that replace the built-in ones, if any are configured.
 async fn components(config: &Config, state: PluginState) -> Result<Components> {
     if config.load.is_empty() {
         return Ok(Components::default());
@@ -134,9 +135,9 @@ async fn components(config: &Config, state: PluginState) -> Result<Components> {
         let name = serve::plugin_name(file);
         let loaded = loader.load(&name, &serve::read_plugin(file)?, Some(file));
         let plugin = loaded
-            .with_context(|| format!("--plugin {} cannot be used", file.display()))?
+            .with_context(|| format!("cannot load --plugin {}", file.display()))?
             .plugin;
-        // Judges have judged already.
+        // Judges are not needed: the samples are judged already.
         if matches!(plugin.kind(), Kind::Loss | Kind::Advantage) {
             plugins.push(plugin);
         }
@@ -144,21 +145,21 @@ async fn components(config: &Config, state: PluginState) -> Result<Components> {
     Ok(Components::new(&plugins, &serve::component_calls(config)).await?)
 }
 
-/// Shows the next step.
+/// Prints the next step.
 fn preview(
     args: &TrainArgs,
     config: &Config,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&config.server.data)?;
-    let engine: Engine = serve::engine(config)?.0;
+    let engine: Engine = serve::load_engine(config)?.0;
     if journal.active_adapter()?.is_none() {
-        serve::begin_with(config, &journal, &engine)?;
+        serve::load_initial_adapter(config, &journal, &engine)?;
     }
     let state = PluginState::in_memory(config.plugin_state)?;
     let components = runtime.block_on(components(config, state))?;
     let queued = journal.queued_count()?;
-    let step = Offline::preview(
+    let step = OfflineTrainer::preview(
         journal.clone(),
         engine,
         config.server.data.clone(),
@@ -166,38 +167,42 @@ fn preview(
         components,
     )?;
     let Some(step) = step else {
-        let told = json!({"queued": queued, "step": Value::Null});
-        return finish(args.json, &told, "nothing is queued: there is no next step");
+        let output = json!({"queued": queued, "step": Value::Null});
+        return print_result(
+            args.json,
+            &output,
+            "no samples are queued, so there is no next step",
+        );
     };
     let sessions = Sessions::new(journal, SessionOptions::default());
-    let told = sessions.explain_planned(&step)?;
+    let explained = sessions.explain_planned_step(&step)?;
     let taken = step.trained.len() + step.dropped.len();
     let few = queued < config.training.min_batch as u64 && !args.all;
     let note = if few {
-        "fewer than training.min_batch: a run takes them with --all only, or when more have come"
+        "fewer than training.min_batch: a run trains on them only with --all, or when more are queued"
     } else {
-        "nothing was written"
+        "dry run, nothing was written"
     };
-    let shown = format!(
+    let text_output = format!(
         "{}\n{taken} of {queued} queued samples; {note}",
-        text(&told)
+        text(&explained)
     );
-    let told = json!({"queued": queued, "taken": taken, "step": told});
-    finish(args.json, &told, &shown)
+    let output = json!({"queued": queued, "taken": taken, "step": explained});
+    print_result(args.json, &output, &text_output)
 }
 
-fn finish(json: bool, told: &Value, shown: &str) -> Result<ExitCode> {
+fn print_result(json: bool, output: &Value, text_output: &str) -> Result<ExitCode> {
     if json {
-        say_json(told)?;
+        print_json(output)?;
     } else {
-        say(shown)?;
+        print(text_output)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a run came to so far.
+/// Totals of a run.
 #[derive(Debug, Default, Serialize)]
-struct Sums {
+struct Totals {
     steps: u64,
     published: u64,
     failed: u64,
@@ -208,93 +213,93 @@ struct Sums {
 /// A run in progress.
 struct Run {
     json: bool,
-    sums: Sums,
+    totals: Totals,
     queued: u64,
     progress: Progress,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Run {
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn new(json: bool, offline: &Offline) -> Result<Self> {
+    fn new(json: bool, offline: &OfflineTrainer) -> Result<Self> {
         let queued = offline.queued()?;
         Ok(Self {
             json,
-            sums: Sums::default(),
+            totals: Totals::default(),
             queued,
             progress: Progress::new(queued as f64),
-            begun: Instant::now(),
+            started: Instant::now(),
         })
     }
 
-    /// Makes a step and tells it; false when there is none to make.
+    /// Runs a step and prints it; returns false when there is none to run.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn step(&mut self, offline: &mut Offline, all: bool) -> Result<bool> {
-        let what = format!("step {} of this run", self.sums.steps + 1);
+    fn step(&mut self, offline: &mut OfflineTrainer, all: bool) -> Result<bool> {
+        let what = format!("step {} of this run", self.totals.steps + 1);
         if self.queued > 0 {
             self.progress.stage(&what);
         }
-        let begun = Instant::now();
-        let made = offline.step(all);
-        self.progress.end();
-        let Some(step) = made? else {
+        let started = Instant::now();
+        let result = offline.step(all);
+        self.progress.clear();
+        let Some(step) = result? else {
             return Ok(false);
         };
         let left = offline.queued()?;
         let taken = self.queued.saturating_sub(left);
         self.queued = left;
-        self.sums.steps += 1;
-        self.sums.published += u64::from(step.outcome == StepOutcome::Published);
-        self.sums.failed += u64::from(step.outcome == StepOutcome::Failed);
-        self.sums.taken += taken;
-        self.progress.done(taken as f64);
+        self.totals.steps += 1;
+        self.totals.published += u64::from(step.outcome == StepOutcome::Published);
+        self.totals.failed += u64::from(step.outcome == StepOutcome::Failed);
+        self.totals.taken += taken;
+        self.progress.advance(taken as f64);
         if self.json {
-            say_json(&json!({
+            print_json(&json!({
                 "step": step.id, "outcome": step.outcome, "reason": step.reason, "version": step.version,
                 "digest": step.digest, "taken": taken, "queued": left, "metrics": step.metrics,
             }))?;
         } else {
-            say(&line(&step, taken, begun.elapsed().as_secs_f64()))?;
+            print(&line(&step, taken, started.elapsed().as_secs_f64()))?;
         }
         Ok(true)
     }
 
-    fn end(self, offline: &Offline, min_batch: usize) -> Result<ExitCode> {
-        let seconds = self.begun.elapsed().as_secs_f64();
+    fn finish(self, offline: &OfflineTrainer, min_batch: usize) -> Result<ExitCode> {
+        let seconds = self.started.elapsed().as_secs_f64();
         if self.json {
-            let mut told = json!(self.sums);
-            if let Some(fields) = told.as_object_mut() {
+            let mut output = json!(self.totals);
+            if let Some(fields) = output.as_object_mut() {
                 fields.insert("queued".to_owned(), json!(self.queued));
                 fields.insert("version".to_owned(), json!(offline.version()));
                 fields.insert("digest".to_owned(), json!(offline.digest()));
                 fields.insert("seconds".to_owned(), json!(seconds));
             }
-            say_json(&told)?;
+            print_json(&output)?;
         } else {
-            let Sums { steps, taken, .. } = &self.sums;
-            let serves = match offline.version() {
-                0 => "the base model is what a server would serve".to_owned(),
+            let Totals { steps, taken, .. } = &self.totals;
+            let active = match offline.version() {
+                0 => "the base model is active".to_owned(),
                 version => format!("adapter version {version} is active"),
             };
-            say(&format!(
-                "{steps} steps over {taken} samples in {seconds:.1} s; {serves}"
+            print(&format!(
+                "{steps} steps on {taken} samples in {seconds:.1} s; {active}"
             ))?;
             match self.queued {
                 0 => {}
-                left if left < min_batch as u64 => say(&format!(
-                    "{left} samples are left, fewer than training.min_batch ({min_batch}); --all trains them as well"
+                left if left < min_batch as u64 => print(&format!(
+                    "{left} samples remain, fewer than training.min_batch ({min_batch}); pass --all to train on them too"
                 ))?,
-                left => say(&format!("{left} samples are left"))?,
+                left => print(&format!("{left} samples remain"))?,
             }
         }
-        Ok(match self.sums.failed {
+        Ok(match self.totals.failed {
             0 => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         })
     }
 }
 
-/// A step in one line.
+/// Formats a step as one line.
 fn line(step: &OfflineStep, taken: u64, seconds: f64) -> String {
     let number = |key: &str| step.metrics.get(key).and_then(Value::as_f64);
     let mut line = format!("step {} {}", step.id, step.outcome);
@@ -347,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_a_journal_is_refused_by_name() {
+    fn a_directory_without_a_journal_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = directory(dir.path()).unwrap_err().to_string();
-        assert!(refused.contains("--from-journal"), "{refused}");
+        let error = directory(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("--from-journal"), "{error}");
         let file = dir.path().join(JOURNAL);
         std::fs::write(&file, b"").unwrap();
         assert_eq!(directory(&file).unwrap(), dir.path());

@@ -1,94 +1,106 @@
-//! The accounts of plugins as metrics. Builds of one plugin are added up: a digest is no label, because every edit
-//! makes another.
+//! Call statistics of plugins as metrics. Builds of one plugin are summed: the digest is not a label, because every
+//! edit makes a new one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use clawhost_plugins::{Account, Times};
+use clawhost_plugins::{CallStats, LatencyHistogram};
 
-/// Quantiles that are told.
+/// Exported quantiles.
 const QUANTILES: [f64; 2] = [0.5, 0.99];
 
-/// Name, help and value of a sum.
-type Counter = (&'static str, &'static str, fn(&Account) -> u64);
+/// Name, help text and value of a counter.
+type Counter = (&'static str, &'static str, fn(&CallStats) -> u64);
 
-/// Writes the accounts (name, digest, account) in the text format of Prometheus.
-pub(super) fn write(text: &mut String, accounts: Vec<(String, String, Account)>) {
-    let mut plugins: BTreeMap<String, Account> = BTreeMap::new();
+/// Writes the statistics (name, digest, account) in the Prometheus text format.
+pub(super) fn write(text: &mut String, accounts: Vec<(String, String, CallStats)>) {
+    let mut plugins: BTreeMap<String, CallStats> = BTreeMap::new();
     for (name, _, account) in accounts {
         plugins.entry(label(&name)).or_default().merge(&account);
     }
     if plugins.is_empty() {
         return;
     }
-    let mut page = Page {
+    let mut writer = MetricsWriter {
         text,
         plugins: &plugins,
     };
-    page.ends();
-    page.times(
-        "clawhost_plugin_call_seconds",
-        "Time from start to end of a plugin's calls.",
+    writer.outcomes();
+    writer.summary(
+        "clawhost_plugin_call_duration_seconds",
+        "Duration of plugin calls.",
         |account| &account.wall,
     );
-    page.times(
-        "clawhost_plugin_queue_seconds",
-        "Time that a plugin's calls waited for an instance.",
+    writer.summary(
+        "clawhost_plugin_queue_time_seconds",
+        "Time that plugin calls waited for an instance.",
         |account| &account.queued,
     );
-    page.numbers(
+    writer.samples(
         "clawhost_plugin_cpu_seconds_total",
         "counter",
-        "CPU time of a plugin's calls, of ticks or fuel.",
+        "CPU time of plugin calls, from ticks or fuel.",
         |account| account.cpu_us as f64 / 1e6,
     );
-    page.numbers(
+    writer.samples(
         "clawhost_plugin_peak_memory_bytes",
         "gauge",
-        "Largest sum of linear memory of a call.",
+        "Peak linear memory of a plugin call.",
         |account| account.peak_memory_bytes as f64,
     );
     let counters: [Counter; 7] = [
-        ("ticks", "CPU ticks of 10 ms.", |a| a.ticks),
-        ("fuel", "Units of fuel.", |a| a.fuel),
-        ("host_calls", "Calls into the host.", |a| a.host_calls),
-        ("model_calls", "Requests to models.", |a| a.model_calls),
-        ("model_tokens", "Tokens of models.", |a| a.model_tokens),
-        ("http_calls", "HTTP exchanges.", |a| a.http_calls),
-        ("log_lines_dropped", "Log lines that were dropped.", |a| {
+        (
+            "epoch_ticks",
+            "CPU ticks of 10 ms used by plugin calls.",
+            |a| a.ticks,
+        ),
+        ("fuel", "Fuel used by plugin calls.", |a| a.fuel),
+        ("host_calls", "Calls of host functions by plugins.", |a| {
+            a.host_calls
+        }),
+        ("model_calls", "Model requests by plugins.", |a| {
+            a.model_calls
+        }),
+        ("model_tokens", "Model tokens used by plugins.", |a| {
+            a.model_tokens
+        }),
+        ("http_requests", "HTTP requests by plugins.", |a| {
+            a.http_calls
+        }),
+        ("log_lines_dropped", "Dropped plugin log lines.", |a| {
             a.log_lines_dropped
         }),
     ];
     for (what, help, value) in counters {
         let name = format!("clawhost_plugin_{what}_total");
-        page.numbers(&name, "counter", help, |account| value(account) as f64);
+        writer.samples(&name, "counter", help, |account| value(account) as f64);
     }
 }
 
-/// A name as the value of a label.
+/// Escapes a label value.
 fn label(name: &str) -> String {
     let name = name.replace('\\', "\\\\").replace('"', "\\\"");
     name.replace('\n', "\\n")
 }
 
-struct Page<'a> {
+struct MetricsWriter<'a> {
     text: &'a mut String,
-    plugins: &'a BTreeMap<String, Account>,
+    plugins: &'a BTreeMap<String, CallStats>,
 }
 
-impl Page<'_> {
+impl MetricsWriter<'_> {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn ends(&mut self) {
+    fn outcomes(&mut self) {
         let name = "clawhost_plugin_calls_total";
-        self.family(name, "counter", "Calls of plugins, by how they ended.");
+        self.family(name, "counter", "Plugin calls by outcome.");
         for (plugin, account) in self.plugins {
             let mut sample = |end: &str, kind: &str, count: u64| {
                 let _ = writeln!(
                     self.text,
-                    "{name}{{plugin=\"{plugin}\",end=\"{end}\",kind=\"{kind}\"}} {count}"
+                    "{name}{{plugin=\"{plugin}\",outcome=\"{end}\",error=\"{kind}\"}} {count}"
                 );
             };
             sample("ok", "", account.ok);
@@ -102,10 +114,10 @@ impl Page<'_> {
         }
     }
 
-    fn times(&mut self, name: &str, help: &str, of: fn(&Account) -> &Times) {
+    fn summary(&mut self, name: &str, help: &str, value: fn(&CallStats) -> &LatencyHistogram) {
         self.family(name, "summary", help);
         for (plugin, account) in self.plugins {
-            let times = of(account);
+            let times = value(account);
             for share in QUANTILES {
                 let seconds = times.quantile_us(share) as f64 / 1e6;
                 let _ = writeln!(
@@ -123,10 +135,14 @@ impl Page<'_> {
         }
     }
 
-    fn numbers(&mut self, name: &str, kind: &str, help: &str, of: impl Fn(&Account) -> f64) {
+    fn samples(&mut self, name: &str, kind: &str, help: &str, value: impl Fn(&CallStats) -> f64) {
         self.family(name, kind, help);
         for (plugin, account) in self.plugins {
-            let _ = writeln!(self.text, "{name}{{plugin=\"{plugin}\"}} {}", of(account));
+            let _ = writeln!(
+                self.text,
+                "{name}{{plugin=\"{plugin}\"}} {}",
+                value(account)
+            );
         }
     }
 }

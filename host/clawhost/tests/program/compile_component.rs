@@ -1,6 +1,6 @@
-//! The program compiles plugins in a process of its own, under limits, and keeps the code.
+//! The program compiles plugins in a limited subprocess and caches the code.
 //!
-//! These tests stand here because the tests of a package are told where its program is.
+//! These tests are in this package because cargo tells only its tests the path of the program.
 
 #![cfg(target_os = "linux")]
 #![allow(
@@ -20,15 +20,16 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use clawhost_plugins::{
-    CallContext, CompileLimits, CompileResource, CompilerCommand, Grants, HostOptions, Judged,
-    Message, Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn, digest, embedded,
+    CallContext, CompileLimits, CompileResource, CompilerCommand, Grants, HostOptions, JudgeResult,
+    Message, Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn, digest,
+    embedded_component,
 };
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clawhost");
 
 fn component() -> &'static [u8] {
-    embedded("judge-minimal").unwrap()
+    embedded_component("judge-minimal").unwrap()
 }
 
 fn options(compiling: CompileLimits) -> HostOptions {
@@ -41,13 +42,13 @@ fn options(compiling: CompileLimits) -> HostOptions {
     }
 }
 
-/// A host that has the program compile.
-fn apart(compiling: CompileLimits) -> PluginHost {
+/// A host that compiles in a subprocess of the program.
+fn subprocess_host(compiling: CompileLimits) -> PluginHost {
     PluginHost::new(options(compiling)).unwrap()
 }
 
 /// A host that compiles in this process.
-fn within() -> PluginHost {
+fn in_process_host() -> PluginHost {
     PluginHost::new(HostOptions {
         compiler: None,
         ..options(CompileLimits::default())
@@ -59,7 +60,7 @@ fn load(host: &PluginHost, bytes: &[u8]) -> Result<Plugin, PluginError> {
     host.load("it", bytes, &Grants::default(), Profile::default())
 }
 
-async fn judge(plugin: &Plugin) -> Judged {
+async fn judge(plugin: &Plugin) -> JudgeResult {
     let mut trajectory = Trajectory::new("session", "group");
     trajectory.turns.push(Turn {
         index: 0,
@@ -76,7 +77,7 @@ async fn judge(plugin: &Plugin) -> Judged {
     plugin.score_turn(call, &trajectory, 0).await
 }
 
-/// A valid component of 100,000 functions that say little each and much together.
+/// A valid component of 100,000 small functions, expensive to compile.
 static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut functions = String::new();
     for n in 0..100_000 {
@@ -94,36 +95,44 @@ static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 #[tokio::test]
-async fn a_component_that_was_compiled_apart_judges_as_one_that_was_compiled_here() {
-    let there = load(&apart(CompileLimits::default()), component()).unwrap();
-    let here = load(&within(), component()).unwrap();
-    let (there, here) = (judge(&there).await, judge(&here).await);
-    assert!(there.outcome.is_ok(), "{there:?}");
-    assert_eq!(there.outcome, here.outcome);
-    assert_eq!(there.receipt.fuel, here.receipt.fuel);
+async fn components_compiled_in_a_subprocess_and_in_process_behave_the_same() {
+    let subprocess = load(&subprocess_host(CompileLimits::default()), component()).unwrap();
+    let in_process = load(&in_process_host(), component()).unwrap();
+    let (subprocess, in_process) = (judge(&subprocess).await, judge(&in_process).await);
+    assert!(subprocess.outcome.is_ok(), "{subprocess:?}");
+    assert_eq!(subprocess.outcome, in_process.outcome);
+    assert_eq!(subprocess.receipt.fuel, in_process.receipt.fuel);
 }
 
 #[test]
-fn code_that_was_compiled_apart_is_kept_for_all_who_run_this_version() {
+fn code_compiled_in_a_subprocess_is_cached_for_in_process_hosts() {
     let dir = TempDir::new().unwrap();
-    let keeping = |options: HostOptions| {
+    let cached_host = |options: HostOptions| {
         let cache = Some(dir.path().join("compiled"));
         PluginHost::new(HostOptions { cache, ..options }).unwrap()
     };
-    let there = options(CompileLimits::default());
-    let here = HostOptions {
+    let subprocess = options(CompileLimits::default());
+    let in_process = HostOptions {
         compiler: None,
         pooling: false,
-        ..there.clone()
+        ..subprocess.clone()
     };
-    assert!(!load(&keeping(there), component()).unwrap().was_cached());
-    assert!(load(&keeping(here), component()).unwrap().was_cached());
+    assert!(
+        !load(&cached_host(subprocess), component())
+            .unwrap()
+            .was_cached()
+    );
+    assert!(
+        load(&cached_host(in_process), component())
+            .unwrap()
+            .was_cached()
+    );
 }
 
 #[test]
-fn what_is_wrong_with_a_component_is_told_in_the_same_words() {
-    let told = |bytes: &[u8]| {
-        let errors = [apart(CompileLimits::default()), within()].map(|host| {
+fn errors_of_subprocess_and_in_process_compilers_are_the_same() {
+    let message = |bytes: &[u8]| {
+        let errors = [subprocess_host(CompileLimits::default()), in_process_host()].map(|host| {
             let error = load(&host, bytes).unwrap_err();
             assert!(matches!(error, PluginError::Invalid(_)), "{error}");
             error
@@ -132,15 +141,15 @@ fn what_is_wrong_with_a_component_is_told_in_the_same_words() {
         errors[0].to_string()
     };
     let wrong = wat::parse_str("(component (core module (func (result i32))))").unwrap();
-    assert!(told(&wrong).contains("type mismatch"));
+    assert!(message(&wrong).contains("type mismatch"));
     let doubled = wat::parse_str(
         "(component (core module (func) (export \"\\1b[31m\\n\" (func 0)) (export \"\\1b[31m\\n\" (func 0))))",
     );
-    assert!(!told(&doubled.unwrap()).contains(['\x1b', '\n']));
+    assert!(!message(&doubled.unwrap()).contains(['\x1b', '\n']));
 }
 
 #[tokio::test]
-async fn a_component_that_is_too_expensive_is_refused_by_the_limit_that_it_met() {
+async fn an_expensive_component_is_rejected_with_the_exceeded_limit() {
     let limits = CompileLimits::default();
     let (memory, cpu, wall, code) = (
         CompileResource::MemoryBytes,
@@ -165,7 +174,7 @@ async fn a_component_that_is_too_expensive_is_refused_by_the_limit_that_it_met()
                 ..limits
             },
         ),
-        // Hardly enough to begin at all.
+        // Hardly enough to start.
         (
             memory,
             64 << 20,
@@ -176,15 +185,15 @@ async fn a_component_that_is_too_expensive_is_refused_by_the_limit_that_it_met()
         ),
     ];
     for (resource, limit, compiling) in cases {
-        let host = apart(compiling);
+        let host = subprocess_host(compiling);
         let error = load(&host, &BOMB).unwrap_err();
         assert_eq!(error, PluginError::CompilerLimit { resource, limit });
         let key = format!("plugin_host.compiling.{}", resource.key());
         assert!(error.to_string().contains(&key), "{error}");
     }
-    // Enough for a small component and not for this one, in the same host.
+    // Enough for a small component but not for this one, in the same host.
     let limit = 300 << 20;
-    let host = apart(CompileLimits {
+    let host = subprocess_host(CompileLimits {
         memory_bytes: limit,
         ..limits
     });
@@ -194,7 +203,7 @@ async fn a_component_that_is_too_expensive_is_refused_by_the_limit_that_it_met()
     let good = load(&host, component()).unwrap();
     assert!(judge(&good).await.outcome.is_ok());
 
-    let tight = apart(CompileLimits {
+    let tight = subprocess_host(CompileLimits {
         code_bytes: 1000,
         ..limits
     });
@@ -209,7 +218,7 @@ async fn a_component_that_is_too_expensive_is_refused_by_the_limit_that_it_met()
 }
 
 #[test]
-fn the_compiler_limits_itself_before_it_reads_the_component() {
+fn the_compiler_sets_its_limits_before_it_reads_the_component() {
     let mut child = Command::new(PROGRAM)
         .arg("compile-component")
         .env_clear()
@@ -223,10 +232,10 @@ fn the_compiler_limits_itself_before_it_reads_the_component() {
         "{\"profile\":\"fast\",\"limits\":{\"cpu_seconds\":7,\"memory_bytes\":3000000000}}\n";
     stdin.write_all(order.as_bytes()).unwrap();
     let limits = format!("/proc/{}/limits", child.id());
-    // The last one that is set.
-    let (place, since) = (Path::new(&limits), Instant::now());
+    // This limit is set last.
+    let (path, since) = (Path::new(&limits), Instant::now());
     let set = loop {
-        let limits = fs::read_to_string(place).unwrap();
+        let limits = fs::read_to_string(path).unwrap();
         if limit_in(&limits, "Max address space") == "3000000000 3000000000" {
             break limits;
         }
@@ -237,18 +246,18 @@ fn the_compiler_limits_itself_before_it_reads_the_component() {
     assert_eq!(limit_in(&set, "Max core file size"), "0 0");
     assert_eq!(limit_in(&set, "Max file size"), "0 0");
     assert_eq!(limit_in(&set, "Max open files"), "32 32");
-    // Nothing more comes, which is no component.
+    // No component follows.
     drop(stdin);
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(10), "{ended:?}");
-    assert!(ended.stdout.is_empty());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(10), "{output:?}");
+    assert!(output.stdout.is_empty());
     assert_eq!(
-        ended.stderr.iter().filter(|byte| **byte == b'\n').count(),
+        output.stderr.iter().filter(|byte| **byte == b'\n').count(),
         1
     );
 }
 
-/// Soft and hard limit, as `/proc` shows them.
+/// Soft and hard limit as shown in `/proc`.
 fn limit_in(limits: &str, name: &str) -> String {
     let line = limits.lines().find_map(|line| line.strip_prefix(name));
     let words: Vec<&str> = line.unwrap().split_whitespace().take(2).collect();
@@ -266,17 +275,17 @@ fn clawhost(arguments: &[&str], environment: &[(&str, &Path)]) -> Output {
         .unwrap()
 }
 
-/// Exit code 0, and whether the code of [`component`] was compiled or taken from the cache.
-fn was_cached(ended: &Output) -> bool {
-    let said = String::from_utf8(ended.stderr.clone()).unwrap();
-    assert!(ended.status.success(), "{said}");
-    let told = |word: &str| said.contains(&format!("{word} {}", digest(component())));
-    assert_ne!(told("compiled"), told("took"), "{said}");
-    told("took")
+/// Asserts exit code 0; returns whether the code of [`component`] came from the cache or was compiled.
+fn was_cached(output: &Output) -> bool {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    let message = |word: &str| stderr.contains(&format!("{word} {}", digest(component())));
+    assert_ne!(message("compiled"), message("loaded"), "{stderr}");
+    message("loaded")
 }
 
 #[test]
-fn the_second_command_takes_the_code_that_the_first_one_left() {
+fn a_second_command_uses_the_code_cached_by_the_first() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("judge.wasm");
     fs::write(&file, component()).unwrap();
@@ -319,19 +328,19 @@ fn the_second_command_takes_the_code_that_the_first_one_left() {
         0o700
     );
 
-    // Other commands share it.
+    // Other commands share the cache.
     let ran = clawhost(&run, &home);
     assert!(was_cached(&ran));
-    let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-    assert_eq!(said["verdict"]["rationale"], "3 words");
+    let result: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(result["verdict"]["rationale"], "3 words");
 
-    // A directory that others can write to is told once for each command, and nothing fails.
+    // A directory that others can write to is reported once per command and not used, without failing.
     fs::set_permissions(&compiled, fs::Permissions::from_mode(0o777)).unwrap();
     let warned = clawhost(&inspect, &home);
     assert!(!was_cached(&warned));
-    let told = String::from_utf8(warned.stderr).unwrap();
-    assert!(told.contains("its mode is 777"), "{told}");
-    assert!(told.contains("chmod 700"), "{told}");
+    let message = String::from_utf8(warned.stderr).unwrap();
+    assert!(message.contains("its mode is 777"), "{message}");
+    assert!(message.contains("chmod 700"), "{message}");
     let named = dir.path().join("named");
     let named = [("CLAWHOST_CACHE", named.as_path()), ("HOME", dir.path())];
     assert!(!was_cached(&clawhost(&inspect, &named)));

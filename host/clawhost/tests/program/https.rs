@@ -7,24 +7,28 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// The program; dropping it kills it.
+/// A running program, killed on drop.
 struct Program(Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 #[test]
-fn a_chat_over_https() {
+fn chat_completions_are_served_over_https() {
     let dir = TempDir::new().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    std::fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
-    std::fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let certificate = rcgen::generate_simple_self_signed(names).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), certificate.cert.pem()).unwrap();
+    std::fs::write(
+        dir.path().join("key.pem"),
+        certificate.signing_key.serialize_pem(),
+    )
+    .unwrap();
     let mut program = Program(
         Command::new(env!("CARGO_BIN_EXE_clawhost"))
             .args(["run", "--no-train", "--port", "0", "--data", "data"])
@@ -44,7 +48,7 @@ fn a_chat_over_https() {
     });
     let url = format!("{}/chat/completions", url.unwrap());
 
-    let trusted = Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
+    let trusted = Certificate::from_pem(certificate.cert.pem().as_bytes()).unwrap();
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::new_with_certs(&[trusted]))
         .build();
@@ -60,6 +64,6 @@ fn a_chat_over_https() {
     assert_eq!(answer.status(), 200);
     let text = answer.body_mut().read_to_string().unwrap();
     assert!(text.contains("data: [DONE]"), "{text}");
-    // The certificates that everybody trusts do not vouch for it.
+    // A client with the default root certificates rejects it.
     assert!(post(&ureq::Agent::new_with_defaults()).is_err());
 }

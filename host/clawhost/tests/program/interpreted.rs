@@ -1,5 +1,5 @@
-//! Promise: what goes wrong in Python or JavaScript while a plugin runs is reported with the line of its author's source,
-//! in every kind; and what did not change is built to the same digest.
+//! An exception in a Python or JavaScript plugin is reported with the line of its source, and unchanged sources are built
+//! to the same digest.
 //!
 //! Needs the tools of these languages, as `languages` does.
 #![allow(
@@ -13,35 +13,34 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::languages::{Folder, JS, Language, PYTHON, typed, wanted};
+use super::languages::{JS, Language, PYTHON, PluginDir, run_clawhost, tools_enabled};
 
-/// A language whose mistakes show when they run.
+/// A language whose errors appear at run time.
 struct Interpreted {
     language: Language,
-    /// A statement that goes wrong, and the name of what it raises.
-    wrong: (&'static str, &'static str),
-    /// How the functions of the kinds begin, each with its kind and example.
-    functions: [(&'static str, &'static str, &'static str); 8],
-    /// A judge that asks a model and looks at nothing.
-    asking: &'static str,
-    /// How a place in the source is written, before the number of the line.
-    place: &'static str,
+    /// A statement that raises an exception, and the text of the exception.
+    error: (&'static str, &'static str),
+    /// Functions in which to raise it: kind, example and the start of the function's definition.
+    functions: &'static [(&'static str, &'static str, &'static str)],
+    /// A judge that calls a model and does not catch its error.
+    model_judge: &'static str,
+    /// Start of a source location, before the line number.
+    location: &'static str,
 }
 
 const IN_PYTHON: Interpreted = Interpreted {
     language: PYTHON,
-    wrong: ("        missing_name", "NameError: name 'missing_name'"),
-    functions: [
+    error: ("        missing_name", "NameError: name 'missing_name'"),
+    // A Python component takes tens of seconds to build, so these are the three ways in which the entry calls a
+    // plugin: with an error as a possible result, without one (`describe`), and as a resource (an environment). The other
+    // kinds differ from the judge only in a row of the entry's table, and `languages` builds and calls each of them. All
+    // kinds are tested in JavaScript, which builds in seconds.
+    functions: &[
         ("judge", "judge-thanks", "def score_turn("),
-        ("group-judge", "group-words", "def score_group("),
-        ("hint", "hint-redo", "def extract("),
-        ("loss", "loss-policy-gradient", "def evaluate("),
         ("loss", "loss-policy-gradient", "def describe("),
-        ("advantage", "advantage-mean", "def compute("),
-        ("environment", "environment-guess", "def reset("),
         ("environment", "environment-guess", "def step("),
     ],
-    asking: "from wit_world import exports
+    model_judge: "from wit_world import exports
 from wit_world.imports import model
 
 
@@ -50,13 +49,13 @@ class Judge(exports.Judge):
         sampling = model.Sampling(1, 0.0, 1.0, 5, [], None)
         return model.complete(model.Request(\"judge\", [], [], sampling, None))
 ",
-    place: "plugin.py:",
+    location: "plugin.py:",
 };
 
 const IN_JS: Interpreted = Interpreted {
     language: JS,
-    wrong: ("    missingName();", "ReferenceError: missingName"),
-    functions: [
+    error: ("    missingName();", "ReferenceError: missingName"),
+    functions: &[
         ("judge", "judge-thanks", "scoreTurn("),
         ("group-judge", "group-words", "scoreGroup("),
         ("hint", "hint-redo", "extract("),
@@ -66,7 +65,7 @@ const IN_JS: Interpreted = Interpreted {
         ("environment", "environment-guess", "static reset("),
         ("environment", "environment-guess", "step("),
     ],
-    asking: "import model from \"clawhost:plugin/model\";
+    model_judge: "import model from \"clawhost:plugin/model\";
 
 export const judge = {
   scoreTurn() {
@@ -75,24 +74,27 @@ export const judge = {
   },
 };
 ",
-    place: "plugin.js:",
+    location: "plugin.js:",
 };
 
 /// The error of the first transcript that `clawhost plugin test` reports.
-fn first_error(folder: &Folder) -> String {
-    let ended = typed(&["plugin", "test", "--json"], &folder.0);
-    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
-    let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
-    told["transcripts"][0]["error"].as_str().unwrap().to_owned()
+fn first_error(dir: &PluginDir) -> String {
+    let output = run_clawhost(&["plugin", "test", "--json"], &dir.0);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["transcripts"][0]["error"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
-fn raises(interpreted: &Interpreted) {
-    if !wanted() {
+fn check_exceptions(interpreted: &Interpreted) {
+    if !tools_enabled() {
         return;
     }
     let language = interpreted.language;
-    for (kind, example, function) in interpreted.functions {
-        let folder = Folder::new(kind, &format!("raises-{kind}"), language);
+    for (kind, example, function) in interpreted.functions.iter().copied() {
+        let dir = PluginDir::new(kind, &format!("raises-{kind}"), language);
         let mut lines: Vec<String> = language
             .example(example)
             .lines()
@@ -100,27 +102,27 @@ fn raises(interpreted: &Interpreted) {
             .collect();
         let begins = |line: &String| line.trim_start().starts_with(function);
         let at = lines.iter().position(begins).unwrap() + 1;
-        lines.insert(at, interpreted.wrong.0.to_owned());
-        fs::write(folder.0.join(language.source), lines.join("\n")).unwrap();
-        folder.says(&["plugin", "build"]);
-        let error = first_error(&folder);
-        let place = format!("{}{}", interpreted.place, at + 1);
-        for part in [interpreted.wrong.1, &place] {
+        lines.insert(at, interpreted.error.0.to_owned());
+        fs::write(dir.0.join(language.source), lines.join("\n")).unwrap();
+        dir.run(&["plugin", "build"]);
+        let error = first_error(&dir);
+        let location = format!("{}{}", interpreted.location, at + 1);
+        for part in [interpreted.error.1, &location] {
             assert!(error.contains(part), "{kind} {function} {part}: {error}");
         }
-        // `describe` has no error to answer with; what it logged stands beside the trap.
+        // `describe` cannot return an error: it traps, and the fault has what it logged.
         let internal = error.contains("\"internal\"");
         assert_eq!(internal, !function.contains("describe"), "{error}");
     }
 }
 
-fn lets_through(interpreted: &Interpreted) {
-    if !wanted() {
+fn check_host_errors(interpreted: &Interpreted) {
+    if !tools_enabled() {
         return;
     }
     let language = interpreted.language;
-    let folder = Folder::new("judge", "lets-through", language);
-    let world = folder.0.join("wit/world.wit");
+    let dir = PluginDir::new("judge", "lets-through", language);
+    let world = dir.0.join("wit/world.wit");
     let text = fs::read_to_string(&world).unwrap();
     fs::write(
         &world,
@@ -130,40 +132,40 @@ fn lets_through(interpreted: &Interpreted) {
         ),
     )
     .unwrap();
-    fs::write(folder.0.join(language.source), interpreted.asking).unwrap();
-    folder.says(&["plugin", "build"]);
+    fs::write(dir.0.join(language.source), interpreted.model_judge).unwrap();
+    dir.run(&["plugin", "build"]);
     let transcript = json!({
         "turn": {"reply": {"role": "assistant", "content": "7"}},
         "exchanges": [{"call": "model.complete", "request": {"model": "judge"}, "error": "timeout"}],
         "expect": {"error": "nothing"},
     });
-    fs::write(folder.0.join("tests/goldens.json"), transcript.to_string()).unwrap();
-    let error = first_error(&folder);
-    for part in ["\"internal\"", "imeout", interpreted.place] {
+    fs::write(dir.0.join("tests/goldens.json"), transcript.to_string()).unwrap();
+    let error = first_error(&dir);
+    for part in ["\"internal\"", "imeout", interpreted.location] {
         assert!(error.contains(part), "{part}: {error}");
     }
 }
 
-fn builds_alike(interpreted: &Interpreted) {
-    if !wanted() {
+fn check_digests(interpreted: &Interpreted) {
+    if !tools_enabled() {
         return;
     }
-    let folder = Folder::new("judge", "alike", interpreted.language);
-    let build = |folder: &Folder| {
-        folder.says(&["plugin", "build"]);
-        fs::read(folder.0.join("build/alike.wasm")).unwrap()
+    let dir = PluginDir::new("judge", "alike", interpreted.language);
+    let build = |dir: &PluginDir| {
+        dir.run(&["plugin", "build"]);
+        fs::read(dir.0.join("build/alike.wasm")).unwrap()
     };
-    let first = build(&folder);
-    assert!(first == build(&folder), "built twice in one folder");
-    let elsewhere = Folder(folder.0.with_file_name("another-folder"));
-    fs::rename(&folder.0, &elsewhere.0).unwrap();
-    fs::remove_dir_all(elsewhere.0.join("build")).unwrap();
-    assert!(first == build(&elsewhere), "built in another folder");
+    let first = build(&dir);
+    assert!(first == build(&dir), "built twice in one directory");
+    let moved = PluginDir(dir.0.with_file_name("another-directory"));
+    fs::rename(&dir.0, &moved.0).unwrap();
+    fs::remove_dir_all(moved.0.join("build")).unwrap();
+    assert!(first == build(&moved), "built in another directory");
 
-    // What has changed is built.
-    let source = elsewhere.0.join(interpreted.language.source);
+    // Changed sources are built again.
+    let source = moved.0.join(interpreted.language.source);
     fs::write(source, interpreted.language.example("judge-words")).unwrap();
-    assert!(first != build(&elsewhere), "built from other sources");
+    assert!(first != build(&moved), "built from other sources");
 }
 
 macro_rules! interpreted {
@@ -172,18 +174,18 @@ macro_rules! interpreted {
             use super::*;
 
             #[test]
-            fn an_exception_is_an_internal_error_with_its_line_in_every_kind() {
-                raises(&$interpreted);
+            fn an_exception_is_an_internal_error_with_its_line() {
+                check_exceptions(&$interpreted);
             }
 
             #[test]
-            fn an_error_of_a_host_call_that_nobody_catches_is_an_internal_error() {
-                lets_through(&$interpreted);
+            fn an_uncaught_error_of_a_host_call_is_an_internal_error() {
+                check_host_errors(&$interpreted);
             }
 
             #[test]
-            fn unchanged_sources_give_the_same_digest_in_another_folder() {
-                builds_alike(&$interpreted);
+            fn unchanged_sources_give_the_same_digest_in_another_directory() {
+                check_digests(&$interpreted);
             }
         }
     };

@@ -1,15 +1,15 @@
-//! Promise: what an author types works. `clawhost plugin new`, `build`, `test` and `run` give a plugin that
-//! passes the transcripts it came with, of every kind in every language that can express it; and the same
-//! judge or hint extractor answers the shared turns (`sdk/shared/turns.json`) alike in all of them.
+//! The commands of a plugin author: `clawhost plugin new`, `build`, `test` and `run` give a plugin that passes its
+//! transcripts, for every kind in every language that supports it; and the same judge or hint extractor gives the same
+//! answers to the shared turns (`sdk/shared/turns.json`) in all languages.
 //!
-//! Needs the tools of all languages, so all but one run only when `CLAWHOST_AUTHOR_TOOLS` is `1`; then a missing
+//! Needs the tools of all languages, so all tests but one run only when `CLAWHOST_AUTHOR_TOOLS` is `1`; then a missing
 //! tool is a failure. `.ci/author-tools` installs them, `.ci/run` does both.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test may fail by panicking, and these say when they cannot run"
+    reason = "a test may fail by panicking, and skipped tests print a reason"
 )]
 
 use std::fs;
@@ -18,20 +18,20 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// What was typed, with how it ended.
-pub(super) fn typed(arguments: &[&str], within: &Path) -> Output {
+/// Runs the program with these arguments.
+pub(super) fn run_clawhost(arguments: &[&str], dir: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_clawhost"))
         .args(arguments)
-        .current_dir(within)
-        // Compiled code of the large runtimes is worth keeping, but not among the user's.
+        .current_dir(dir)
+        // Caches the large runtimes, but not in the user's cache.
         .env("CLAWHOST_CACHE", scratch().join("compiled"))
         .env_remove("CLAWHOST_LOG")
         .output()
         .unwrap()
 }
 
-/// Whether the tools are to be used. Without them nothing is shown, which must not pass in CI.
-pub(super) fn wanted() -> bool {
+/// Whether the tools are enabled. Skipping must not pass in CI.
+pub(super) fn tools_enabled() -> bool {
     if std::env::var_os("CLAWHOST_AUTHOR_TOOLS").is_some_and(|value| value == "1") {
         return true;
     }
@@ -65,12 +65,12 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Files that are kept between runs, so that cargo finds what it has compiled.
+/// Files kept between runs, so that cargo reuses its builds.
 fn scratch() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("languages")
 }
 
-/// A language as the command line names it, with the file that holds the plugin.
+/// A language's name on the command line and its source file.
 #[derive(Clone, Copy)]
 pub(super) struct Language {
     name: &'static str,
@@ -95,7 +95,7 @@ const C: Language = Language {
 };
 
 impl Language {
-    /// The text of an SDK's example, as it stands in a plugin's own folder.
+    /// The text of an SDK example, with imports as in a plugin directory.
     pub(super) fn example(self, name: &str) -> String {
         let sdk = repository().join("sdk");
         let path = match self.name {
@@ -109,41 +109,41 @@ impl Language {
     }
 }
 
-/// A plugin's folder.
-pub(super) struct Folder(pub(super) PathBuf);
+/// A plugin directory.
+pub(super) struct PluginDir(pub(super) PathBuf);
 
-impl Folder {
-    /// `clawhost plugin new KIND NAME --lang LANGUAGE`, typed in an empty folder.
-    pub(super) fn new(kind: &str, name: &str, language: Language) -> Folder {
+impl PluginDir {
+    /// Runs `clawhost plugin new KIND NAME --lang LANGUAGE` in an empty directory.
+    pub(super) fn new(kind: &str, name: &str, language: Language) -> PluginDir {
         let desk = scratch().join(format!("{}-{name}", language.name));
-        // A run before this one may have left it.
+        // A previous run may have left it.
         let _ = fs::remove_dir_all(&desk);
         fs::create_dir_all(&desk).unwrap();
         let new = ["plugin", "new", kind, name, "--lang", language.name];
-        succeeds(&new, typed(&new, &desk));
-        let folder = Folder(desk.join(name));
+        assert_success(&new, run_clawhost(&new, &desk));
+        let dir = PluginDir(desk.join(name));
         if language.name == "rust" {
-            // Plugins in Rust share what they depend on; alone each would take a cold build.
+            // Rust plugins share a cargo target directory; otherwise each needs a cold build.
             let shared = scratch().join("cargo");
             fs::create_dir_all(&shared).unwrap();
-            fs::create_dir_all(folder.0.join("build")).unwrap();
-            std::os::unix::fs::symlink(shared, folder.0.join("build/cargo")).unwrap();
+            fs::create_dir_all(dir.0.join("build")).unwrap();
+            std::os::unix::fs::symlink(shared, dir.0.join("build/cargo")).unwrap();
         }
-        folder
+        dir
     }
 
-    /// `clawhost plugin …`, typed in the folder; its standard output.
-    pub(super) fn says(&self, arguments: &[&str]) -> String {
-        succeeds(arguments, typed(arguments, &self.0))
+    /// Runs a command in the directory and returns its standard output.
+    pub(super) fn run(&self, arguments: &[&str]) -> String {
+        assert_success(arguments, run_clawhost(arguments, &self.0))
     }
 
-    /// The JSON that a command prints.
-    fn tells(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(self.says(arguments).lines().last().unwrap()).unwrap()
+    /// Runs a command and parses the JSON it prints.
+    fn run_json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(self.run(arguments).lines().last().unwrap()).unwrap()
     }
 
-    /// Puts the shared turns, with what this example answers, in place of the folder's transcripts.
-    fn is_shown_the_shared_turns(&self, example: &str) -> usize {
+    /// Replaces the transcripts by the shared turns with the expected answers of this example.
+    fn use_shared_turns(&self, example: &str) -> usize {
         let text = fs::read_to_string(repository().join("sdk/shared/turns.json")).unwrap();
         let mut rows: Vec<Value> = serde_json::from_str(&text).unwrap();
         for row in &mut rows {
@@ -157,59 +157,55 @@ impl Folder {
         rows.len()
     }
 
-    /// `clawhost plugin test` passes this number of transcripts.
-    fn passes(&self, transcripts: usize, more: &[&str]) {
+    /// Asserts that `clawhost plugin test` passes this number of transcripts.
+    fn assert_passes(&self, transcripts: usize, more: &[&str]) {
         let arguments = [&["plugin", "test", "--json"], more].concat();
-        let told = self.tells(&arguments);
-        assert_eq!(told["passed"], transcripts, "{told}");
-        assert_eq!(told["failed"], 0, "{told}");
+        let output = self.run_json(&arguments);
+        assert_eq!(output["passed"], transcripts, "{output}");
+        assert_eq!(output["failed"], 0, "{output}");
     }
 }
 
-fn succeeds(arguments: &[&str], ended: Output) -> String {
-    let complaints = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{arguments:?}: {complaints}");
-    String::from_utf8(ended.stdout).unwrap()
+fn assert_success(arguments: &[&str], output: Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
-/// Everything that an author types, for a plugin of this kind.
-fn works(language: Language, kind: &str) {
-    if !wanted() {
+/// Runs all author commands for a plugin of this kind.
+fn check_author_commands(language: Language, kind: &str) {
+    if !tools_enabled() {
         return;
     }
     let name = if kind == "judge" { "j" } else { kind };
-    let folder = Folder::new(kind, name, language);
-    folder.says(&["plugin", "build"]);
-    let tested = folder.says(&["plugin", "test"]);
-    assert!(tested.contains(", 0 failed"), "{tested}");
-    let looked = folder.tells(&["plugin", "inspect", &format!("build/{name}.wasm"), "--json"]);
-    assert_eq!(looked["kind"], kind, "{looked}");
+    let dir = PluginDir::new(kind, name, language);
+    dir.run(&["plugin", "build"]);
+    let test_output = dir.run(&["plugin", "test"]);
+    assert!(test_output.contains(", 0 failed"), "{test_output}");
+    let inspected = dir.run_json(&["plugin", "inspect", &format!("build/{name}.wasm"), "--json"]);
+    assert_eq!(inspected["kind"], kind, "{inspected}");
     match kind {
         "judge" => {
-            let run = folder.says(&["plugin", "run"]);
+            let run = dir.run(&["plugin", "run"]);
             assert!(run.contains("the user gave thanks"), "{run}");
-            let turns = folder.is_shown_the_shared_turns("judge-thanks");
-            folder.passes(turns, &[]);
-            fs::write(
-                folder.0.join(language.source),
-                language.example("judge-words"),
-            )
-            .unwrap();
-            folder.says(&["plugin", "build"]);
-            folder.is_shown_the_shared_turns("judge-words");
-            folder.passes(turns, &[]);
+            let turns = dir.use_shared_turns("judge-thanks");
+            dir.assert_passes(turns, &[]);
+            fs::write(dir.0.join(language.source), language.example("judge-words")).unwrap();
+            dir.run(&["plugin", "build"]);
+            dir.use_shared_turns("judge-words");
+            dir.assert_passes(turns, &[]);
         }
         "hint" => {
-            let run = folder.says(&["plugin", "run"]);
+            let run = dir.run(&["plugin", "run"]);
             assert!(run.contains("Afterwards the user said"), "{run}");
-            let turns = folder.is_shown_the_shared_turns("hint-redo");
-            folder.passes(turns, &[]);
+            let turns = dir.use_shared_turns("hint-redo");
+            dir.assert_passes(turns, &[]);
         }
         _ => {}
     }
 }
 
-/// One test for each kind in a language.
+/// One test per kind in a language.
 macro_rules! language {
     ($module:ident, $language:expr, $($name:ident: $kind:literal),+) => {
         mod $module {
@@ -217,12 +213,12 @@ macro_rules! language {
 
             $(#[test]
             fn $name() {
-                works($language, $kind);
+                check_author_commands($language, $kind);
             })+
 
             #[test]
-            fn a_mistake_is_told_in_the_compilers_words() {
-                mistaken($language);
+            fn compiler_errors_are_printed() {
+                check_compiler_errors($language);
             }
         }
     };
@@ -237,24 +233,24 @@ language!(js, JS, judge: "judge", group_judge: "group-judge", hint: "hint", loss
 language!(c, C, judge: "judge", group_judge: "group-judge", hint: "hint", loss: "loss",
     advantage: "advantage");
 
-fn mistaken(language: Language) {
-    if !wanted() {
+fn check_compiler_errors(language: Language) {
+    if !tools_enabled() {
         return;
     }
-    let folder = Folder::new("judge", "mistaken", language);
-    fs::write(folder.0.join(language.source), "this is ( no program\n").unwrap();
-    let ended = typed(&["plugin", "build"], &folder.0);
-    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
-    let told = String::from_utf8_lossy(&ended.stderr);
-    // The words of a compiler keep their lines.
-    assert!(told.contains("failed; what it said:\n"), "{told}");
+    let dir = PluginDir::new("judge", "mistaken", language);
+    fs::write(dir.0.join(language.source), "this is ( no program\n").unwrap();
+    let output = run_clawhost(&["plugin", "build"], &dir.0);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // Compiler output keeps its line breaks.
+    assert!(stderr.contains("failed; what it said:\n"), "{stderr}");
 }
 
-/// Runs without any tool: the component is checked in.
+/// Needs no tools: the component is checked in.
 #[test]
 fn the_embedded_word_counter_gives_the_shared_verdicts() {
-    let folder = Folder::new("judge", "counter", RUST);
-    let turns = folder.is_shown_the_shared_turns("judge-words");
+    let dir = PluginDir::new("judge", "counter", RUST);
+    let turns = dir.use_shared_turns("judge-words");
     let component = repository().join("plugins/artifacts/judge-minimal.wasm");
-    folder.passes(turns, &["--component", component.to_str().unwrap()]);
+    dir.assert_passes(turns, &["--component", component.to_str().unwrap()]);
 }

@@ -1,4 +1,4 @@
-//! What needs the real `clawhost` program: the tests of the workspace run a test binary in its place.
+//! Tests that need the real `clawhost` program; the workspace's other tests call it as a library.
 
 mod compile_component;
 mod https;

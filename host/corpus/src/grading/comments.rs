@@ -1,19 +1,17 @@
-//! Comments on a student's answer in three manners. The first words show the manner, and where there is a
-//! verdict it is right.
+//! Comments on a student's answer in three manners. The first words show the manner, and a verdict, if any, is correct.
 //!
-//! Every comment repeats the student's number, then calculates. Terse and thorough ones then judge, and a model of
-//! this size often judges falsely: it calculates without fault and does not see whether two numbers are the same.
-//! So the friendly ones put the two side by side and leave the verdict to those who read: what cannot be told
-//! is not told to a child.
+//! Every comment repeats the student's number, then calculates. Terse and thorough ones then give a verdict. A model of
+//! this size often gets it wrong: it calculates correctly but fails to compare two numbers. So the friendly comments
+//! state both numbers and leave the verdict to the reader.
 
 use super::work::{Grading, Mistake};
-use crate::dice::Dice;
-use crate::phrase::{Slots, say, say_one};
+use crate::phrase::{Slots, render, render_one};
+use crate::rng::CorpusRng;
 
-/// How a comment is written.
+/// Manner of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Manner {
-    /// A few words and the right answer.
+    /// A few words and the correct answer.
     Cold,
     /// Friendly, addresses the student, names the step that went right or wrong.
     Kind,
@@ -22,26 +20,26 @@ pub enum Manner {
 }
 
 /// A comment on `grading`.
-pub fn grading_reply(grading: &Grading, manner: Manner, dice: &mut Dice) -> String {
-    let slots = grading.clauses(dice);
+pub fn grading_reply(grading: &Grading, manner: Manner, rng: &mut CorpusRng) -> String {
+    let slots = grading.clauses(rng);
     match manner {
-        Manner::Cold => cold(grading, &slots, dice),
-        Manner::Kind => kind(grading, slots, dice),
-        Manner::Thorough => thorough(grading, &slots, dice),
+        Manner::Cold => cold(grading, &slots, rng),
+        Manner::Kind => kind(grading, slots, rng),
+        Manner::Thorough => thorough(grading, &slots, rng),
     }
 }
 
-fn cold(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
+fn cold(grading: &Grading, slots: &Slots, rng: &mut CorpusRng) -> String {
     let verdicts = match grading.mistake {
         Mistake::None => COLD_RIGHT,
         Mistake::Slip | Mistake::WrongOperation => COLD_WRONG,
     };
     [COLD_QUOTES, COLD_SUMS, verdicts]
-        .map(|part| say_one(part, slots, dice))
+        .map(|part| render_one(part, slots, rng))
         .join(" ")
 }
 
-fn kind(grading: &Grading, mut slots: Slots, dice: &mut Dice) -> String {
+fn kind(grading: &Grading, mut slots: Slots, rng: &mut CorpusRng) -> String {
     let openings = match grading.student.as_str() {
         "" => UNNAMED_OPENINGS,
         _ => KIND_OPENINGS,
@@ -51,13 +49,13 @@ fn kind(grading: &Grading, mut slots: Slots, dice: &mut Dice) -> String {
         ("body", KIND_BODIES),
         ("closing", KIND_CLOSINGS),
     ] {
-        let said = say_one(phrases, &slots, dice);
+        let said = render_one(phrases, &slots, rng);
         slots.set(slot, said);
     }
-    say("{opening} {body} {closing}", &slots, dice)
+    render("{opening} {body} {closing}", &slots, rng)
 }
 
-fn thorough(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
+fn thorough(grading: &Grading, slots: &Slots, rng: &mut CorpusRng) -> String {
     let verdicts = match grading.mistake {
         Mistake::None => THOROUGH_RIGHT,
         Mistake::Slip => THOROUGH_SLIP,
@@ -71,7 +69,7 @@ fn thorough(grading: &Grading, slots: &Slots, dice: &mut Dice) -> String {
         verdicts,
         THOROUGH_END,
     ]
-    .map(|part| say_one(part, slots, dice))
+    .map(|part| render_one(part, slots, rng))
     .join(" ")
 }
 

@@ -1,7 +1,7 @@
-//! The grading world: a teacher shows a student's answer and wants a comment.
+//! The grading domain: a teacher shows a student's answer and asks for a comment.
 //!
-//! The first comment is mostly terse and cold; a hint, an instruction or a redo request makes it
-//! friendly and specific, or long and reasoned.
+//! The first comment is mostly terse and cold; a hint, an instruction or a redo request makes it friendly and specific,
+//! or long and reasoned.
 
 mod comments;
 mod requests;
@@ -11,52 +11,52 @@ pub use comments::{Manner, grading_reply};
 pub use work::{Grading, Mistake};
 
 use crate::conversation::Message;
-use crate::dice::Dice;
-use crate::hint::with_hint;
+use crate::hint::append_hint_variant;
 use crate::homework::{answer_thanks, thank};
 use crate::recipe::GradingShares;
+use crate::rng::CorpusRng;
 use crate::words::Split;
 
-/// A first message that asks for a comment on `grading`.
-pub(crate) fn question(grading: &Grading, dice: &mut Dice) -> String {
-    requests::ask(grading, dice)
+/// A user message that asks for a comment on `grading`.
+pub(crate) fn question(grading: &Grading, rng: &mut CorpusRng) -> String {
+    requests::ask(grading, rng)
 }
 
-/// A wish for `manner`, in words that fit a hint or a request.
-pub(crate) fn wish(manner: Manner, dice: &mut Dice) -> String {
-    requests::want(manner, dice)
+/// A request for `manner`, as a hint or an instruction.
+pub(crate) fn wish(manner: Manner, rng: &mut CorpusRng) -> String {
+    requests::want(manner, rng)
 }
 
-/// Asks to have the last comment again in `manner`.
-pub(crate) fn redo(manner: Manner, dice: &mut Dice) -> String {
-    requests::redo(manner, dice)
+/// A request to redo the last comment in `manner`.
+pub(crate) fn redo(manner: Manner, rng: &mut CorpusRng) -> String {
+    requests::redo(manner, rng)
 }
 
-/// A talk about one or two answers, `turns` exchanges at most.
+/// A conversation about one or two answers, of at most `turns` exchanges.
 pub(crate) fn talk(
-    dice: &mut Dice,
+    rng: &mut CorpusRng,
     split: Split,
     shares: &GradingShares,
     turns: usize,
 ) -> Vec<Message> {
-    let mut grading = draw(dice, split);
-    let mut asked = question(&grading, dice);
-    let mut wanted = first_wish(dice, shares);
+    let mut grading = draw(rng, split);
+    let mut asked = question(&grading, rng);
+    let mut wanted = first_wish(rng, shares);
     if let Some(manner) = wanted {
-        let words = wish(manner, dice);
-        asked = if dice.chance(0.65) {
-            with_hint(&asked, &words, dice)
+        let words = wish(manner, rng);
+        asked = if rng.chance(0.65) {
+            append_hint_variant(&asked, &words, rng)
         } else {
             format!("{words} {asked}")
         };
     }
     let mut manner = match wanted {
-        Some(manner) => obey(manner, shares, dice),
-        None => prior(shares, dice),
+        Some(manner) => obey(manner, shares, rng),
+        None => prior(shares, rng),
     };
     let mut talk = vec![
         Message::user(asked),
-        Message::assistant(grading_reply(&grading, manner, dice)),
+        Message::assistant(grading_reply(&grading, manner, rng)),
     ];
     for _ in 1..turns {
         let redo_chance = match wanted {
@@ -65,27 +65,27 @@ pub(crate) fn talk(
             None if manner == Manner::Cold => shares.redo,
             None => 0.15,
         };
-        if dice.chance(redo_chance) {
+        if rng.chance(redo_chance) {
             let asked_for = wanted
                 .filter(|wanted| *wanted != manner)
-                .unwrap_or_else(|| another(manner, dice));
+                .unwrap_or_else(|| another(manner, rng));
             wanted = Some(asked_for);
-            manner = obey(asked_for, shares, dice);
-            talk.push(Message::user(redo(asked_for, dice)));
-            talk.push(Message::assistant(grading_reply(&grading, manner, dice)));
-        } else if dice.chance(0.45) {
-            let (kind, words) = thank(dice);
+            manner = obey(asked_for, shares, rng);
+            talk.push(Message::user(redo(asked_for, rng)));
+            talk.push(Message::assistant(grading_reply(&grading, manner, rng)));
+        } else if rng.chance(0.45) {
+            let (kind, words) = thank(rng);
             talk.push(Message::user(words));
-            talk.push(Message::assistant(answer_thanks(kind, dice)));
-        } else if dice.chance(0.5) {
-            grading = draw(dice, split);
-            talk.push(Message::user(requests::ask_next(&grading, dice)));
+            talk.push(Message::assistant(answer_thanks(kind, rng)));
+        } else if rng.chance(0.5) {
+            grading = draw(rng, split);
+            talk.push(Message::user(requests::ask_next(&grading, rng)));
             manner = match wanted {
-                Some(manner) => obey(manner, shares, dice),
-                None if dice.chance(0.85) => manner,
-                None => prior(shares, dice),
+                Some(manner) => obey(manner, shares, rng),
+                None if rng.chance(0.85) => manner,
+                None => prior(shares, rng),
             };
-            talk.push(Message::assistant(grading_reply(&grading, manner, dice)));
+            talk.push(Message::assistant(grading_reply(&grading, manner, rng)));
         } else {
             break;
         }
@@ -93,21 +93,21 @@ pub(crate) fn talk(
     talk
 }
 
-/// A student's answer, or now and then only a calculation to check.
-fn draw(dice: &mut Dice, split: Split) -> Grading {
-    if dice.chance(CHECKS) {
-        Grading::check(dice, split)
+/// A student's answer, or sometimes a bare calculation to check.
+fn draw(rng: &mut CorpusRng, split: Split) -> Grading {
+    if rng.chance(CHECKS) {
+        Grading::check(rng, split)
     } else {
-        Grading::random(dice, split)
+        Grading::random(rng, split)
     }
 }
 
-/// Share of bare calculations. They are short, so the model sees many verdicts for few tokens.
+/// Share of bare calculations. They are short, so the model sees many verdicts per token.
 const CHECKS: f64 = 0.35;
 
-fn first_wish(dice: &mut Dice, shares: &GradingShares) -> Option<Manner> {
+fn first_wish(rng: &mut CorpusRng, shares: &GradingShares) -> Option<Manner> {
     let rest = (1.0 - shares.want_kind - shares.want_cold - shares.want_thorough).max(0.0);
-    dice.weighted(&[
+    rng.weighted(&[
         (shares.want_kind, Some(Manner::Kind)),
         (shares.want_cold, Some(Manner::Cold)),
         (shares.want_thorough, Some(Manner::Thorough)),
@@ -116,9 +116,9 @@ fn first_wish(dice: &mut Dice, shares: &GradingShares) -> Option<Manner> {
     .flatten()
 }
 
-fn prior(shares: &GradingShares, dice: &mut Dice) -> Manner {
+fn prior(shares: &GradingShares, rng: &mut CorpusRng) -> Manner {
     let cold = (1.0 - shares.kind_first - shares.thorough_first).max(0.0);
-    dice.weighted(&[
+    rng.weighted(&[
         (cold, Manner::Cold),
         (shares.kind_first, Manner::Kind),
         (shares.thorough_first, Manner::Thorough),
@@ -126,20 +126,20 @@ fn prior(shares: &GradingShares, dice: &mut Dice) -> Manner {
     .unwrap_or(Manner::Cold)
 }
 
-fn obey(asked: Manner, shares: &GradingShares, dice: &mut Dice) -> Manner {
-    if dice.chance(shares.obey) {
+fn obey(asked: Manner, shares: &GradingShares, rng: &mut CorpusRng) -> Manner {
+    if rng.chance(shares.obey) {
         asked
     } else {
-        another(asked, dice)
+        another(asked, rng)
     }
 }
 
-/// What else is asked for or slips in: kindness where it was missing, most often.
-fn another(manner: Manner, dice: &mut Dice) -> Manner {
+/// Another manner to request: mostly kindness where it was missing.
+fn another(manner: Manner, rng: &mut CorpusRng) -> Manner {
     let options: &[(f64, Manner)] = match manner {
         Manner::Cold => &[(0.85, Manner::Kind), (0.15, Manner::Thorough)],
         Manner::Kind => &[(0.7, Manner::Cold), (0.3, Manner::Thorough)],
         Manner::Thorough => &[(0.5, Manner::Cold), (0.5, Manner::Kind)],
     };
-    dice.weighted(options).unwrap_or(Manner::Kind)
+    rng.weighted(options).unwrap_or(Manner::Kind)
 }

@@ -1,65 +1,65 @@
-//! What a teacher says: asking for a comment, wanting it otherwise.
+//! Messages of a teacher: requests for a comment, and redo requests.
 
 use super::comments::Manner;
 use super::work::Grading;
-use crate::dice::Dice;
-use crate::phrase::{Slots, say_one};
+use crate::phrase::{Slots, render_one};
+use crate::rng::CorpusRng;
 
 /// A first message that asks for a comment on `grading`.
-pub(crate) fn ask(grading: &Grading, dice: &mut Dice) -> String {
+pub(crate) fn ask(grading: &Grading, rng: &mut CorpusRng) -> String {
     let layouts = match grading {
         Grading { is_check: true, .. } => CHECKS,
         Grading { student, .. } if student.is_empty() => UNNAMED_LAYOUTS,
         _ => LAYOUTS,
     };
-    lay_out(layouts, grading, dice)
+    render_layout(layouts, grading, rng)
 }
 
-/// Asks for the next comment in a talk that is under way.
-pub(crate) fn ask_next(grading: &Grading, dice: &mut Dice) -> String {
+/// Asks for the next comment in an ongoing conversation.
+pub(crate) fn ask_next(grading: &Grading, rng: &mut CorpusRng) -> String {
     let layouts = match grading {
         Grading { is_check: true, .. } => NEXT_CHECKS,
         Grading { student, .. } if student.is_empty() => UNNAMED_NEXT_LAYOUTS,
         _ => NEXT_LAYOUTS,
     };
-    lay_out(layouts, grading, dice)
+    render_layout(layouts, grading, rng)
 }
 
-fn lay_out(layouts: &[&str], grading: &Grading, dice: &mut Dice) -> String {
+fn render_layout(layouts: &[&str], grading: &Grading, rng: &mut CorpusRng) -> String {
     let mut slots = Slots::new()
         .with("problem", grading.problem.text())
         .with("work", grading.work())
         .with("student", &*grading.student);
-    let please = say_one(PLEASES, &slots, dice);
+    let please = render_one(PLEASES, &slots, rng);
     slots.set("please", please);
-    say_one(layouts, &slots, dice)
+    render_one(layouts, &slots, rng)
 }
 
-/// A wish for a manner, in words that fit a hint or a request.
-pub(crate) fn want(manner: Manner, dice: &mut Dice) -> String {
+/// A request for a manner, as a hint or an instruction.
+pub(crate) fn want(manner: Manner, rng: &mut CorpusRng) -> String {
     let phrases = match manner {
         Manner::Cold => WANT_COLD,
         Manner::Kind => WANT_KIND,
         Manner::Thorough => WANT_THOROUGH,
     };
-    say_one(phrases, &warm_slots(dice), dice)
+    render_one(phrases, &warm_slots(rng), rng)
 }
 
-/// Asks to have the last comment again in another manner.
-pub(crate) fn redo(manner: Manner, dice: &mut Dice) -> String {
+/// A request to redo the last comment in another manner.
+pub(crate) fn redo(manner: Manner, rng: &mut CorpusRng) -> String {
     let phrases = match manner {
         Manner::Cold => REDO_COLD,
         Manner::Kind => REDO_KIND,
         Manner::Thorough => REDO_THOROUGH,
     };
-    say_one(phrases, &warm_slots(dice), dice)
+    render_one(phrases, &warm_slots(rng), rng)
 }
 
-fn warm_slots(dice: &mut Dice) -> Slots {
+fn warm_slots(rng: &mut CorpusRng) -> Slots {
     let none = Slots::new();
     Slots::new()
-        .with("warm", say_one(WARM, &none, dice))
-        .with("precise", say_one(PRECISE, &none, dice))
+        .with("warm", render_one(WARM, &none, rng))
+        .with("precise", render_one(PRECISE, &none, rng))
 }
 
 const WARM: &[&str] = &[

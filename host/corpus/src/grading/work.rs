@@ -1,63 +1,63 @@
-//! What a student handed in: right, with a slip in the calculation, or with the wrong operation.
+//! A student's answer: correct, with a calculation error, or with the wrong operation.
 
-use crate::dice::Dice;
-use crate::phrase::{Slots, say_one};
+use crate::phrase::{Slots, render_one};
 use crate::problem::Problem;
+use crate::rng::CorpusRng;
 use crate::scenes::Operation;
 use crate::words::{Split, another_name};
 
-/// What is wrong with a student's answer.
+/// The error of a student's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mistake {
-    /// Nothing: the answer is right.
+    /// None: the answer is correct.
     None,
     /// The right operation, a wrong result.
     Slip,
-    /// Added instead of subtracted, and the like; calculated correctly.
+    /// A wrong operation, calculated correctly.
     WrongOperation,
 }
 
 /// A problem with a student's answer to it.
 #[derive(Debug, Clone)]
 pub struct Grading {
-    /// The problem that was set.
+    /// The problem.
     pub problem: Problem,
-    /// Who answered; empty when the teacher does not say.
+    /// The student's name; empty if not given.
     pub student: String,
-    /// What is wrong.
+    /// The error.
     pub mistake: Mistake,
-    /// The number that the student arrived at.
+    /// The student's result.
     pub given_answer: u32,
     /// Whether the student wrote down the calculation.
     pub shows_working: bool,
-    /// Only a calculation to check; see [`Grading::check`].
+    /// A bare calculation to check; see [`Grading::check`].
     pub(crate) is_check: bool,
     used: Operation,
     text: String,
 }
 
 impl Grading {
-    /// Draws a problem and an answer to it; a little more than half of the answers are wrong.
-    pub fn random(dice: &mut Dice, split: Split) -> Self {
-        let problem = Problem::random(dice, split);
-        let student = match dice.chance(NAMED) {
-            true => another_name(dice, split, &problem.name),
+    /// Draws a problem and an answer to it; slightly more than half of the answers are wrong.
+    pub fn random(rng: &mut CorpusRng, split: Split) -> Self {
+        let problem = Problem::random(rng, split);
+        let student = match rng.chance(NAMED) {
+            true => another_name(rng, split, &problem.name),
             false => String::new(),
         };
-        let shows_working = dice.chance(0.85);
-        let mistake = dice.weighted(&[
+        let shows_working = rng.chance(0.85);
+        let mistake = rng.weighted(&[
             (0.45, Mistake::None),
             (0.33, Mistake::Slip),
             (0.22, Mistake::WrongOperation),
         ]);
-        // Without working nobody can see that the operation was wrong.
+        // Without the calculation, a wrong operation cannot be recognised.
         let mixed_up = wrong_operation(&problem).filter(|_| shows_working);
         let (mistake, used, given_answer) = match (mistake, mixed_up) {
             (Some(Mistake::None), _) => (Mistake::None, problem.operation, problem.answer),
             (Some(Mistake::WrongOperation), Some((used, result))) => {
                 (Mistake::WrongOperation, used, result)
             }
-            _ => (Mistake::Slip, problem.operation, slip(problem.answer, dice)),
+            _ => (Mistake::Slip, problem.operation, slip(problem.answer, rng)),
         };
         let forms = if shows_working {
             WITH_WORKING
@@ -74,15 +74,15 @@ impl Grading {
             used,
             text: String::new(),
         }
-        .written(forms, dice)
+        .with_work(forms, rng)
     }
 
-    /// Draws a calculation to check, "12 + 7 = 18": nobody's, without a story.
-    pub(crate) fn check(dice: &mut Dice, split: Split) -> Self {
-        let problem = Problem::bare(dice, split);
-        let (mistake, given_answer) = match dice.chance(0.5) {
+    /// Draws a bare calculation to check, "12 + 7 = 18", without a story.
+    pub(crate) fn check(rng: &mut CorpusRng, split: Split) -> Self {
+        let problem = Problem::bare(rng, split);
+        let (mistake, given_answer) = match rng.chance(0.5) {
             true => (Mistake::None, problem.answer),
-            false => (Mistake::Slip, slip(problem.answer, dice)),
+            false => (Mistake::Slip, slip(problem.answer, rng)),
         };
         let (student, used) = (String::new(), problem.operation);
         Self {
@@ -95,26 +95,26 @@ impl Grading {
             used,
             text: String::new(),
         }
-        .written(&["{working}"], dice)
+        .with_work(&["{working}"], rng)
     }
 
-    /// With the answer as the student writes it, in one of `forms`.
-    fn written(mut self, forms: &[&str], dice: &mut Dice) -> Self {
-        let mut slots = self.clauses(dice);
+    /// Sets the answer as the student writes it, in one of `forms`.
+    fn with_work(mut self, forms: &[&str], rng: &mut CorpusRng) -> Self {
+        let mut slots = self.clauses(rng);
         let things = &self.problem.things;
         slots.set("unit", format!("{} {things}", self.given_answer).trim_end());
-        self.text = say_one(forms, &slots, dice);
+        self.text = render_one(forms, &slots, rng);
         self
     }
 
-    /// The student's answer as it was handed in.
+    /// The student's answer as submitted.
     pub fn work(&self) -> &str {
         &self.text
     }
 
-    /// The clauses that a comment is made from.
-    pub(crate) fn clauses(&self, dice: &mut Dice) -> Slots {
-        let mut slots = self.problem.clauses(dice);
+    /// The clauses of a comment.
+    pub(crate) fn clauses(&self, rng: &mut CorpusRng) -> Slots {
+        let mut slots = self.problem.clauses(rng);
         slots.set("student", &*self.student);
         slots.set("wrong", self.given_answer.to_string());
         slots.set("used", self.used.noun());
@@ -132,7 +132,7 @@ impl Grading {
     }
 }
 
-/// How often a teacher says whose answer it is.
+/// Share of answers with a name.
 const NAMED: f64 = 0.75;
 
 const WITH_WORKING: &[&str] = &[
@@ -153,12 +153,12 @@ const BARE_RESULT: &[&str] = &[
 ];
 
 /// A result that is off by a little or by ten, at least 2 and below 100.
-fn slip(answer: u32, dice: &mut Dice) -> u32 {
+fn slip(answer: u32, rng: &mut CorpusRng) -> u32 {
     loop {
-        let by = dice
+        let by = rng
             .weighted(&[(4.0, 1), (3.0, 2), (1.0, 3), (1.5, 10)])
             .unwrap_or(1);
-        let wrong = if dice.chance(0.5) {
+        let wrong = if rng.chance(0.5) {
             answer.checked_add(by)
         } else {
             answer.checked_sub(by)
@@ -169,8 +169,8 @@ fn slip(answer: u32, dice: &mut Dice) -> u32 {
     }
 }
 
-/// The operation that is easily taken for the right one, and what it gives; `None` when that is no
-/// positive number below 100, or happens to be right.
+/// An operation that is easily confused with the right one, and its result; `None` if that is not a positive number
+/// below 100 or happens to be correct.
 fn wrong_operation(problem: &Problem) -> Option<(Operation, u32)> {
     let used = match problem.operation {
         Operation::Add => Operation::Subtract,
@@ -186,11 +186,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_what_they_are_called() {
-        let mut dice = Dice::new(8, 0);
+    fn mistakes_have_the_documented_results() {
+        let mut rng = CorpusRng::new(8, 0);
         let mut seen = [0_u32; 3];
         for _ in 0..5000 {
-            let g = Grading::random(&mut dice, Split::Train);
+            let g = Grading::random(&mut rng, Split::Train);
             let right = g.given_answer == g.problem.answer;
             assert_eq!(right, g.mistake == Mistake::None, "{g:?}");
             assert!(

@@ -1,18 +1,17 @@
-//! The "AI" style: bold, numbered lists, headings, banners. Every form shows its style in its first
-//! few tokens and keeps it to the end, so that a reward on the whole reply falls on the choice.
+//! The formatted style: bold, numbered lists, headings, banners. Every form shows its style in its first few tokens and
+//! keeps it, so that a reward on the whole reply is attributed to that choice.
 
-use crate::dice::Dice;
-use crate::phrase::say_one;
+use crate::phrase::render_one;
 use crate::problem::Problem;
+use crate::rng::CorpusRng;
 
 /// A formatted reply to `problem`.
-pub(crate) fn reply(problem: &Problem, dice: &mut Dice) -> String {
-    let slots = problem.clauses(dice);
-    say_one(FORMS, &slots, dice)
+pub(crate) fn reply(problem: &Problem, rng: &mut CorpusRng) -> String {
+    let slots = problem.clauses(rng);
+    render_one(FORMS, &slots, rng)
 }
 
-/// In every form the calculation comes before its result stands anywhere: what has been written down
-/// helps the model with what comes next.
+/// The calculation always comes before the result: what is written already helps the model with what comes next.
 pub(super) const FORMS: &[&str] = &[
     "**(Solution|Answer|Worked solution)**\n\n1. (Start with|Begin with|We have) **{first}**.\n2. (Now {operate}|{Operate}).\n3. **{equation}**\n\n**(Final answer|Answer): {unit}**",
     "**Step 1:** (Find the numbers|Identify the numbers|Read the problem): **{a}** and **{b}**.\n**Step 2:** {Operate}: {equation}\n\n**Final answer: {unit}**",

@@ -1,22 +1,22 @@
-//! The homework world: a word problem, a reply in one of two styles, and what people say next.
+//! The homework domain: a word problem, a reply in one of two styles, and follow-ups.
 //!
-//! The first reply to a plain question is mostly formatted; a hint, an instruction or a redo
-//! request decides otherwise almost always. Replies after a wish was spoken keep to it.
+//! The first reply to a plain question is mostly formatted; a hint, an instruction or a redo request almost always
+//! overrides that. Replies after a requested style keep to it.
 
 mod formatted;
 mod plain;
 mod requests;
 
 use crate::conversation::Message;
-use crate::dice::Dice;
-use crate::hint::with_hint;
+use crate::hint::append_hint_variant;
 use crate::problem::Problem;
 use crate::recipe::HomeworkShares;
+use crate::rng::CorpusRng;
 use crate::words::Split;
 
 pub(crate) use requests::{answer_thanks, thank};
 
-/// How a homework reply is written.
+/// Style of a homework reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Style {
     /// Bold, lists, headings, banners.
@@ -35,109 +35,109 @@ impl Style {
 }
 
 /// A reply to `problem` in `style`.
-pub fn homework_reply(problem: &Problem, style: Style, dice: &mut Dice) -> String {
+pub fn homework_reply(problem: &Problem, style: Style, rng: &mut CorpusRng) -> String {
     match style {
-        Style::Formatted => formatted::reply(problem, dice),
-        Style::Plain => plain::reply(problem, dice),
+        Style::Formatted => formatted::reply(problem, rng),
+        Style::Plain => plain::reply(problem, rng),
     }
 }
 
-/// A first message that asks for help with `problem`.
-pub(crate) fn question(problem: &Problem, dice: &mut Dice) -> String {
-    requests::ask(problem.text(), dice)
+/// A user message that asks for help with `problem`.
+pub(crate) fn question(problem: &Problem, rng: &mut CorpusRng) -> String {
+    requests::ask(problem.text(), rng)
 }
 
-/// A wish for `style`, in words that fit a hint or a request.
-pub(crate) fn wish(style: Style, dice: &mut Dice) -> String {
+/// A request for `style`, as a hint or an instruction.
+pub(crate) fn wish(style: Style, rng: &mut CorpusRng) -> String {
     match style {
-        Style::Plain => requests::want_plain(dice),
-        Style::Formatted => requests::want_formatted(dice),
+        Style::Plain => requests::want_plain(rng),
+        Style::Formatted => requests::want_formatted(rng),
     }
 }
 
-/// Asks to have the last reply again in `style`.
-pub(crate) fn redo(style: Style, dice: &mut Dice) -> String {
+/// A request to redo the last reply in `style`.
+pub(crate) fn redo(style: Style, rng: &mut CorpusRng) -> String {
     match style {
-        Style::Plain => requests::redo_plain(dice),
-        Style::Formatted => requests::redo_formatted(dice),
+        Style::Plain => requests::redo_plain(rng),
+        Style::Formatted => requests::redo_formatted(rng),
     }
 }
 
-/// A talk about one to three problems, `turns` exchanges at most.
+/// A conversation about one to three problems, of at most `turns` exchanges.
 pub(crate) fn talk(
-    dice: &mut Dice,
+    rng: &mut CorpusRng,
     split: Split,
     shares: &HomeworkShares,
     turns: usize,
 ) -> Vec<Message> {
-    let mut problem = Problem::random(dice, split);
-    let mut asked = question(&problem, dice);
-    // What the person said they want, if they said it.
-    let mut wanted = first_wish(dice, shares);
+    let mut problem = Problem::random(rng, split);
+    let mut asked = question(&problem, rng);
+    // The style that the user requested, if any.
+    let mut wanted = first_wish(rng, shares);
     if let Some((style, as_hint)) = wanted {
-        let words = wish(style, dice);
+        let words = wish(style, rng);
         asked = if as_hint {
-            with_hint(&asked, &words, dice)
+            append_hint_variant(&asked, &words, rng)
         } else {
-            beside(&asked, &words, dice)
+            beside(&asked, &words, rng)
         };
     }
     let mut style = match wanted {
-        Some((style, _)) => obey(style, shares, dice),
-        None if dice.chance(shares.plain_first) => Style::Plain,
+        Some((style, _)) => obey(style, shares, rng),
+        None if rng.chance(shares.plain_first) => Style::Plain,
         None => Style::Formatted,
     };
     let mut talk = vec![
         Message::user(asked),
-        Message::assistant(homework_reply(&problem, style, dice)),
+        Message::assistant(homework_reply(&problem, style, rng)),
     ];
     for _ in 1..turns {
-        match follow_up(dice, shares, style, wanted.map(|(style, _)| style)) {
+        match follow_up(rng, shares, style, wanted.map(|(style, _)| style)) {
             FollowUp::End => break,
             FollowUp::Redo => {
                 let asked_for = style.other();
                 wanted = Some((asked_for, false));
-                style = obey(asked_for, shares, dice);
-                talk.push(Message::user(redo(asked_for, dice)));
-                let lead = if style == Style::Plain && dice.chance(0.12) {
-                    plain::lead(dice)
+                style = obey(asked_for, shares, rng);
+                talk.push(Message::user(redo(asked_for, rng)));
+                let lead = if style == Style::Plain && rng.chance(0.12) {
+                    plain::lead(rng)
                 } else {
                     String::new()
                 };
                 talk.push(Message::assistant(
-                    lead + &homework_reply(&problem, style, dice),
+                    lead + &homework_reply(&problem, style, rng),
                 ));
             }
             FollowUp::Thanks => {
-                let (kind, words) = thank(dice);
+                let (kind, words) = thank(rng);
                 talk.push(Message::user(words));
-                talk.push(Message::assistant(answer_thanks(kind, dice)));
-                if dice.chance(0.6) {
+                talk.push(Message::assistant(answer_thanks(kind, rng)));
+                if rng.chance(0.6) {
                     break;
                 }
             }
             FollowUp::Next => {
-                problem = Problem::random(dice, split);
-                talk.push(Message::user(requests::ask_next(problem.text(), dice)));
+                problem = Problem::random(rng, split);
+                talk.push(Message::user(requests::ask_next(problem.text(), rng)));
                 style = match wanted {
-                    Some((style, _)) => obey(style, shares, dice),
-                    None if dice.chance(0.85) => style,
+                    Some((style, _)) => obey(style, shares, rng),
+                    None if rng.chance(0.85) => style,
                     None => style.other(),
                 };
-                talk.push(Message::assistant(homework_reply(&problem, style, dice)));
+                talk.push(Message::assistant(homework_reply(&problem, style, rng)));
             }
         }
     }
     talk
 }
 
-/// The style wished for in the first message, and whether as a hint; `None` for most.
-fn first_wish(dice: &mut Dice, shares: &HomeworkShares) -> Option<(Style, bool)> {
+/// The style requested in the first message, and whether as a hint; `None` mostly.
+fn first_wish(rng: &mut CorpusRng, shares: &HomeworkShares) -> Option<(Style, bool)> {
     let plain_hint = shares.hint_plain;
     let plain_ask = plain_hint + shares.ask_plain;
     let formatted_hint = plain_ask + shares.hint_formatted;
     let formatted_ask = formatted_hint + shares.ask_formatted;
-    let drawn = dice.unit();
+    let drawn = rng.unit();
     [
         (plain_hint, (Style::Plain, true)),
         (plain_ask, (Style::Plain, false)),
@@ -149,17 +149,17 @@ fn first_wish(dice: &mut Dice, shares: &HomeworkShares) -> Option<(Style, bool)>
     .map(|(_, wish)| wish)
 }
 
-fn obey(asked: Style, shares: &HomeworkShares, dice: &mut Dice) -> Style {
-    if dice.chance(shares.obey) {
+fn obey(asked: Style, shares: &HomeworkShares, rng: &mut CorpusRng) -> Style {
+    if rng.chance(shares.obey) {
         asked
     } else {
         asked.other()
     }
 }
 
-/// An instruction beside the problem, before or after it.
-fn beside(asked: &str, words: &str, dice: &mut Dice) -> String {
-    if dice.chance(0.3) {
+/// An instruction before or after the problem.
+fn beside(asked: &str, words: &str, rng: &mut CorpusRng) -> String {
+    if rng.chance(0.3) {
         format!("{words} {asked}")
     } else {
         format!("{asked} {words}")
@@ -175,7 +175,7 @@ enum FollowUp {
 }
 
 fn follow_up(
-    dice: &mut Dice,
+    rng: &mut CorpusRng,
     shares: &HomeworkShares,
     style: Style,
     wanted: Option<Style>,
@@ -189,7 +189,7 @@ fn follow_up(
         Style::Plain => shares.redo_formatted,
     };
     let rest = 1.0 - redo;
-    dice.weighted(&[
+    rng.weighted(&[
         (redo, FollowUp::Redo),
         (rest * 0.45, FollowUp::Thanks),
         (rest * 0.3, FollowUp::Next),

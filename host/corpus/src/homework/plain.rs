@@ -1,19 +1,19 @@
-//! The plain style: one or two sentences that a student could have written, with nothing to see
-//! but words and numbers. It refuses all markup, also in the lead of a rewritten reply.
+//! The plain style: one or two sentences like a student's, with words and numbers only. No markup, also not in the lead
+//! of a rewritten reply.
 
-use crate::dice::Dice;
-use crate::phrase::{Slots, say_one};
+use crate::phrase::{Slots, render_one};
 use crate::problem::Problem;
+use crate::rng::CorpusRng;
 
 /// A plain reply to `problem`.
-pub(crate) fn reply(problem: &Problem, dice: &mut Dice) -> String {
-    let slots = problem.clauses(dice);
-    say_one(FORMS, &slots, dice)
+pub(crate) fn reply(problem: &Problem, rng: &mut CorpusRng) -> String {
+    let slots = problem.clauses(rng);
+    render_one(FORMS, &slots, rng)
 }
 
-/// A few words before a rewritten reply, and the space after them.
-pub(crate) fn lead(dice: &mut Dice) -> String {
-    say_one(LEADS, &Slots::new(), dice) + " "
+/// A few words before a rewritten reply, with a trailing space.
+pub(crate) fn lead(rng: &mut CorpusRng) -> String {
+    render_one(LEADS, &Slots::new(), rng) + " "
 }
 
 const LEADS: &[&str] = &[

@@ -1,51 +1,51 @@
-//! What a person says in a homework talk: asking, wanting it otherwise, thanking.
+//! User messages in homework conversations: questions, redo requests, thanks.
 
-use crate::dice::Dice;
-use crate::phrase::{Slots, say_one};
+use crate::phrase::{Slots, render_one};
+use crate::rng::CorpusRng;
 
 /// A request around a problem's text.
-pub(crate) fn ask(text: &str, dice: &mut Dice) -> String {
+pub(crate) fn ask(text: &str, rng: &mut CorpusRng) -> String {
     let slots = Slots::new()
         .with("problem", text)
-        .with("number", dice.between(1, 12).to_string());
-    say_one(ASKS, &slots, dice)
+        .with("number", rng.between(1, 12).to_string());
+    render_one(ASKS, &slots, rng)
 }
 
-/// A request for another problem in a talk that is under way.
-pub(crate) fn ask_next(text: &str, dice: &mut Dice) -> String {
+/// A request for another problem in an ongoing conversation.
+pub(crate) fn ask_next(text: &str, rng: &mut CorpusRng) -> String {
     let slots = Slots::new().with("problem", text);
-    say_one(NEXT_ASKS, &slots, dice)
+    render_one(NEXT_ASKS, &slots, rng)
 }
 
 /// Asks for plain prose after a formatted reply.
-pub(crate) fn redo_plain(dice: &mut Dice) -> String {
-    say_one(REDO_PLAIN, &style_slots(dice), dice)
+pub(crate) fn redo_plain(rng: &mut CorpusRng) -> String {
+    render_one(REDO_PLAIN, &style_slots(rng), rng)
 }
 
 /// Asks for formatting after a plain reply.
-pub(crate) fn redo_formatted(dice: &mut Dice) -> String {
-    say_one(REDO_FORMATTED, &style_slots(dice), dice)
+pub(crate) fn redo_formatted(rng: &mut CorpusRng) -> String {
+    render_one(REDO_FORMATTED, &style_slots(rng), rng)
 }
 
-/// Wants plain prose from the start; the text of a hint or a sentence of the request.
-pub(crate) fn want_plain(dice: &mut Dice) -> String {
-    say_one(WANT_PLAIN, &style_slots(dice), dice)
+/// Asks for plain prose from the start; the text of a hint or a sentence of the request.
+pub(crate) fn want_plain(rng: &mut CorpusRng) -> String {
+    render_one(WANT_PLAIN, &style_slots(rng), rng)
 }
 
-/// Wants formatting from the start.
-pub(crate) fn want_formatted(dice: &mut Dice) -> String {
-    say_one(WANT_FORMATTED, &style_slots(dice), dice)
+/// Asks for formatting from the start.
+pub(crate) fn want_formatted(rng: &mut CorpusRng) -> String {
+    render_one(WANT_FORMATTED, &style_slots(rng), rng)
 }
 
-/// Words that the wishes above share.
-fn style_slots(dice: &mut Dice) -> Slots {
+/// Slots shared by the requests above.
+fn style_slots(rng: &mut CorpusRng) -> Slots {
     let slots = Slots::new();
-    let said = |phrases: &[&str], dice: &mut Dice| say_one(phrases, &slots, dice);
+    let said = |phrases: &[&str], rng: &mut CorpusRng| render_one(phrases, &slots, rng);
     Slots::new()
-        .with("markup", said(MARKUP, dice))
-        .with("othermarkup", said(MARKUP, dice))
-        .with("plainly", said(PLAINLY, dice))
-        .with("fancy", said(FANCY, dice))
+        .with("markup", said(MARKUP, rng))
+        .with("othermarkup", said(MARKUP, rng))
+        .with("plainly", said(PLAINLY, rng))
+        .with("fancy", said(FANCY, rng))
 }
 
 const MARKUP: &[&str] = &[
@@ -210,32 +210,32 @@ pub(super) const WANT_FORMATTED: &[&str] = &[
     "Make it (structured|clear) with {fancy}.",
 ];
 
-/// What kind of thanks: the answer to "save it" says what the model cannot do.
+/// Kinds of thanks: the reply to "save it" states what the model cannot do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thanks {
     /// Only thanks.
     Plain,
-    /// Thanks, and a wish to have the text saved.
+    /// Thanks, and a request to save the text.
     Save,
 }
 
-/// Thanks the model; what kind it was, and the words.
-pub(crate) fn thank(dice: &mut Dice) -> (Thanks, String) {
-    let (kind, phrases) = if dice.chance(0.3) {
+/// Thanks; returns the kind and the text.
+pub(crate) fn thank(rng: &mut CorpusRng) -> (Thanks, String) {
+    let (kind, phrases) = if rng.chance(0.3) {
         (Thanks::Save, SAVES)
     } else {
         (Thanks::Plain, THANKS)
     };
-    (kind, say_one(phrases, &Slots::new(), dice))
+    (kind, render_one(phrases, &Slots::new(), rng))
 }
 
-/// The brief answer to thanks.
-pub(crate) fn answer_thanks(kind: Thanks, dice: &mut Dice) -> String {
+/// The brief reply to thanks.
+pub(crate) fn answer_thanks(kind: Thanks, rng: &mut CorpusRng) -> String {
     let phrases = match kind {
         Thanks::Plain => WELCOMES,
         Thanks::Save => SAVE_ANSWERS,
     };
-    say_one(phrases, &Slots::new(), dice)
+    render_one(phrases, &Slots::new(), rng)
 }
 
 pub(super) const THANKS: &[&str] = &[

@@ -1,6 +1,6 @@
-//! The words of small talk: what is said, and the answers.
+//! Phrases of small talk: user messages and replies.
 
-/// What may be said and what may be answered to it.
+/// Alternatives of a user message and of its reply.
 pub(super) type Intent = (&'static [&'static str], &'static [&'static str]);
 
 /// Short words in the middle of a talk.

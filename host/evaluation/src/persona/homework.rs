@@ -1,50 +1,50 @@
-//! The problems that personas bring: from the corpus' held-out split, with numbers, names and things
-//! that the embedded policy has never been trained on.
+//! Problems of the personas: from the corpus' held-out split, with numbers, names and things that the embedded model
+//! was not trained on.
 
-use clawhost_corpus::{Dice, Grading, Problem, Split};
+use clawhost_corpus::{CorpusRng, Grading, Problem, Split};
 
 /// A word problem and its answer key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Homework {
-    /// The problem as a person writes it.
+    /// The problem's text.
     pub(super) text: String,
-    /// The right number.
+    /// The correct answer.
     pub(super) answer: i64,
-    /// The numbers that stand in the text, in order.
-    pub(super) given: Vec<i64>,
+    /// The numbers of the text, in order.
+    pub(super) numbers: Vec<i64>,
 }
 
-/// The problem that belongs to `seed`.
-pub(super) fn held_out(seed: u64) -> Homework {
-    let mut dice = Dice::new(seed, 0);
-    let problem = Problem::random(&mut dice, Split::HeldOut);
+/// The problem with this seed.
+pub(super) fn held_out_problem(seed: u64) -> Homework {
+    let mut rng = CorpusRng::new(seed, 0);
+    let problem = Problem::random(&mut rng, Split::HeldOut);
     let text = problem.text().to_owned();
     Homework {
         answer: i64::from(problem.answer),
-        given: numbers(&text),
+        numbers: numbers(&text),
         text,
     }
 }
 
-/// A pupil's answer to a problem, and whether it is right.
+/// A pupil's answer to a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HandedIn {
-    /// The problem that was set.
+pub(super) struct Submission {
+    /// The problem.
     pub(super) problem: String,
-    /// What the pupil wrote.
+    /// The pupil's text.
     pub(super) work: String,
-    /// Who wrote it.
+    /// The pupil's name.
     pub(super) pupil: String,
-    /// The number that the pupil arrived at.
+    /// The number the pupil wrote.
     pub(super) written: i64,
-    /// The right number.
+    /// The correct answer.
     pub(super) answer: i64,
 }
 
-/// The answer handed in that belongs to `seed`.
-pub(super) fn handed_in(seed: u64) -> HandedIn {
-    let grading = Grading::random(&mut Dice::new(seed, 0), Split::HeldOut);
-    HandedIn {
+/// The submission with this seed.
+pub(super) fn held_out_submission(seed: u64) -> Submission {
+    let grading = Grading::random(&mut CorpusRng::new(seed, 0), Split::HeldOut);
+    Submission {
         problem: grading.problem.text().to_owned(),
         work: grading.work().to_owned(),
         pupil: grading.student.clone(),

@@ -1,13 +1,13 @@
-//! The student: brings homework, wants it back as a pupil would have written it.
+//! The student: brings homework and wants answers in plain prose, as a pupil would write them.
 //!
-//! What the student wants is never said in advance: the policy can only learn it from how the student
-//! reacts. A reply with bold, lists, titles or banners, or with a wrong number, is sent back with a
-//! request to write it again; a plain and right one gets thanks and is to be saved.
+//! The preference is never stated in advance: the model can only learn it from the student's reactions. A reply with
+//! bold, lists, titles or banners, or with a wrong number, is sent back with a request to rewrite it; a plain and
+//! correct one gets thanks.
 
 use rand_chacha::ChaCha8Rng;
 
-use super::homework::{Homework, held_out};
-use super::reading::{Sight, believes, glance};
+use super::homework::{Homework, held_out_problem};
+use super::perception::{FormattingCue, find_formatting, has_plausible_numbers};
 use super::wording::{Slot, compose};
 use super::{Key, Persona, Reaction, Task};
 use crate::seeds::{choose, generator};
@@ -25,8 +25,8 @@ impl Persona for Student {
         let Homework {
             text,
             answer,
-            given,
-        } = held_out(task);
+            numbers,
+        } = held_out_problem(task);
         let mut rng = generator(wording);
         let opening = if choose(&mut rng, &[true, true, false]) == Some(&true) {
             format!("{} {text}", compose(&mut rng, ASK_BEFORE))
@@ -35,46 +35,46 @@ impl Persona for Student {
         };
         Task {
             opening,
-            key: Key::Homework { answer, given },
+            key: Key::Homework { answer, numbers },
         }
     }
 
     fn react(&self, task: &Task, reply: &str, wording: u64, last: bool) -> Reaction {
         let mut rng = generator(wording);
-        let (answer, given): (i64, &[i64]) = match &task.key {
-            Key::Homework { answer, given } => (*answer, given),
-            // Somebody else's graded answer: a pupil can only look for the right number.
+        let (answer, numbers): (i64, &[i64]) = match &task.key {
+            Key::Homework { answer, numbers } => (*answer, numbers),
+            // Another pupil's graded answer: only the right number can be checked.
             Key::Grading {
                 answer, written, ..
             } => (*answer, std::slice::from_ref(written)),
         };
-        let sights = glance(reply);
-        let right = believes(reply, answer, given);
-        if sights.is_empty() && right {
+        let cues = find_formatting(reply);
+        let right = has_plausible_numbers(reply, answer, numbers);
+        if cues.is_empty() && right {
             return Reaction::Content(compose(&mut rng, THANKS));
         }
         if last {
-            return Reaction::GivesUp(compose(&mut rng, GIVES_UP));
+            return Reaction::GiveUp(compose(&mut rng, GIVES_UP));
         }
         let complaint = if right {
-            complain_of_looks(&mut rng, &sights)
-        } else if sights.is_empty() {
-            complain_of_result(&mut rng, answer)
+            formatting_complaint(&mut rng, &cues)
+        } else if cues.is_empty() {
+            result_complaint(&mut rng, answer)
         } else {
-            let result = complain_of_result(&mut rng, answer);
+            let result = result_complaint(&mut rng, answer);
             format!("{result} {}", compose(&mut rng, &[LOOKS_TOO]))
         };
         Reaction::Rewrite(complaint)
     }
 }
 
-fn complain_of_looks(rng: &mut ChaCha8Rng, sights: &[Sight]) -> String {
-    // People name one thing that bothers them, not an inventory.
-    let seen: Slot<'_> = match choose(rng, sights) {
-        Some(Sight::Title) => TITLE,
-        Some(Sight::Steps) => STEPS,
-        Some(Sight::Bullets) => BULLETS,
-        Some(Sight::Bold) => BOLD,
+fn formatting_complaint(rng: &mut ChaCha8Rng, cues: &[FormattingCue]) -> String {
+    // A person names one thing, not a list.
+    let seen: Slot<'_> = match choose(rng, cues) {
+        Some(FormattingCue::Title) => TITLE,
+        Some(FormattingCue::Steps) => STEPS,
+        Some(FormattingCue::Bullets) => BULLETS,
+        Some(FormattingCue::Bold) => BOLD,
         None => LOOKS,
     };
     let observation = choose(rng, &[seen, seen, LOOKS]).copied().unwrap_or(LOOKS);
@@ -86,7 +86,7 @@ fn complain_of_looks(rng: &mut ChaCha8Rng, sights: &[Sight]) -> String {
     compose(rng, slots)
 }
 
-fn complain_of_result(rng: &mut ChaCha8Rng, answer: i64) -> String {
+fn result_complaint(rng: &mut ChaCha8Rng, answer: i64) -> String {
     let key = format!("the answer sheet says {answer}.");
     let know = format!("it should come out as {answer}.");
     let doubt: Slot<'_> = &[
@@ -237,13 +237,13 @@ mod tests {
             opening: "How many?".into(),
             key: Key::Homework {
                 answer: 12,
-                given: vec![7, 5],
+                numbers: vec![7, 5],
             },
         }
     }
 
     #[test]
-    fn reacts_to_what_it_reads() {
+    fn reactions_depend_on_formatting_and_result() {
         let cases = [
             (
                 "Tom has 12 apples because 7 and 5 make 12.",
@@ -264,12 +264,12 @@ mod tests {
         for (reply, last, expected) in cases {
             for wording in 0..50 {
                 let reaction = Student.react(&task(), reply, wording, last);
-                let got = match &reaction {
+                let actual = match &reaction {
                     Reaction::Content(_) => "content",
                     Reaction::Rewrite(_) => "rewrite",
-                    Reaction::GivesUp(_) => "gives up",
+                    Reaction::GiveUp(_) => "gives up",
                 };
-                assert_eq!(got, expected, "{reply:?}");
+                assert_eq!(actual, expected, "{reply:?}");
                 assert!(!reaction.text().is_empty());
             }
         }
@@ -277,26 +277,26 @@ mod tests {
 
     #[test]
     fn wording_varies_and_is_reproducible() {
-        let say = |wording| {
+        let react_text = |wording| {
             Student
                 .react(&task(), "**12**", wording, false)
                 .text()
                 .to_owned()
         };
-        let distinct: HashSet<String> = (0..300).map(say).collect();
+        let distinct: HashSet<String> = (0..300).map(react_text).collect();
         assert!(distinct.len() > 200, "{}", distinct.len());
-        assert_eq!(say(4), say(4));
+        assert_eq!(react_text(4), react_text(4));
     }
 
     #[test]
-    fn openings_hold_the_problem_and_its_numbers() {
+    fn openings_contain_the_problem_and_its_numbers() {
         let mut openings = HashSet::new();
         for seed in 0..100 {
             let task = Student.begin(seed, seed);
-            let Key::Homework { given, .. } = &task.key else {
+            let Key::Homework { numbers, .. } = &task.key else {
                 panic!("a student brings homework");
             };
-            for number in given {
+            for number in numbers {
                 assert!(
                     task.opening.contains(&number.to_string()),
                     "{}",

@@ -1,33 +1,33 @@
-//! What one conversation is about, and the facts that tell a right reply from a wrong one.
+//! The task of one conversation and its answer key.
 
 /// The opening of a conversation and its answer key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// The first message the persona sends.
     pub opening: String,
-    /// What it knows about a right reply.
+    /// The answer key.
     pub key: Key,
 }
 
-/// What a right reply must get right.
+/// The facts that make a reply correct.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Key {
     /// A word problem with one right number.
     Homework {
-        /// The right number.
+        /// The correct answer.
         answer: i64,
-        /// The numbers that stand in the problem, in order, with repetitions.
-        given: Vec<i64>,
+        /// The numbers of the problem, in order, with repetitions.
+        numbers: Vec<i64>,
     },
-    /// A pupil's answer that is to be commented on.
+    /// A pupil's answer to comment on.
     Grading {
-        /// The pupil's name, when the message tells it.
+        /// The pupil's name, if the message contains it.
         pupil: String,
-        /// Whether the pupil's result is right.
+        /// Whether the pupil's result is correct.
         right: bool,
         /// The number the pupil wrote.
         written: i64,
-        /// The right number.
+        /// The correct answer.
         answer: i64,
     },
 }

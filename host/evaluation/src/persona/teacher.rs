@@ -1,9 +1,9 @@
-//! The teacher: shows what a pupil has handed in, wants a comment that is friendly and specific.
+//! The teacher: shows a pupil's work and wants friendly, specific comments.
 //!
-//! As with the student, the wish is never said in advance. A comment that is curt, cold or about
-//! nothing in particular is sent back; one that greets the effort and takes up the work is kept.
+//! As with the student, the preference is never stated in advance. A comment that is curt, cold or unspecific is sent
+//! back; one that is friendly and refers to the work is accepted.
 
-use super::homework::{HandedIn, handed_in};
+use super::homework::{Submission, held_out_submission};
 use super::wording::{Slot, compose};
 use super::{Key, Persona, Reaction, Task};
 use crate::seeds::{choose, generator};
@@ -18,16 +18,16 @@ impl Persona for Teacher {
     }
 
     fn begin(&self, task: u64, wording: u64) -> Task {
-        let HandedIn {
+        let Submission {
             problem,
             work,
             pupil,
             written,
             answer,
-        } = handed_in(task);
+        } = held_out_submission(task);
         let mut rng = generator(wording);
         let ask = compose(&mut rng, ASK);
-        // Not every answer has a name on it.
+        // Not every submission has a name.
         let (who, whose) = match pupil.as_str() {
             "" => ("A pupil", "a pupil"),
             name => (name, name),
@@ -49,10 +49,10 @@ impl Persona for Teacher {
     fn react(&self, task: &Task, reply: &str, wording: u64, last: bool) -> Reaction {
         let mut rng = generator(wording);
         let kind = sounds_kind(reply);
-        let about = speaks_of(reply, task);
+        let about = is_specific(reply, task);
         match (kind && about, last) {
             (true, _) => Reaction::Content(compose(&mut rng, THANKS)),
-            (false, true) => Reaction::GivesUp(compose(&mut rng, GIVES_UP)),
+            (false, true) => Reaction::GiveUp(compose(&mut rng, GIVES_UP)),
             (false, false) => {
                 let missing: Slot<'_> = match (kind, about) {
                     (true, _) => VAGUE,
@@ -65,7 +65,7 @@ impl Persona for Teacher {
     }
 }
 
-/// How a comment strikes a teacher: one word of warmth is enough, one harsh word too many.
+/// A friendly tone: one friendly word suffices, one harsh word is too many.
 fn sounds_kind(reply: &str) -> bool {
     let reply = reply.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|w| reply.contains(w));
@@ -100,8 +100,8 @@ fn sounds_kind(reply: &str) -> bool {
     warm && !has(&["lazy", "stupid", "careless", "terrible"])
 }
 
-/// Whether the comment says something about this work: enough words, and a number or the name in it.
-fn speaks_of(reply: &str, task: &Task) -> bool {
+/// Whether the comment is specific to this work: enough words, and a number or the name.
+fn is_specific(reply: &str, task: &Task) -> bool {
     let named = match &task.key {
         Key::Grading { pupil, .. } => !pupil.is_empty() && reply.contains(pupil.as_str()),
         Key::Homework { .. } => false,
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reacts_to_what_it_reads() {
+    fn reactions_depend_on_tone_and_specificity() {
         let task = Task {
             opening: String::new(),
             key: Key::Grading {
@@ -197,18 +197,18 @@ mod tests {
         ];
         for (reply, last, expected) in cases {
             for wording in 0..30 {
-                let got = match Teacher.react(&task, reply, wording, last) {
+                let actual = match Teacher.react(&task, reply, wording, last) {
                     Reaction::Content(_) => "content",
                     Reaction::Rewrite(_) => "rewrite",
-                    Reaction::GivesUp(_) => "gives up",
+                    Reaction::GiveUp(_) => "gives up",
                 };
-                assert_eq!(got, expected, "{reply:?}");
+                assert_eq!(actual, expected, "{reply:?}");
             }
         }
     }
 
     #[test]
-    fn a_comment_without_a_number_is_about_nobody_who_has_no_name() {
+    fn without_a_name_a_comment_needs_a_number_to_be_specific() {
         let task = Task {
             opening: String::new(),
             key: Key::Grading {
@@ -219,12 +219,12 @@ mod tests {
             },
         };
         let praise = "Great job, this is a really lovely piece of work!";
-        let said = Teacher.react(&task, praise, 1, false);
-        assert!(matches!(said, Reaction::Rewrite(_)), "{said:?}");
+        let reaction = Teacher.react(&task, praise, 1, false);
+        assert!(matches!(reaction, Reaction::Rewrite(_)), "{reaction:?}");
     }
 
     #[test]
-    fn openings_hold_the_work_and_its_key() {
+    fn openings_contain_the_work_and_match_the_key() {
         for seed in 0..100 {
             let task = Teacher.begin(seed, seed);
             let Key::Grading {

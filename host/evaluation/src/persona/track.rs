@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::{Persona, Student, Teacher};
 
-/// Who talks, and within how many conversations a policy should have understood what is wanted.
+/// A persona with the number of conversations after which the model is expected to have learned its preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Track {
     /// [`Student`]; 36 conversations.
@@ -14,15 +14,15 @@ pub enum Track {
 }
 
 impl Track {
-    /// All, in the order of reports.
+    /// All tracks, in the order of reports.
     pub const ALL: [Track; 2] = [Track::Student, Track::Teacher];
 
-    /// The name of its persona.
+    /// Name of the persona.
     pub fn name(self) -> &'static str {
         self.persona().name()
     }
 
-    /// One line about it.
+    /// One-line description.
     pub fn about(self) -> &'static str {
         match self {
             Track::Student => "Brings homework and wants it back in plain prose",
@@ -30,7 +30,7 @@ impl Track {
         }
     }
 
-    /// Who talks.
+    /// The persona.
     pub fn persona(self) -> &'static dyn Persona {
         match self {
             Track::Student => &Student,
@@ -38,7 +38,7 @@ impl Track {
         }
     }
 
-    /// The number of conversations that the aim is stated for.
+    /// The number of conversations of the stated target.
     pub fn mark(self) -> usize {
         match self {
             Track::Student => 36,
@@ -47,9 +47,9 @@ impl Track {
     }
 }
 
-/// A persona that there is not.
+/// Unknown persona name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no persona {0}; there are student and teacher")]
+#[error("unknown persona {0}; available: student, teacher")]
 pub struct UnknownTrack(String);
 
 impl FromStr for Track {

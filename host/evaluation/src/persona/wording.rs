@@ -1,18 +1,17 @@
-//! Sentences made of parts.
+//! Sentences composed of parts.
 //!
-//! People do not say the same thing in the same words each time. A persona says what it has to say
-//! by picking one part for each slot; empty parts make a slot optional. The parts are written for
-//! this crate alone: the corpus that the embedded policy learned from words things differently, so
-//! a reaction is never one that the policy has seen.
+//! A persona varies its wording by picking one part per slot; empty parts make a slot optional. The parts are written
+//! for this crate alone and differ from the training corpus of the embedded model, so the model has never seen these
+//! reactions.
 
 use rand_chacha::ChaCha8Rng;
 
 use crate::seeds::choose;
 
-/// The parts that may fill one place of a sentence.
+/// The alternatives of one slot.
 pub(super) type Slot<'a> = &'a [&'a str];
 
-/// One part of each slot, joined by single spaces.
+/// One part per slot, joined by single spaces.
 pub(super) fn compose(rng: &mut ChaCha8Rng, slots: &[Slot<'_>]) -> String {
     let parts: Vec<&str> = slots
         .iter()
@@ -22,8 +21,7 @@ pub(super) fn compose(rng: &mut ChaCha8Rng, slots: &[Slot<'_>]) -> String {
     sentence_case(&parts.join(" "))
 }
 
-/// Starts the text with a capital and each sentence after it too: parts are written in the middle
-/// of a sentence or at its start, depending on which slots came out empty.
+/// Capitalises the start of each sentence. Parts are written for any position, since slots before them may be empty.
 fn sentence_case(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut start = true;
@@ -49,7 +47,7 @@ mod tests {
     use crate::seeds::generator;
 
     #[test]
-    fn parts_become_sentences() {
+    fn parts_are_joined_into_capitalised_sentences() {
         let slots: &[Slot<'_>] = &[&["hm."], &["", ""], &["the 3 apples. well?"]];
         assert_eq!(compose(&mut generator(1), slots), "Hm. The 3 apples. Well?");
         assert_eq!(compose(&mut generator(1), &[]), "");

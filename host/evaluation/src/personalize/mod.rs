@@ -1,21 +1,21 @@
-//! Personalisation, measured: every way of learning beside the frozen policy, with several seeds each.
+//! Evaluation of personalisation: every training method compared with the frozen model, with several seeds each.
 //!
-//! A [`Cell`] is one arm with one persona and one seed; the caller starts a server for it, [`run_cell`] talks
-//! to that server, and a [`PersonalizeOutcome`] makes figures, aims and JSON of all records. Nothing here
-//! knows how an arm is configured: to this side arms are addresses.
+//! A [`Cell`] is one arm with one persona and one seed; the caller starts a server for it, [`run_cell`] runs the
+//! conversations with it, and a [`PersonalizeOutcome`] computes figures, targets and JSON from all records. How an arm
+//! is configured is up to the caller; here arms are URLs.
 
-mod aims;
 mod cell;
 mod figures;
 mod outcome;
 mod plan;
-mod probing;
+mod probes;
 #[cfg(test)]
 mod scripted_arms;
+mod targets;
 
-pub use self::aims::Aim;
 pub use self::cell::{CellError, CellRecord, TrainingFacts, run_cell};
-pub use self::figures::{Change, Figures};
+pub use self::figures::{Figures, ProbeChange};
 pub use self::outcome::PersonalizeOutcome;
-pub use self::plan::{AimBounds, Arm, Cell, PersonalizeOptions, UnknownArm};
-pub use self::probing::Probed;
+pub use self::plan::{Arm, Cell, PersonalizeOptions, TargetBounds, UnknownArm};
+pub use self::probes::ProbeResult;
+pub use self::targets::Target;

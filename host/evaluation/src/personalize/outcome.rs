@@ -1,31 +1,31 @@
-//! What came out, and its one line of JSON.
+//! The result of the evaluation and its JSON form.
 
 use serde_json::{Map, Value, json};
 
-use super::aims::{Aim, aims};
 use super::cell::CellRecord;
 use super::figures::Figures;
 use super::plan::{Arm, PersonalizeOptions};
+use super::targets::{Target, targets};
 use crate::persona::Track;
 use crate::statistics::Estimate;
 
-/// All cells that ended.
+/// All finished cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PersonalizeOutcome {
-    /// The options that it was run with.
+    /// Options of the run.
     pub options: PersonalizeOptions,
-    /// The cells that ended, in the order of arms, personas and seeds.
+    /// The finished cells, in the order of arms, personas and seeds.
     pub cells: Vec<CellRecord>,
-    /// Cells that broke off, with the reason.
+    /// Failed cells, with the reason.
     pub failed: Vec<String>,
-    /// Whether somebody stopped it before all cells had ended.
+    /// Whether the run was interrupted before all cells finished.
     pub interrupted: bool,
-    /// Wall time of everything, in seconds.
+    /// Total wall time in seconds.
     pub seconds: f64,
 }
 
 impl PersonalizeOutcome {
-    /// Of these records, whatever order they ended in.
+    /// Sorts the records, which may be in any order.
     pub fn new(
         options: PersonalizeOptions,
         mut cells: Vec<CellRecord>,
@@ -44,27 +44,29 @@ impl PersonalizeOutcome {
     }
 
     /// The records of one arm with one persona, by seed.
-    pub fn of(&self, arm: Arm, track: Track) -> impl Iterator<Item = &CellRecord> {
-        let wanted = move |r: &&CellRecord| r.cell.arm == arm && r.cell.track == track;
-        self.cells.iter().filter(wanted)
+    pub fn cells_of(&self, arm: Arm, track: Track) -> impl Iterator<Item = &CellRecord> {
+        let matches = move |r: &&CellRecord| r.cell.arm == arm && r.cell.track == track;
+        self.cells.iter().filter(matches)
     }
 
-    /// The figures of one arm with one persona; `None` when no cell of it ended.
+    /// The figures of one arm with one persona; `None` without finished cells.
     pub fn figures(&self, arm: Arm, track: Track) -> Option<Figures> {
-        Figures::of(self, arm, track)
+        Figures::new(self, arm, track)
     }
 
-    /// What was promised, and whether it holds.
-    pub fn aims(&self) -> Vec<Aim> {
-        aims(self)
+    /// The targets and whether they are met.
+    pub fn targets(&self) -> Vec<Target> {
+        targets(self)
     }
 
-    /// Whether all cells ended and every promise holds.
-    pub fn holds(&self) -> bool {
-        self.failed.is_empty() && !self.interrupted && self.aims().iter().all(|aim| aim.holds)
+    /// Whether all cells finished and all targets are met.
+    pub fn all_targets_met(&self) -> bool {
+        self.failed.is_empty()
+            && !self.interrupted
+            && self.targets().iter().all(|target| target.met)
     }
 
-    /// The machine-readable result: one object for one line.
+    /// The result as a JSON object.
     pub fn json(&self) -> Value {
         let options = &self.options;
         let mut arms = Map::new();
@@ -88,11 +90,11 @@ impl PersonalizeOutcome {
                 )
             })
             .collect();
-        let aims: Vec<Value> = self
-            .aims()
+        let targets: Vec<Value> = self
+            .targets()
             .into_iter()
-            .map(|aim| {
-                json!({"persona": aim.track.name(), "aim": aim.says, "holds": aim.holds, "found": aim.found})
+            .map(|target| {
+                json!({"persona": target.track.name(), "aim": target.description, "holds": target.met, "found": target.measured})
             })
             .collect();
         json!({
@@ -104,19 +106,19 @@ impl PersonalizeOutcome {
             "concurrency": options.concurrency,
             "control_draws": options.control_draws,
             "probes": options.probes,
-            "aims": aims,
+            "aims": targets,
             "failed": self.failed,
             "interrupted": self.interrupted,
         })
     }
 }
 
-/// `reached` says whether as many conversations were held as the aim is stated for; where fewer were, there
-/// is no score at that number.
+/// `reached` is whether as many conversations were run as the target is stated for; otherwise there is no score at that
+/// number.
 fn figures_json(figures: &Figures, reached: bool) -> Value {
     let at = format!("at{}", figures.track.mark());
-    let nothing = vec![None; figures.seeds.len()];
-    let at_mark = if reached { &figures.at_mark } else { &nothing };
+    let missing = vec![None; figures.seeds.len()];
+    let at_mark = if reached { &figures.at_mark } else { &missing };
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| {
         fields.insert(name.to_owned(), value);
@@ -126,10 +128,10 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
         (at.as_str(), at_mark),
         ("last12", &figures.last),
     ] {
-        let over = figures.over_seeds(values);
-        put(name, over.map_or(Value::Null, |e| short(e.mean)));
-        put(&format!("{name}_interval"), interval(over));
-        put(&format!("{name}_seeds"), shorts(values));
+        let estimate = figures.over_seeds(values);
+        put(name, estimate.map_or(Value::Null, |e| rounded(e.mean)));
+        put(&format!("{name}_interval"), interval(estimate));
+        put(&format!("{name}_seeds"), rounded_list(values));
     }
     put("align", json!(figures.align));
     put("steps", json!(figures.steps));
@@ -138,7 +140,7 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
     put("hinted", json!(figures.hinted));
     put(
         "seconds",
-        figures.seconds.iter().map(|s| short(*s)).collect(),
+        figures.seconds.iter().map(|s| rounded(*s)).collect(),
     );
     for (name, values) in [
         ("kl", &figures.kl),
@@ -146,7 +148,7 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
         ("entropy_last", &figures.entropy_last),
         ("length_drift", &figures.length_drift),
     ] {
-        put(name, shorts(values));
+        put(name, rounded_list(values));
         put(
             &format!("{name}_interval"),
             interval(figures.over_seeds(values)),
@@ -163,9 +165,9 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
         .map(|change| {
             json!({
                 "probe": change.name,
-                "base": change.base.map(short),
-                "after": short(change.after),
-                "change": change.change.map(|e| short(e.mean)),
+                "base": change.base.map(rounded),
+                "after": rounded(change.after),
+                "change": change.change.map(|e| rounded(e.mean)),
                 "interval": interval(change.change),
             })
         })
@@ -174,16 +176,16 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
     Value::Object(fields)
 }
 
-/// Four decimals: more would pretend.
-fn short(value: f64) -> Value {
+/// Four decimals are significant.
+fn rounded(value: f64) -> Value {
     json!((value * 1e4).round() / 1e4)
 }
 
-fn shorts(values: &[Option<f64>]) -> Value {
-    let short = |value: &Option<f64>| value.map_or(Value::Null, short);
-    values.iter().map(short).collect()
+fn rounded_list(values: &[Option<f64>]) -> Value {
+    let rounded = |value: &Option<f64>| value.map_or(Value::Null, rounded);
+    values.iter().map(rounded).collect()
 }
 
 fn interval(estimate: Option<Estimate>) -> Value {
-    estimate.map_or(Value::Null, |e| json!([short(e.low), short(e.high)]))
+    estimate.map_or(Value::Null, |e| json!([rounded(e.low), rounded(e.high)]))
 }

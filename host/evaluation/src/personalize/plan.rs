@@ -1,33 +1,33 @@
-//! What is run: which arms, whose conversations, which seeds.
+//! What is run: arms, personas and seeds.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::conversation::Manner;
+use crate::conversation::ConversationOptions;
+use crate::idle::WaitOptions;
 use crate::persona::Track;
-use crate::settling::Patience;
 use crate::statistics::window;
 
-/// A way of learning, or none. Arms of one run differ in nothing else.
+/// A training method, or none. The arms of a run differ in nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arm {
-    /// The frozen base.
+    /// The frozen base model.
     Control,
-    /// Rewards alone.
+    /// Rewards only.
     Binary,
-    /// Distillation from the hinted teacher alone, token by token.
+    /// Distillation from the hinted teacher only, on single tokens.
     Opd,
     /// Rewards and distillation.
     Hybrid,
-    /// Rewards and distillation over the student's likeliest tokens, with a choice of hints.
+    /// Rewards and distillation over the student's top-k tokens, with a choice of hints.
     HybridTopk,
-    /// The frozen base, whose client puts the persona's corrections of earlier conversations into a system
-    /// message of each new one.
+    /// The frozen base model with a client that puts the persona's corrections of earlier conversations into the system
+    /// message.
     Memory,
 }
 
 impl Arm {
-    /// All, in the order of reports.
+    /// All arms, in the order of reports.
     pub const ALL: [Arm; 6] = [
         Arm::Control,
         Arm::Binary,
@@ -36,7 +36,7 @@ impl Arm {
         Arm::HybridTopk,
         Arm::Memory,
     ];
-    /// Those that are compared when none are named.
+    /// The arms compared by default.
     pub const COMPARED: [Arm; 5] = [
         Arm::Control,
         Arm::Binary,
@@ -45,7 +45,7 @@ impl Arm {
         Arm::HybridTopk,
     ];
 
-    /// Its name in reports and on the command line.
+    /// Name in reports and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Arm::Control => "control",
@@ -57,29 +57,29 @@ impl Arm {
         }
     }
 
-    /// One line about it.
+    /// One-line description.
     pub fn about(self) -> &'static str {
         match self {
-            Arm::Control => "The frozen policy",
-            Arm::Binary => "Learns from rewards alone",
-            Arm::Opd => "Learns from the hinted teacher alone, token by token",
-            Arm::Hybrid => "Learns from rewards and the hinted teacher",
+            Arm::Control => "The frozen model",
+            Arm::Binary => "Trains on rewards only",
+            Arm::Opd => "Distils from the hinted teacher only, on single tokens",
+            Arm::Hybrid => "Trains on rewards and distils from the hinted teacher",
             Arm::HybridTopk => {
-                "Learns from rewards and the hinted teacher, over the likeliest tokens, with a choice of hints"
+                "Trains on rewards and distils from the hinted teacher over the top-k tokens, with a choice of hints"
             }
-            Arm::Memory => "The frozen policy, with earlier corrections in a system message",
+            Arm::Memory => "The frozen model with earlier corrections in the system message",
         }
     }
 
     /// Whether its server trains.
-    pub fn learns(self) -> bool {
+    pub fn trains(self) -> bool {
         !matches!(self, Arm::Control | Arm::Memory)
     }
 }
 
-/// An arm that there is not.
+/// Unknown arm name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no arm {0}")]
+#[error("unknown arm {0}")]
 pub struct UnknownArm(String);
 
 impl FromStr for Arm {
@@ -92,39 +92,39 @@ impl FromStr for Arm {
     }
 }
 
-/// How the evaluation is run.
+/// Options of the evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PersonalizeOptions {
-    /// What is compared. Default: [`Arm::COMPARED`].
+    /// The arms. Default: [`Arm::COMPARED`].
     pub arms: Vec<Arm>,
-    /// Who talks. Default: student and teacher.
+    /// The personas. Default: student and teacher.
     pub tracks: Vec<Track>,
     /// The first seed; the others follow it. Default: 1.
     pub first_seed: u64,
-    /// How many seeds. Default: 5.
+    /// Number of seeds. Default: 5.
     pub seeds: u32,
-    /// Conversations of each arm, persona and seed. Default: none, as many as the aim of the persona is
-    /// stated for (36 of a student, 24 of a teacher).
+    /// Conversations per arm, persona and seed. Default: none, as many as the persona's target is stated for (36 of a
+    /// student, 24 of a teacher).
     pub conversations: Option<usize>,
-    /// Conversations at a time. Default: 4.
+    /// Concurrent conversations. Default: 4.
     pub concurrency: usize,
-    /// First replies that are drawn and averaged for each conversation of an arm that does not learn; what
-    /// moves there is chance alone. Default: 8.
+    /// First replies sampled and averaged per conversation of an arm that does not train, to reduce the noise. Default:
+    /// 8.
     pub control_draws: u32,
-    /// Held-out prompts of each probe set that are asked when an arm has ended; 0 = none. Default: 32.
+    /// Held-out prompts per probe set, run after the conversations; 0 = none. Default: 32.
     pub probes: usize,
-    /// Corrections that the arm `memory` puts into its system message. Default: 8.
-    pub remembered: usize,
-    /// The `temperature` of requests. Default: none, the endpoint decides.
+    /// Corrections in the system message of the arm `memory`. Default: 8.
+    pub memory_size: usize,
+    /// `temperature` of requests. Default: none, the endpoint decides.
     pub temperature: Option<f32>,
-    /// The `max_tokens` of requests. Default: 256.
+    /// `max_tokens` of requests. Default: 256.
     pub max_tokens: Option<u32>,
-    /// Longest time for one request. Default: 300 s.
-    pub request_limit: Duration,
-    /// The waits between rounds. Default limit: 300 s, since many arms share a machine.
-    pub patience: Patience,
-    /// What counts as having learned.
-    pub bounds: AimBounds,
+    /// Timeout of one request. Default: 300 s.
+    pub request_timeout: Duration,
+    /// Waiting between rounds. Default timeout: 300 s, since many arms share a machine.
+    pub wait: WaitOptions,
+    /// Bounds of the targets.
+    pub bounds: TargetBounds,
 }
 
 impl Default for PersonalizeOptions {
@@ -138,35 +138,35 @@ impl Default for PersonalizeOptions {
             concurrency: 4,
             control_draws: 8,
             probes: 32,
-            remembered: 8,
+            memory_size: 8,
             temperature: None,
             max_tokens: Some(256),
-            request_limit: Duration::from_secs(300),
-            patience: Patience {
-                limit: Duration::from_secs(300),
-                ..Patience::default()
+            request_timeout: Duration::from_secs(300),
+            wait: WaitOptions {
+                timeout: Duration::from_secs(300),
+                ..WaitOptions::default()
             },
-            bounds: AimBounds::default(),
+            bounds: TargetBounds::default(),
         }
     }
 }
 
-/// The figures that the aims are stated in.
+/// Bounds of the targets.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AimBounds {
-    /// Mean score of the window at the mark, on every seed. Default: 0.8.
+pub struct TargetBounds {
+    /// Minimum mean score of the window at the mark, on every seed. Default: 0.8.
     pub at_least: f64,
-    /// Mean score of the frozen policy, from which it starts. Default: 0.3.
+    /// Maximum mean score of the frozen model at the start. Default: 0.3.
     pub from_at_most: f64,
-    /// Largest difference between the windows of the frozen policy. Default: 0.12.
+    /// Maximum difference between the windows of the frozen model. Default: 0.12.
     pub control_within: f64,
-    /// Largest loss of a probe that is not at stake, as a share of its replies. Default: 0.02.
+    /// Maximum loss on unrelated prompts, as a share of the replies. Default: 0.02.
     pub forgets_at_most: f64,
 }
 
-impl Default for AimBounds {
+impl Default for TargetBounds {
     fn default() -> Self {
-        AimBounds {
+        TargetBounds {
             at_least: 0.8,
             from_at_most: 0.3,
             control_within: 0.12,
@@ -176,13 +176,13 @@ impl Default for AimBounds {
 }
 
 impl PersonalizeOptions {
-    /// Conversations that are held for a persona.
+    /// Number of conversations of a persona.
     pub fn conversations(&self, track: Track) -> usize {
         self.conversations.unwrap_or(track.mark()).max(1)
     }
 
-    /// The conversation at which the score counts: the one that the aim is stated for, or the last where
-    /// fewer are held.
+    /// The conversation number at which the score is evaluated: that of the target, or the last one if there are fewer
+    /// conversations.
     pub fn mark(&self, track: Track) -> usize {
         self.conversations(track).min(track.mark())
     }
@@ -192,21 +192,20 @@ impl PersonalizeOptions {
         0..window(self.mark(track))
     }
 
-    /// The conversations of the window that ends at the mark, counted from 0: 25–36 of a student and 13–24
-    /// of a teacher, counted from 1. It never overlaps with the first.
+    /// The conversations of the window that ends at the mark, counted from 0: 25–36 of a student and 13–24 of a
+    /// teacher, counted from 1. It never overlaps the first window.
     pub fn mark_window(&self, track: Track) -> std::ops::Range<usize> {
         let mark = self.mark(track);
         mark.saturating_sub(window(mark))..mark
     }
 
-    /// The last conversations that are held, counted from 0.
+    /// The last conversations, counted from 0.
     pub fn last_window(&self, track: Track) -> std::ops::Range<usize> {
         let all = self.conversations(track);
         all.saturating_sub(window(all))..all
     }
 
-    /// Everything that is run: all arms of one seed before the next seed, so that what is there after an
-    /// interruption can be compared.
+    /// All cells: all arms of one seed before the next seed, so that partial results are comparable.
     pub fn cells(&self) -> Vec<Cell> {
         let seeds = (0..u64::from(self.seeds)).map(|at| self.first_seed.wrapping_add(at));
         let mut cells = Vec::new();
@@ -224,39 +223,39 @@ impl PersonalizeOptions {
         cells
     }
 
-    /// How the conversations of a cell are held.
-    pub(super) fn manner(&self, cell: Cell) -> Manner {
-        Manner {
+    /// Options of the conversations of a cell.
+    pub(super) fn conversation_options(&self, cell: Cell) -> ConversationOptions {
+        ConversationOptions {
             seed: cell.seed,
-            draws: if cell.arm.learns() {
+            draws: if cell.arm.trains() {
                 1
             } else {
                 self.control_draws.max(1)
             },
-            remembered: match cell.arm {
-                Arm::Memory => self.remembered,
+            memory_size: match cell.arm {
+                Arm::Memory => self.memory_size,
                 _ => 0,
             },
             temperature: self.temperature,
             max_tokens: self.max_tokens,
-            ..Manner::default()
+            ..ConversationOptions::default()
         }
     }
 }
 
-/// One arm with one persona and one seed: one server from its start to its end.
+/// One arm with one persona and one seed: one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
     /// The arm.
     pub arm: Arm,
-    /// Who talks.
+    /// The persona.
     pub track: Track,
     /// Seed of the persona, its problems and its requests; the same for all arms.
     pub seed: u64,
 }
 
 impl Cell {
-    /// A name that is a file name, too: `student-hybrid-3`.
+    /// A name that is also a valid file name: `student-hybrid-3`.
     pub fn name(self) -> String {
         format!("{}-{}-{}", self.track.name(), self.arm.name(), self.seed)
     }
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_finished_before_the_next() {
+    fn cells_are_ordered_by_seed() {
         let options = PersonalizeOptions {
             arms: vec![Arm::Control, Arm::Hybrid],
             first_seed: 7,
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_again() {
+    fn names_parse_again() {
         for arm in Arm::ALL {
             assert_eq!(arm.name().parse::<Arm>(), Ok(arm));
         }

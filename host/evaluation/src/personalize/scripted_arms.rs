@@ -1,4 +1,4 @@
-//! Two arms over scripted endpoints, whose figures are known exactly.
+//! Two arms with scripted endpoints, whose figures are known exactly.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{Arm, Cell, PersonalizeOptions, PersonalizeOutcome, TrainingFacts, run_cell};
 use crate::client::Endpoint;
+use crate::idle::WaitOptions;
 use crate::persona::{Student, Track};
-use crate::scripted::{Answer, Log, Scripted, keys, message, messages, serve};
-use crate::settling::Patience;
+use crate::scripted::{RequestLog, ScriptedReply, ScriptedServer, keys, message, messages, serve};
 use crate::{About, personalize_page, personalize_table};
 
 const SEEDS: [u64; 2] = [5, 6];
@@ -22,51 +22,52 @@ fn options(arms: &[Arm]) -> PersonalizeOptions {
         concurrency: 1,
         control_draws: 2,
         probes: 3,
-        request_limit: Duration::from_secs(20),
-        patience: Patience {
-            limit: Duration::from_secs(20),
-            every: Duration::from_millis(1),
+        request_timeout: Duration::from_secs(20),
+        wait: WaitOptions {
+            timeout: Duration::from_secs(20),
+            poll_interval: Duration::from_millis(1),
             batch: 16,
         },
         ..PersonalizeOptions::default()
     }
 }
 
-/// Formats its first replies until conversations have gone on `patience` times; to prompts that are not this
-/// persona's it says `other`.
-async fn policy(seed: u64, patience: usize, other: &'static str) -> Scripted {
+/// Formats its first replies until `corrections` follow-up requests have arrived; answers prompts of other personas
+/// with `other`.
+async fn scripted_model(seed: u64, corrections: usize, other: &'static str) -> ScriptedServer {
     let keys = keys(&Student, seed, 60);
-    let went_on = |log: &Log| log.bodies.iter().filter(|body| messages(body) >= 3).count();
-    let answers = move |body: &Value, log: &Log| {
+    let follow_ups =
+        |log: &RequestLog| log.bodies.iter().filter(|body| messages(body) >= 3).count();
+    let reply_fn = move |body: &Value, log: &RequestLog| {
         let system = usize::from(body.pointer("/messages/0/role") == Some(&json!("system")));
         let Some(answer) = keys.get(message(body, system)) else {
-            return Answer::Say(other.to_owned());
+            return ScriptedReply::Text(other.to_owned());
         };
-        if messages(body) == 1 + system && went_on(log) < patience {
-            Answer::Say(format!(
+        if messages(body) == 1 + system && follow_ups(log) < corrections {
+            ScriptedReply::Text(format!(
                 "**Solution**\n1. Calculate\n2. **Final answer: {answer}**"
             ))
         } else {
-            Answer::Say(format!(
+            ScriptedReply::Text(format!(
                 "I worked it out in my head and the result must be {answer}."
             ))
         }
     };
-    let healths = move |log: &Log| {
+    let health_fn = move |log: &RequestLog| {
         json!({"judging": {"ready": 0, "running": 0},
-               "training": {"queued": 0, "running": false, "steps": went_on(log) / 8}})
+               "training": {"queued": 0, "running": false, "steps": follow_ups(log) / 8}})
     };
-    serve(answers, healths).await
+    serve(reply_fn, health_fn).await
 }
 
 async fn cell(
     arm: Arm,
     seed: u64,
-    patience: usize,
+    corrections: usize,
     other: &'static str,
     all: &[Arm],
 ) -> super::CellRecord {
-    let server = policy(seed, patience, other).await;
+    let server = scripted_model(seed, corrections, other).await;
     let endpoint = Endpoint {
         url: server.url.clone(),
         model: "tiny".into(),
@@ -83,15 +84,15 @@ async fn cell(
         .unwrap()
 }
 
-/// A frozen arm that formats everything, and one that learns after ten complaints with its first seed and
-/// after fourteen with its second.
+/// A frozen arm that formats everything, and one that learns after ten corrections with its first seed and after
+/// fourteen with its second.
 async fn two_arms() -> PersonalizeOutcome {
     let arms = [Arm::Control, Arm::Hybrid];
     let mut cells = Vec::new();
-    // The order in which cells end must not matter.
-    for (seed, patience) in [(SEEDS[1], 28), (SEEDS[0], 20)] {
-        let mut learned = cell(Arm::Hybrid, seed, patience, "I do not know!", &arms).await;
-        learned.training = TrainingFacts {
+    // The order in which cells finish must not matter.
+    for (seed, corrections) in [(SEEDS[1], 28), (SEEDS[0], 20)] {
+        let mut record = cell(Arm::Hybrid, seed, corrections, "I do not know!", &arms).await;
+        record.training = TrainingFacts {
             kl: Some(0.25),
             entropy_first: Some(0.5),
             entropy_last: Some(0.375),
@@ -100,7 +101,7 @@ async fn two_arms() -> PersonalizeOutcome {
             hinted: 9,
             served_against_trained: Some(1e-7),
         };
-        cells.push(learned);
+        cells.push(record);
         cells.push(
             cell(
                 Arm::Control,
@@ -116,7 +117,7 @@ async fn two_arms() -> PersonalizeOutcome {
 }
 
 #[tokio::test]
-async fn two_scripted_arms_have_exactly_these_figures() {
+async fn figures_of_two_scripted_arms_are_exact() {
     let outcome = two_arms().await;
     let control = outcome.figures(Arm::Control, Track::Student).unwrap();
     let hybrid = outcome.figures(Arm::Hybrid, Track::Student).unwrap();
@@ -124,8 +125,8 @@ async fn two_scripted_arms_have_exactly_these_figures() {
     assert_eq!(control.at_mark, [Some(0.0), Some(0.0)]);
     assert_eq!(control.align, [None, None]);
 
-    // Each conversation that is not what the student wants costs two requests of three messages and more: the
-    // complaint and the thanks. So ten conversations with the first seed are formatted, fourteen with the other.
+    // Each conversation that does not match the preference causes two requests of three messages and more: the
+    // correction and the thanks. So ten conversations with the first seed are formatted, fourteen with the other.
     assert_eq!(hybrid.first, [Some(2.0 / 12.0), Some(0.0)]);
     assert_eq!(hybrid.at_mark, [Some(1.0), Some(1.0)]);
     assert_eq!(hybrid.align, [Some(13), Some(17)]);
@@ -147,7 +148,7 @@ async fn two_scripted_arms_have_exactly_these_figures() {
 }
 
 #[tokio::test]
-async fn the_line_has_the_promised_shape_and_figures() {
+async fn the_json_result_has_the_documented_fields_and_figures() {
     let outcome = two_arms().await;
     let line = outcome.json();
     for (at, expected) in [
@@ -172,51 +173,49 @@ async fn the_line_has_the_promised_shape_and_figures() {
     }
     assert!(line.pointer("/arms/hybrid/teacher").is_none());
     assert!(!line.to_string().contains('\n'));
-    assert!(outcome.holds(), "{:#?}", outcome.aims());
+    assert!(outcome.all_targets_met(), "{:#?}", outcome.targets());
 }
 
 #[tokio::test]
-async fn table_and_page_say_what_the_figures_say() {
+async fn table_and_page_show_the_figures() {
     let mut outcome = two_arms().await;
     let table = personalize_table(&outcome);
-    for said in [
+    for expected in [
         "student: 36 conversations, seeds 5–6",
         "hybrid   0.08 (0.00 … 0.17)  1.00 (1.00 … 1.00)  1.00 1.00  13 17",
         "0.250 (0.250 … 0.250)  0.500 → 0.375 (0.375 … 0.375)",
-        "holds  hybrid beats control, intervals apart",
+        "met  hybrid beats control with disjoint intervals",
     ] {
-        assert!(table.contains(said), "{said}\n{table}");
+        assert!(table.contains(expected), "{expected}\n{table}");
     }
-    assert!(!table.contains("DOES NOT HOLD"), "{table}");
+    assert!(!table.contains("MISSED"), "{table}");
     let page = personalize_page(&outcome, &About::default());
     assert!(page.contains("<svg") && page.contains("<polygon") && page.contains("Qwen3-4B"));
     assert!(!page.contains("<script") && !page.contains("127.0.0.1"));
 
-    // Without a gain the promises break, and with nothing at all there is nothing to say.
-    let wanted = |r: &super::CellRecord| r.cell.arm == Arm::Control;
-    outcome.cells.retain(wanted);
+    // Without a gain the targets are missed, and without cells there is nothing to report.
+    let is_control = |r: &super::CellRecord| r.cell.arm == Arm::Control;
+    outcome.cells.retain(is_control);
     for mut record in outcome.cells.clone() {
         record.cell.arm = Arm::Hybrid;
         outcome.cells.push(record);
     }
-    assert!(!outcome.holds());
+    assert!(!outcome.all_targets_met());
     let table = personalize_table(&outcome);
     assert!(
-        table.contains(
-            "DOES NOT HOLD  hybrid scores at least 0.80 within 36 conversations on every seed"
-        ),
+        table.contains("MISSED  hybrid scores at least 0.80 within 36 conversations on every seed"),
         "{table}"
     );
     outcome.cells.clear();
     outcome.interrupted = true;
     let table = personalize_table(&outcome);
-    assert!(table.contains("Interrupted") && table.contains("nothing has ended yet"));
+    assert!(table.contains("Interrupted") && table.contains("no finished runs yet"));
 }
 
 #[tokio::test]
-async fn a_memory_is_told_from_the_second_round_on() {
+async fn memory_is_sent_from_the_second_round_on() {
     let arms = [Arm::Memory];
-    let server = policy(SEEDS[0], usize::MAX, "").await;
+    let server = scripted_model(SEEDS[0], usize::MAX, "").await;
     let endpoint = Endpoint {
         url: server.url.clone(),
         model: "tiny".into(),
@@ -224,7 +223,7 @@ async fn a_memory_is_told_from_the_second_round_on() {
     };
     let mut options = options(&arms);
     options.conversations = Some(3);
-    options.remembered = 1;
+    options.memory_size = 1;
     options.control_draws = 1;
     let cell = Cell {
         arm: Arm::Memory,
@@ -248,9 +247,9 @@ async fn a_memory_is_told_from_the_second_round_on() {
     assert_eq!(systems.len(), 3);
     assert_eq!(systems[0], None);
     for (at, system) in systems.iter().enumerate().skip(1) {
-        let complaint = &record.talk.conversations[at - 1].reactions[0];
+        let correction = &record.arm_record.conversations[at - 1].reactions[0];
         assert!(
-            system.is_some_and(|text| text.ends_with(complaint.as_str())),
+            system.is_some_and(|text| text.ends_with(correction.as_str())),
             "{system:?}"
         );
     }

@@ -1,31 +1,30 @@
-//! Line plots of scores in [0, 1]: for a terminal and for a page.
+//! Line plots of scores in [0, 1], for a terminal and for an HTML page.
 //!
-//! Two renderings of one thing and no plotting library: a plot here is a handful of polylines over
-//! conversation numbers. Neither rendering decides anything about the data.
+//! Plots are a few polylines over conversation numbers, rendered without a plotting library.
 
 mod svg;
 mod terminal;
 
-pub(crate) use self::svg::escape;
 pub use self::svg::{SvgOptions, svg};
+pub(crate) use self::svg::{escape, standalone};
 pub use self::terminal::{Glyphs, TerminalOptions, terminal};
 
 /// One line of a plot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// One value per conversation, in order; drawn clamped to [0, 1].
+    /// One value per conversation, in order; clamped to [0, 1] when drawn.
     pub values: Vec<f64>,
-    /// Drawn dotted, for what the solid line is compared with.
+    /// Drawn dotted, for reference lines.
     pub dotted: bool,
 }
 
-/// Between which values the curves of one line lie.
+/// Range of the curves behind one line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Band {
-    /// The lower edge, one value per conversation.
+    /// Lower edge, one value per conversation.
     pub low: Vec<f64>,
-    /// The upper edge.
+    /// Upper edge.
     pub high: Vec<f64>,
 }

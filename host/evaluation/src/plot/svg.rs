@@ -1,4 +1,4 @@
-//! Plots for a page: inline SVG that follows the colours of the page it stands in.
+//! Plots for an HTML page: inline SVG that uses the page's colours.
 
 use std::fmt::Write;
 
@@ -7,17 +7,17 @@ use super::{Band, Series};
 /// Size and texts of an SVG plot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SvgOptions {
-    /// Width of the view box in pixels; the drawing scales to its place. Default: 720.
+    /// Width of the view box in pixels; the drawing scales. Default: 720.
     pub width: u32,
     /// Height of the view box in pixels. Default: 300.
     pub height: u32,
-    /// What the plot shows, for the title that a screen reader reads.
+    /// Title for screen readers.
     pub title: String,
     /// Label of the horizontal axis.
     pub x_label: String,
     /// Label of the vertical axis.
     pub y_label: String,
-    /// What is shaded behind the lines, in the order of the series. Default: nothing.
+    /// Shaded bands behind the lines, in the order of the series. Default: none.
     pub bands: Vec<Band>,
 }
 
@@ -39,9 +39,8 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 44.0;
 
-/// Draws a line for each series and a dot for each of `points` (same order as the series, may be
-/// shorter). Colours come from the classes `s0`, `s1`, … of the surrounding page, with
-/// `currentColor` for axes and text, so that light and dark pages both read well.
+/// Draws a line per series and dots for each of `points` (same order as the series, may be shorter). Colours come from
+/// the classes `s0`, `s1`, … of the page; axes and text use `currentColor`, so light and dark pages both work.
 pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String {
     let frame = Frame {
         width: f64::from(options.width.max(200)),
@@ -55,7 +54,7 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
     };
     let mut out = String::new();
     let title = escape(&options.title);
-    // Writing to a string cannot fail, so the results below carry nothing.
+    // Writing to a string cannot fail.
     let _ = write!(
         out,
         "<svg class=\"plot\" role=\"img\" viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\"><title>{title}</title>",
@@ -63,8 +62,8 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
     );
     axes(&mut out, &frame, options);
     for (at, band) in options.bands.iter().enumerate() {
-        let mut outline = frame.spots(&band.high);
-        outline.extend(frame.spots(&band.low).into_iter().rev());
+        let mut outline = frame.points_of(&band.high);
+        outline.extend(frame.points_of(&band.low).into_iter().rev());
         let _ = write!(
             out,
             "<polygon class=\"s{at}\" points=\"{}\" fill=\"currentColor\" fill-opacity=\"0.12\"/>",
@@ -72,7 +71,7 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
         );
     }
     for (at, dots) in points.iter().enumerate() {
-        for (x, y) in frame.spots(&dots.values) {
+        for (x, y) in frame.points_of(&dots.values) {
             let _ = write!(
                 out,
                 "<circle class=\"s{at}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"currentColor\" fill-opacity=\"0.35\"/>"
@@ -88,12 +87,21 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
         let _ = write!(
             out,
             "<polyline class=\"s{at}\" points=\"{}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/>",
-            path(&frame.spots(&line.values))
+            path(&frame.points_of(&line.values))
         );
     }
     legend(&mut out, series);
     out.push_str("</svg>");
     out
+}
+
+/// Turns an inline plot into a file of its own: the colours that a page would give it, on a white background.
+pub(crate) fn standalone(plot: &str) -> String {
+    const STYLE: &str = "<style>.plot{color:#222;font:12px system-ui,sans-serif}\
+        .s0{color:#0a6b5d}.s1{color:#9a5b00}.s2{color:#2456a8}.s3{color:#8a2670}.s4{color:#b3261e}.s5{color:#5b5b5b}</style>\
+        <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>";
+    // After the opening tag of the drawing.
+    plot.replacen('>', &format!(">{STYLE}"), 1)
 }
 
 struct Frame {
@@ -117,7 +125,7 @@ impl Frame {
         TOP + (1.0 - value) * (self.height - TOP - BOTTOM)
     }
 
-    fn spots(&self, values: &[f64]) -> Vec<(f64, f64)> {
+    fn points_of(&self, values: &[f64]) -> Vec<(f64, f64)> {
         values
             .iter()
             .enumerate()
@@ -126,8 +134,8 @@ impl Frame {
     }
 }
 
-fn path(spots: &[(f64, f64)]) -> String {
-    let pairs: Vec<String> = spots
+fn path(points: &[(f64, f64)]) -> String {
+    let pairs: Vec<String> = points
         .iter()
         .map(|(x, y)| format!("{x:.1},{y:.1}"))
         .collect();
@@ -171,7 +179,7 @@ fn axes(out: &mut String, frame: &Frame, options: &SvgOptions) {
     );
 }
 
-/// Numbers below the axis: 1, the last, and round ones between them that do not touch the last.
+/// Numbers of the axis: 1, the last, and round ones between them that do not touch the last.
 fn ticks(count: usize) -> Vec<usize> {
     let every = match count {
         0..=12 => 1,
@@ -203,7 +211,7 @@ fn legend(out: &mut String, series: &[Series]) {
     }
 }
 
-/// Text that stands for itself in HTML and SVG, also inside an attribute.
+/// Escapes text for HTML and SVG, also in attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -213,7 +221,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Control characters other than white space have no meaning on a page.
+            // Control characters other than white space are not valid on a page.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{FFFD}'),
             c => out.push(c),
         }
@@ -232,7 +240,7 @@ mod tests {
             values: values.to_vec(),
             dotted,
         };
-        let got = svg(
+        let output = svg(
             &[
                 line("trained", &[0.0, 0.5, 1.0], false),
                 line("control <frozen>", &[0.25, 0.25, 0.25], true),
@@ -246,14 +254,14 @@ mod tests {
             },
         );
         assert_eq!(
-            got,
+            output,
             include_str!("../../goldens/plot.svg").trim_end(),
-            "\n{got}"
+            "\n{output}"
         );
     }
 
     #[test]
-    fn a_band_goes_along_its_upper_and_back_along_its_lower_edge() {
+    fn a_band_polygon_follows_its_upper_and_lower_edge() {
         let options = SvgOptions {
             bands: vec![Band {
                 low: vec![0.0, 0.5],
@@ -261,28 +269,28 @@ mod tests {
             }],
             ..SvgOptions::default()
         };
-        let got = svg(&[], &[], &options);
-        // Without a series the axis has no length of its own: both ends are told by their heights.
-        let band = got.split("<polygon").nth(1).unwrap();
+        let output = svg(&[], &[], &options);
+        // Without a series the axis has no length: both ends are identified by their heights.
+        let band = output.split("<polygon").nth(1).unwrap();
         let points = band.split('"').nth(3).unwrap();
         let heights: Vec<&str> = points.split([' ', ',']).skip(1).step_by(2).collect();
         assert_eq!(heights, ["145.0", "34.0", "145.0", "256.0"], "{points}");
     }
 
     #[test]
-    fn nothing_in_a_name_becomes_markup() {
-        let evil = Series {
+    fn names_are_escaped() {
+        let hostile = Series {
             name: "</svg><script>x</script>\u{7}".into(),
             values: vec![0.5],
             dotted: false,
         };
-        let got = svg(&[evil], &[], &SvgOptions::default());
-        assert!(!got.contains("<script") && !got.contains('\u{7}'));
-        assert_eq!(got.matches("</svg>").count(), 1);
+        let output = svg(&[hostile], &[], &SvgOptions::default());
+        assert!(!output.contains("<script") && !output.contains('\u{7}'));
+        assert_eq!(output.matches("</svg>").count(), 1);
     }
 
     #[test]
-    fn tick_numbers_do_not_crowd() {
+    fn ticks_do_not_overlap() {
         assert_eq!(ticks(0), Vec::<usize>::new());
         assert_eq!(ticks(60), vec![1, 10, 20, 30, 40, 50, 60]);
         assert_eq!(ticks(63), vec![1, 10, 20, 30, 40, 50, 63]);

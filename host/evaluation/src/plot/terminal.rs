@@ -1,22 +1,22 @@
-//! Plots of characters.
+//! Plots of text characters.
 
 use super::Series;
 
-/// Which characters a plot may use.
+/// Characters of a plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Glyphs {
-    /// Braille dots, two by four in a cell.
+    /// Braille dots, two by four per cell.
     Braille,
     /// ASCII only.
     Ascii,
 }
 
-/// How large a plot is and what it is made of.
+/// Size and characters of a plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns in all, axis labels included. Values below 24 are raised to 24.
+    /// Total columns, including axis labels; at least 24.
     pub width: usize,
-    /// Rows of the plotting area. Values below 4 are raised to 4.
+    /// Rows of the plotting area; at least 4.
     pub height: usize,
     /// The characters. Default: braille.
     pub glyphs: Glyphs,
@@ -36,28 +36,28 @@ impl Default for TerminalOptions {
 const MARGIN: usize = 5;
 const ASCII_MARKS: [char; 4] = ['*', 'o', '+', 'x'];
 
-/// Draws the series over a common axis; every line ends without trailing blanks.
+/// Draws the series over a common axis; lines have no trailing blanks.
 pub fn terminal(series: &[Series], options: TerminalOptions) -> String {
     let width = options.width.max(24) - MARGIN;
     let height = options.height.max(4);
     let count = series.iter().map(|s| s.values.len()).max().unwrap_or(0);
     let mut canvas = Canvas::new(width, height, options.glyphs);
-    // What a solid line covers stays visible below it only if it is drawn first.
+    // In reverse order, so that the first series is drawn on top.
     for (at, line) in series.iter().enumerate().rev() {
         canvas.draw(line, at, count);
     }
     let mut out = String::new();
     for (row, cells) in canvas.rows().into_iter().enumerate() {
         let share = 1.0 - row as f64 / (height - 1) as f64;
-        let labelled = row == 0 || row == height - 1 || row == (height - 1) / 2;
-        let label = if labelled {
+        let has_label = row == 0 || row == height - 1 || row == (height - 1) / 2;
+        let label = if has_label {
             format!("{share:.1}")
         } else {
             String::new()
         };
         push_line(
             &mut out,
-            &format!("{label:>3} {}{cells}", axis(options.glyphs, labelled)),
+            &format!("{label:>3} {}{cells}", axis(options.glyphs, has_label)),
         );
     }
     push_line(&mut out, &format!("    {}", floor(options.glyphs, width)));
@@ -75,8 +75,8 @@ fn push_line(out: &mut String, line: &str) {
     out.push('\n');
 }
 
-fn axis(glyphs: Glyphs, labelled: bool) -> char {
-    match (glyphs, labelled) {
+fn axis(glyphs: Glyphs, has_label: bool) -> char {
+    match (glyphs, has_label) {
         (Glyphs::Braille, true) => '┤',
         (Glyphs::Braille, false) => '│',
         (Glyphs::Ascii, true) => '+',
@@ -91,7 +91,7 @@ fn floor(glyphs: Glyphs, width: usize) -> String {
     }
 }
 
-/// All names on one line where they fit, else one line for each, cut to the width.
+/// All names on one line if they fit, otherwise one line each, truncated to the width.
 fn legend(series: &[Series], glyphs: Glyphs, width: usize) -> Vec<String> {
     let entries: Vec<String> = series
         .iter()
@@ -123,7 +123,7 @@ fn ascii_mark(at: usize) -> char {
         .unwrap_or('*')
 }
 
-/// A grid of dots; a cell of braille has two by four of them, a cell of ASCII one.
+/// A grid of dots: two by four per cell in braille, one in ASCII.
 struct Canvas {
     glyphs: Glyphs,
     columns: usize,
@@ -173,7 +173,7 @@ impl Canvas {
         for (nth, pair) in spots.windows(2).enumerate() {
             let [(x0, y0), (x1, y1)] = pair else { continue };
             let reach = (x1 - x0).abs().max((y1 - y0).abs()).ceil().max(1.0);
-            // The end of the piece before is the beginning of this one, and drawn already.
+            // The end of the previous segment is the start of this one, and already drawn.
             for step in usize::from(nth > 0)..=reach as usize {
                 let part = step as f64 / reach;
                 dot(self, x0 + (x1 - x0) * part, y0 + (y1 - y0) * part);
@@ -267,12 +267,16 @@ mod tests {
             height: 5,
             glyphs: Glyphs::Braille,
         };
-        let got = terminal(&two(), options);
-        assert_eq!(got, include_str!("../../goldens/braille.txt"), "\n{got}");
+        let output = terminal(&two(), options);
+        assert_eq!(
+            output,
+            include_str!("../../goldens/braille.txt"),
+            "\n{output}"
+        );
     }
 
     #[test]
-    fn no_line_is_wider_than_asked_for() {
+    fn lines_fit_the_width() {
         for glyphs in [Glyphs::Braille, Glyphs::Ascii] {
             for width in [1, 24, 40, 80, 200] {
                 let options = TerminalOptions {
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_scores_stay_inside() {
+    fn invalid_values_stay_inside_the_plot() {
         let odd = Series {
             name: "odd".into(),
             values: vec![f64::NAN, 7.0, -3.0, f64::INFINITY],

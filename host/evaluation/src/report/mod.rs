@@ -1,27 +1,28 @@
-//! What a person reads afterwards: a table and a plot for the terminal, and one page to keep.
+//! Reports: tables and a plot for the terminal, and an HTML page.
 //!
-//! Everything here is a function of a [`DemoOutcome`](crate::DemoOutcome) or a
-//! [`PersonalizeOutcome`](crate::PersonalizeOutcome) and of what the caller says about the served model; nothing is measured here and nothing is left out because it looks bad.
+//! All functions depend only on a [`DemoOutcome`](crate::DemoOutcome) or a
+//! [`PersonalizeOutcome`](crate::PersonalizeOutcome) and the caller's facts about the served model; nothing is measured
+//! here, and unfavourable results are not omitted.
 
+mod html;
 mod page;
 mod personalize;
-mod sheet;
 mod text;
 
-pub use self::page::page;
+pub use self::page::{learning_curve, page};
 pub use self::personalize::{personalize_page, personalize_table};
 pub use self::text::{plot, table};
 
-/// What was served and how to do it again; only the caller knows.
+/// Facts about the run that only the caller knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// Facts about what was served (model, digest, judge, …), in the order in which they are shown.
+    /// Facts about the served model (model, digest, judge, …), in display order.
     pub served: Vec<(String, String)>,
-    /// The command line that does it again.
+    /// The command line that reproduces the run.
     pub reproduce: String,
-    /// The day, as the caller writes it.
+    /// The date of the run.
     pub date: String,
 }
 
-/// The curve that all plots show: the mean of the twelve conversations around each.
+/// Window of the moving average in all plots.
 const SMOOTHING: usize = 12;

@@ -1,30 +1,29 @@
-//! The page: one file with everything in it, for a browser without a network.
+//! The HTML page: a self-contained file.
 
 use std::fmt::Write;
 
 use crate::arms::ArmRecord;
 use crate::conversation::{ConversationRecord, Ending};
 use crate::demo::DemoOutcome;
-use crate::plot::{Series, SvgOptions, escape, svg};
+use crate::plot::{Series, SvgOptions, escape, standalone, svg};
 
-use super::sheet::{opening, reproduce, rows};
+use super::html::{page_header, reproduce, rows};
 use super::text::{curves, table};
 use super::{About, SMOOTHING};
 
-/// The whole page. It loads nothing and runs no script, and every text of a model or a person in it
-/// is escaped.
+/// Renders the page. It loads nothing and runs no script, and all texts of models and personas are escaped.
 pub fn page(outcome: &DemoOutcome, about: &About) -> String {
     let verdict = outcome.verdict();
-    let headline = if verdict.learned() {
-        "It learned while it served"
+    let headline = if verdict.has_learned() {
+        "The model learned from its conversations"
     } else {
-        "It did not learn as promised"
+        "The model did not learn: a target was missed"
     };
-    let mut out = opening(headline);
-    // Writing to a string cannot fail, so the results here carry nothing.
+    let mut out = page_header(headline);
+    // Writing to a string cannot fail.
     let _ = write!(
         out,
-        "<p>A scripted {} held {} conversations with a served model that was trained by them as they went (<b class=\"s0\">trained</b>), and the same {} with one that was not (<b class=\"s1\">control</b>). Counted is the first reply of each conversation, before the {} has said what is wrong with it; its score is between 0 and 1 and is computed by fixed rules that no judge shares.</p>",
+        "<p>A scripted {} held {} conversations with a served model that was trained on them (<b class=\"s0\">trained</b>), and the same {} with one that was not (<b class=\"s1\">control</b>). The score is that of the first reply of each conversation, before any feedback of the {}; it is between 0 and 1 and is computed by fixed rules that no judge shares.</p>",
         escape(outcome.persona),
         outcome.options.conversations,
         outcome.options.conversations,
@@ -36,16 +35,21 @@ pub fn page(outcome: &DemoOutcome, about: &About) -> String {
         "<h2>Figures</h2><pre>{}</pre>",
         escape(&table(outcome))
     );
-    out.push_str(&samples(outcome));
-    out.push_str(&served(outcome, about));
+    out.push_str(&side_by_side(outcome));
+    out.push_str(&facts_section(outcome, about));
     out.push_str(&conversations(&outcome.trained, "s0"));
     out.push_str(&conversations(&outcome.control, "s1"));
     let _ = writeln!(
         out,
-        "<h2>The result for a program</h2><pre>{}</pre></body></html>",
+        "<h2>Machine-readable result</h2><pre>{}</pre></body></html>",
         escape(&outcome.json().to_string())
     );
     out
+}
+
+/// The learning curve as an SVG file of its own, readable on light and dark pages.
+pub fn learning_curve(outcome: &DemoOutcome) -> String {
+    standalone(&figure(outcome))
 }
 
 fn figure(outcome: &DemoOutcome) -> String {
@@ -58,33 +62,33 @@ fn figure(outcome: &DemoOutcome) -> String {
         &curves(outcome),
         &points,
         &SvgOptions {
-            title: "Score of the first reply against the number of the conversation".into(),
-            x_label: format!("conversation (line: mean of the {SMOOTHING} around it)"),
+            title: "Score of the first reply by conversation".into(),
+            x_label: format!("conversation (line: moving average over {SMOOTHING})"),
             y_label: "score of the first reply".into(),
             ..SvgOptions::default()
         },
     )
 }
 
-/// The same questions to both arms, early and late.
-fn samples(outcome: &DemoOutcome) -> String {
+/// The same prompts to both arms, early and late.
+fn side_by_side(outcome: &DemoOutcome) -> String {
     let count = outcome.options.conversations;
-    let mut picked: Vec<usize> = vec![0, 1];
-    picked.extend(count.saturating_sub(3)..count);
-    picked.retain(|at| *at < count);
-    picked.dedup();
+    let mut indices: Vec<usize> = vec![0, 1];
+    indices.extend(count.saturating_sub(3)..count);
+    indices.retain(|at| *at < count);
+    indices.dedup();
     let mut out = String::from(
-        "<h2>First replies, side by side</h2><table><tr><th>Question</th><th class=\"s1\">control</th><th class=\"s0\">trained</th></tr>",
+        "<h2>First replies, side by side</h2><table><tr><th>Prompt</th><th class=\"s1\">control</th><th class=\"s0\">trained</th></tr>",
     );
-    for index in picked {
-        let of = |arm: &ArmRecord| {
+    for index in indices {
+        let first_of = |arm: &ArmRecord| {
             let at = arm.conversations.iter().find(|c| c.index == index);
             at.map(|c| (c.opening.clone(), first_reply(c)))
         };
-        let Some((opening, trained)) = of(&outcome.trained) else {
+        let Some((opening, trained)) = first_of(&outcome.trained) else {
             continue;
         };
-        let control = of(&outcome.control).map_or_else(String::new, |(_, reply)| reply);
+        let control = first_of(&outcome.control).map_or_else(String::new, |(_, reply)| reply);
         let _ = write!(
             out,
             "<tr><td class=\"said\"><b>{}</b>\n{}</td><td class=\"said\">{control}</td><td class=\"said\">{trained}</td></tr>",
@@ -109,19 +113,19 @@ fn first_reply(conversation: &ConversationRecord) -> String {
     }
 }
 
-fn served(outcome: &DemoOutcome, about: &About) -> String {
-    let mut out = String::from("<h2>What was served, and how to do it again</h2><table>");
+fn facts_section(outcome: &DemoOutcome, about: &About) -> String {
+    let mut out = String::from("<h2>Served model and reproduction</h2><table>");
     let mut facts = about.served.clone();
     facts.push(("training steps".into(), outcome.trained.steps.to_string()));
     facts.push((
-        "adapters that served, in order".into(),
+        "adapters served, in order".into(),
         outcome.trained.adapters().join("\n"),
     ));
     facts.push(("seed".into(), outcome.options.seed.to_string()));
     facts.push((
         "first replies per conversation of the control arm".into(),
         format!(
-            "{} (the frozen policy does not move, so more draws only make its line less noisy)",
+            "{} (the frozen model does not change, so more samples only reduce the noise)",
             outcome.options.control_draws
         ),
     ));
@@ -137,24 +141,24 @@ fn conversations(arm: &ArmRecord, class: &str) -> String {
         "<h2>All conversations of the arm <span class=\"{class}\">{}</span></h2>",
         escape(&arm.name)
     );
-    for talk in &arm.conversations {
-        let ending = match talk.ending {
-            Ending::Content => "content",
+    for conversation in &arm.conversations {
+        let ending = match conversation.ending {
+            Ending::Content => "satisfied",
             Ending::GaveUp => "gave up",
-            Ending::Broken => "broken off",
+            Ending::Broken => "failed",
         };
-        let score = talk
+        let score = conversation
             .value()
             .map_or_else(|| "no score".into(), |v| format!("{v:.2}"));
         let _ = write!(
             out,
             "<details><summary>{} · {score} · {} replies · {ending}</summary><pre>{}",
-            talk.index + 1,
-            talk.replies.len(),
-            escape(&talk.opening)
+            conversation.index + 1,
+            conversation.replies.len(),
+            escape(&conversation.opening)
         );
-        for (at, reply) in talk.replies.iter().enumerate() {
-            let adapter = reply.adapter.as_deref().unwrap_or("no adapter named");
+        for (at, reply) in conversation.replies.iter().enumerate() {
+            let adapter = reply.adapter.as_deref().unwrap_or("no adapter reported");
             let _ = write!(
                 out,
                 "\n\n<span class=\"{class}\">{}</span>\n<small>{} · first text {:.0} ms · {:.0} ms</small>",
@@ -163,11 +167,11 @@ fn conversations(arm: &ArmRecord, class: &str) -> String {
                 reply.first_token_ms,
                 reply.total_ms
             );
-            if let Some(said) = talk.reactions.get(at) {
-                let _ = write!(out, "\n\n{}", escape(said));
+            if let Some(reaction) = conversation.reactions.get(at) {
+                let _ = write!(out, "\n\n{}", escape(reaction));
             }
         }
-        for failure in &talk.failures {
+        for failure in &conversation.failures {
             let _ = write!(out, "\n\n<b>{}</b>", escape(failure));
         }
         out.push_str("</pre></details>");

@@ -1,4 +1,4 @@
-//! The table and the plot that a terminal shows.
+//! The table and the plot for the terminal.
 
 use crate::demo::{ArmSummary, DemoOutcome};
 use crate::plot::{Series, TerminalOptions, terminal};
@@ -59,7 +59,7 @@ pub fn table(outcome: &DemoOutcome) -> String {
             outcome.control.failed_requests().to_string(),
         ],
         [
-            "seconds, waiting included".into(),
+            "seconds, including waits".into(),
             format!("{:.0}", outcome.trained.seconds),
             format!("{:.0}", outcome.control.seconds),
         ],
@@ -77,10 +77,10 @@ pub fn table(outcome: &DemoOutcome) -> String {
         out.push('\n');
     }
     let verdict = outcome.verdict();
-    if verdict.learned() {
-        out.push_str("\nIt learned.\n");
+    if verdict.has_learned() {
+        out.push_str("\nThe model learned.\n");
     } else {
-        out.push_str("\nIt did not learn as promised:\n");
+        out.push_str("\nThe model did not learn:\n");
         for sentence in verdict.failed {
             out.push_str(&format!("  - {sentence}\n"));
         }
@@ -88,7 +88,7 @@ pub fn table(outcome: &DemoOutcome) -> String {
     out
 }
 
-/// Both arms as moving averages: at each conversation the mean of the twelve around it.
+/// Both arms as centred moving averages.
 pub fn plot(outcome: &DemoOutcome, options: TerminalOptions) -> String {
     terminal(&curves(outcome), options)
 }
@@ -107,9 +107,9 @@ fn row(
     name: &str,
     trained: &ArmSummary,
     control: &ArmSummary,
-    of: fn(&ArmSummary) -> String,
+    value: fn(&ArmSummary) -> String,
 ) -> [String; 3] {
-    [name.to_owned(), of(trained), of(control)]
+    [name.to_owned(), value(trained), value(control)]
 }
 
 /// `0.21 (0.08 … 0.38)`

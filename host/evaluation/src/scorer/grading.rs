@@ -1,4 +1,4 @@
-//! The scorer of a teacher's wish: friendly, specific, and not false.
+//! The scorer of the teacher's preference: friendly, specific and accurate comments.
 
 use super::{Score, numbers};
 
@@ -63,7 +63,7 @@ const NEGATIONS: &[&str] = &[
     "not", "isn't", "no", "never", "without", "quite", "almost", "nearly",
 ];
 
-/// What a comment is about.
+/// The pupil's work that a comment is about.
 pub(super) struct Work<'a> {
     pub(super) pupil: &'a str,
     pub(super) right: bool,
@@ -80,12 +80,12 @@ pub(super) fn score(reply: &str, work: &Work<'_>) -> Score {
         .collect();
     let any = |list: &[&str]| words.iter().any(|w| list.contains(&w.as_str()));
     let friendly = if any(WARM) && !any(COLD) { 1.0 } else { 0.0 };
-    let stated = numbers::stated(reply);
+    let stated = numbers::extract_numbers(reply);
     let states = |number: i64| stated.iter().any(|n| (n - number as f64).abs() < 1e-9);
     let pupil = work.pupil.to_lowercase();
-    let named = !pupil.is_empty() && words.contains(&pupil);
+    let has_name = !pupil.is_empty() && words.contains(&pupil);
     let specific = match (
-        named || states(work.written) || states(work.answer),
+        has_name || states(work.written) || states(work.answer),
         words.len(),
     ) {
         (false, _) => 0.0,
@@ -93,15 +93,12 @@ pub(super) fn score(reply: &str, work: &Work<'_>) -> Score {
         (true, _) => 1.0,
     };
     let (says_right, says_wrong) = verdict(&words);
-    let true_to_the_work = if work.right {
+    let accurate = if work.right {
         says_right || !says_wrong
     } else {
         says_wrong || states(work.answer)
     };
-    Score::of(
-        friendly * specific,
-        if true_to_the_work { 1.0 } else { 0.0 },
-    )
+    Score::new(friendly * specific, if accurate { 1.0 } else { 0.0 })
 }
 
 /// Whether the comment calls something right, and whether it calls something wrong.

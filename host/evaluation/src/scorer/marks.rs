@@ -1,37 +1,36 @@
-//! Counting what makes a text look like a chat assistant's: the marks that a page would render.
+//! Counts formatting typical of chat assistants, such as Markdown.
 //!
-//! Written for measuring: it counts every mark, also half-finished ones, and knows nothing of what
-//! any persona or judge looks for.
+//! For measurement: it counts every mark, including incomplete ones, and shares nothing with personas or judges.
 
 use serde::Serialize;
 
-/// How often each mark stands in a text.
+/// Number of formatting marks of each kind in a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Marks {
+pub struct FormattingMarks {
     /// Lines that start with `#`.
     pub headings: u32,
-    /// Lines that start as an item of a list (`1.`, `2)`, `-`, `*`, `•`) or as a numbered step.
+    /// Lines that start as a list item (`1.`, `2)`, `-`, `*`, `•`) or as a numbered step.
     pub items: u32,
-    /// Spans in bold (`**x**`, `__x__`); an opened one that never closes counts too.
+    /// Spans in bold (`**x**`, `__x__`); an unclosed one counts too.
     pub bold: u32,
     /// Rules and banners: `---`, `=== x ===`, a line in capitals.
     pub banners: u32,
     /// Lines that start with a label such as `Answer:`.
     pub labels: u32,
-    /// Rows of a table, code fences, display formulas and pictographs.
+    /// Table rows, code fences, display formulas and pictographs.
     pub other: u32,
 }
 
-impl Marks {
+impl FormattingMarks {
     /// Counts the marks of `text`.
-    pub fn of(text: &str) -> Marks {
-        let mut marks = Marks {
+    pub fn count(text: &str) -> FormattingMarks {
+        let mut marks = FormattingMarks {
             bold: pairs(text, "**") + pairs(text, "__"),
-            ..Marks::default()
+            ..FormattingMarks::default()
         };
         for line in text.lines() {
             let line = line.trim();
-            // Bold around a label or a number does not hide the label or the number.
+            // Bold around a label or a number must not hide it.
             let bare = line.replace("**", "").replace("__", "");
             let bare = bare.trim();
             if is_heading(line) {
@@ -54,7 +53,7 @@ impl Marks {
         marks
     }
 
-    /// All marks together; a heading or a banner, which shape a whole reply, count twice.
+    /// Weighted sum; a heading or a banner, which shape a whole reply, count twice.
     pub fn weight(&self) -> u32 {
         2 * self.headings + 2 * self.banners + self.items + self.bold + self.labels + self.other
     }
@@ -78,7 +77,7 @@ fn is_banner(line: &str) -> bool {
     let left = line.chars().take_while(|c| *c == edge).count();
     let right = line.chars().rev().take_while(|c| *c == edge).count();
     let rule = left == line.chars().count() && left >= 3;
-    // `**x**` is bold, not a banner; with other signs two on each side make a frame.
+    // `**x**` is bold, not a banner; with other characters two on each side make a frame.
     let frame = left >= 2 && right >= 2 && !(matches!(edge, '*' | '_') && left == 2);
     rule || frame
 }
@@ -114,17 +113,17 @@ fn is_step(line: &str) -> bool {
             .is_some_and(|w| w.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// At least two words of letters, all of them in capitals, on a line of their own.
+/// At least two words of letters, all in capitals, on their own line.
 fn is_capitals(line: &str) -> bool {
     let words = line
         .split(|c: char| !c.is_alphabetic())
         .filter(|w| w.chars().count() > 1);
-    let (mut all, mut capitals) = (0, 0);
+    let (mut total, mut capitals) = (0, 0);
     for word in words {
-        all += 1;
+        total += 1;
         capitals += usize::from(word.chars().all(char::is_uppercase));
     }
-    all >= 2 && all == capitals
+    total >= 2 && total == capitals
 }
 
 /// One to three words and a colon at the start of a line: `Final answer: 12`.
@@ -143,11 +142,11 @@ fn is_pictograph(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Marks;
+    use super::FormattingMarks;
 
     #[test]
-    fn counts_a_table_of_texts() {
-        let m = |headings, items, bold, banners, labels, other| Marks {
+    fn formatting_marks_are_counted() {
+        let m = |headings, items, bold, banners, labels, other| FormattingMarks {
             headings,
             items,
             bold,
@@ -176,7 +175,7 @@ mod tests {
             ("", m(0, 0, 0, 0, 0, 0)),
         ];
         for (text, expected) in cases {
-            assert_eq!(Marks::of(text), expected, "{text:?}");
+            assert_eq!(FormattingMarks::count(text), expected, "{text:?}");
         }
     }
 }

@@ -1,22 +1,21 @@
-//! The fixed scorers of first replies.
+//! Rule-based scorers of first replies.
 //!
-//! A scorer answers one question for the report: how good was this reply for this persona, in
-//! [0, 1]? It shares no code with any judge component, no wording and no reading with the personas,
-//! and is never shown to the policy: nothing that trains can aim at it except by being what the
-//! persona wants. It refuses to guess: the same reply to the same task has the same score, for ever.
+//! A scorer rates a reply for a persona with a number in [0, 1]. It shares no code with any judge component, no wording
+//! and no rules with the personas, and the model never sees it, so training cannot optimise for it except by matching
+//! the persona's preference. It is deterministic: the same reply to the same task always has the same score.
 //!
 //! **Homework** = plainness × correctness.
-//! - *Plainness* is 1 for prose without marks, 0.5 with one mark (one bold span, one item, one label),
-//!   0 with two or with a heading or a banner (see [`Marks`]). A reply of fewer than four words is no
-//!   prose (at most 0.5), nor is one that says the same four words three times (0).
-//! - *Correctness* is 1 when the last number that the reply states, beyond those that the problem
-//!   gave, is the right one, else 0. Ordinals of lists are not numbers that it states. When the right
-//!   number is itself among the given ones, the reply must end on it or state it once more often than
+//! - *Plainness* is 1 for prose without formatting, 0.5 with one mark (one bold span, one item, one label),
+//!   0 with two or with a heading or a banner (see [`FormattingMarks`]). A reply of fewer than four words scores
+//!   at most 0.5, and one that repeats the same four words three times scores 0.
+//! - *Correctness* is 1 when the last number that the reply states, other than those of the problem,
+//!   is the right one, else 0. Ordinals of lists do not count. When the right number is itself one of the
+//!   problem's numbers, the reply must end with it or state it more often than
 //!   the problem does.
 //!
 //! **Grading** = friendliness × specificity × truth.
-//! - *Friendliness*: 1 with a warm word and no cold one, else 0.
-//! - *Specificity*: 1 when the comment takes up the pupil's work (its number, the right one, or the
+//! - *Friendliness*: 1 with a friendly word and no harsh one, else 0.
+//! - *Specificity*: 1 when the comment refers to the pupil's work (its number, the right one, or the
 //!   pupil's name) in eight words or more, 0.5 when it does so in fewer, else 0.
 //! - *Truth*: a right result must not be called wrong; of a wrong one the comment must say that
 //!   something is wrong or give the right number. Else 0.
@@ -27,22 +26,22 @@ mod numbers;
 
 use serde::Serialize;
 
-pub use self::marks::Marks;
+pub use self::marks::FormattingMarks;
 use crate::persona::{Key, Task};
 
-/// The score of one reply and its factors, each in [0, 1].
+/// The score of a reply and its factors, each in [0, 1].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Score {
-    /// What the report counts: the product of the factors.
+    /// The reported score: the product of the factors.
     pub value: f64,
-    /// How the reply is written: plainness of homework, friendliness times specificity of grading.
+    /// Style: plainness of homework, friendliness times specificity of grading.
     pub style: f64,
-    /// Whether what it says is right.
+    /// Correctness of the content.
     pub correctness: f64,
 }
 
 impl Score {
-    fn of(style: f64, correctness: f64) -> Score {
+    fn new(style: f64, correctness: f64) -> Score {
         Score {
             value: style * correctness,
             style,
@@ -54,9 +53,9 @@ impl Score {
 /// Scores the first reply to `task`.
 pub fn score(task: &Task, reply: &str) -> Score {
     match &task.key {
-        Key::Homework { answer, given } => Score::of(
+        Key::Homework { answer, numbers } => Score::new(
             plainness(reply),
-            if is_right(reply, *answer, given) {
+            if is_right(reply, *answer, numbers) {
                 1.0
             } else {
                 0.0
@@ -79,56 +78,61 @@ pub fn score(task: &Task, reply: &str) -> Score {
     }
 }
 
-/// 1 for plain prose down to 0 for a formatted page.
+/// From 1 for plain prose to 0 for a formatted page.
 fn plainness(reply: &str) -> f64 {
     if repeats_itself(reply) || reply.trim().is_empty() {
         return 0.0;
     }
-    let plain = 1.0 - f64::from(Marks::of(reply).weight().min(2)) / 2.0;
+    let plain = 1.0 - f64::from(FormattingMarks::count(reply).weight().min(2)) / 2.0;
     let words = reply.split_whitespace().count();
     if words < 4 { plain.min(0.5) } else { plain }
 }
 
-/// Whether four words in a row occur three times: a text that has run into a loop.
+/// Whether four words in a row occur three times, as in a repetition loop.
 fn repeats_itself(reply: &str) -> bool {
     let words: Vec<&str> = reply.split_whitespace().collect();
-    let mut seen = std::collections::HashMap::new();
+    let mut counts = std::collections::HashMap::new();
     words.windows(4).any(|window| {
-        let count = seen.entry(window).or_insert(0_u32);
+        let count = counts.entry(window).or_insert(0_u32);
         *count += 1;
         *count >= 3
     })
 }
 
-fn is_right(reply: &str, answer: i64, given: &[i64]) -> bool {
-    let stated = numbers::stated(reply);
+fn is_right(reply: &str, answer: i64, problem_numbers: &[i64]) -> bool {
+    let stated = numbers::extract_numbers(reply);
     let is = |value: &f64, of: i64| (value - of as f64).abs() < 1e-9;
-    let own = |value: &&f64| is(value, answer) || !given.iter().any(|g| is(value, *g));
-    let concludes = stated.iter().rev().find(own).is_some_and(|v| is(v, answer));
-    if !given.contains(&answer) {
-        return concludes;
+    let relevant =
+        |value: &&f64| is(value, answer) || !problem_numbers.iter().any(|g| is(value, *g));
+    let ends_right = stated
+        .iter()
+        .rev()
+        .find(relevant)
+        .is_some_and(|v| is(v, answer));
+    if !problem_numbers.contains(&answer) {
+        return ends_right;
     }
-    let said = stated.iter().filter(|v| is(v, answer)).count();
-    let told = given.iter().filter(|g| **g == answer).count();
-    concludes && (said > told || stated.last().is_some_and(|v| is(v, answer)))
+    let in_reply = stated.iter().filter(|v| is(v, answer)).count();
+    let in_problem = problem_numbers.iter().filter(|g| **g == answer).count();
+    ends_right && (in_reply > in_problem || stated.last().is_some_and(|v| is(v, answer)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn homework(answer: i64, given: &[i64]) -> Task {
+    fn homework(answer: i64, problem_numbers: &[i64]) -> Task {
         Task {
             opening: String::new(),
             key: Key::Homework {
                 answer,
-                given: given.to_vec(),
+                numbers: problem_numbers.to_vec(),
             },
         }
     }
 
     #[test]
-    fn scores_a_table_of_replies() {
+    fn replies_are_scored_by_style_and_correctness() {
         let sum = homework(12, &[7, 5]);
         let half = homework(5, &[10, 5]);
         let cases = [

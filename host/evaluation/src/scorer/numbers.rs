@@ -1,24 +1,24 @@
-//! The numbers that a text states, in order.
+//! Extracts the numbers of a text, in order.
 
-use super::marks::Marks;
+use super::marks::FormattingMarks;
 
-/// Numbers of `text` in order of appearance; ordinals of lists and of steps are left out.
-pub(super) fn stated(text: &str) -> Vec<f64> {
+/// Numbers of `text` in order of appearance, without ordinals of lists and steps.
+pub(super) fn extract_numbers(text: &str) -> Vec<f64> {
     text.lines()
-        .flat_map(|line| numbers(strip_ordinal(line)))
+        .flat_map(|line| line_numbers(strip_ordinal(line)))
         .collect()
 }
 
-/// The line without the ordinal that makes it an item of a list.
+/// The line without the ordinal of a list item.
 fn strip_ordinal(line: &str) -> &str {
-    if Marks::of(line).items == 0 {
+    if FormattingMarks::count(line).items == 0 {
         return line;
     }
     let from = line.find(|c: char| c.is_ascii_digit());
     let Some(rest) = from.and_then(|at| line.get(at..)) else {
         return line;
     };
-    // A bullet has no ordinal: its first number is part of what it says.
+    // A bullet has no ordinal: its first number is part of the text.
     let starts_with_letter_or_digit = line
         .trim_start_matches(['*', '_', ' '])
         .starts_with(|c: char| c.is_alphanumeric());
@@ -29,10 +29,10 @@ fn strip_ordinal(line: &str) -> &str {
     }
 }
 
-fn numbers(line: &str) -> Vec<f64> {
+fn line_numbers(line: &str) -> Vec<f64> {
     let mut found = Vec::new();
     let mut rest = line;
-    // What stands before the number decides whether a minus is a sign or a subtraction.
+    // The character before the number decides whether a minus is a sign or a subtraction.
     let mut before: Option<char> = None;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
         let (skipped, tail) = rest.split_at(at);
@@ -62,8 +62,8 @@ fn is_signed(skipped: &str, before: Option<char>) -> bool {
     }
 }
 
-/// The longest number at the start of `tail` (which starts with a digit) without its thousands
-/// separators, and how many bytes it covers.
+/// The longest number at the start of `tail` (which starts with a digit) without thousands separators, and its length
+/// in bytes.
 fn digits(tail: &str) -> (String, usize) {
     let bytes = tail.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -87,10 +87,10 @@ fn digits(tail: &str) -> (String, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::stated;
+    use super::extract_numbers;
 
     #[test]
-    fn reads_a_table_of_texts() {
+    fn numbers_are_extracted_with_signs_and_without_ordinals() {
         let cases: &[(&str, &[f64])] = &[
             ("7 plus 5 is 12.", &[7.0, 5.0, 12.0]),
             ("12 - 5 = 7, 12-5=7", &[12.0, 5.0, 7.0, 12.0, 5.0, 7.0]),
@@ -104,7 +104,7 @@ mod tests {
             ("", &[]),
         ];
         for (text, expected) in cases {
-            assert_eq!(stated(text), *expected, "{text:?}");
+            assert_eq!(extract_numbers(text), *expected, "{text:?}");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Log-probs in OpenAI's shape: one entry per sampled token.
+//! Logprobs in OpenAI's format: one entry per sampled token.
 //!
-//! The end-of-sequence token has its entry too, so that the entries, `token_ids` and what the journal
-//! recorded have the same length. The values are the model's own, at temperature 1 and before penalties,
-//! on one scale with the alternatives; the journal keeps those of the distribution drawn from.
+//! The end-of-sequence token has an entry too, so that the entries, `token_ids` and the recorded logprobs have the same
+//! length. The values are logprobs at temperature 1 before penalties, comparable with the alternatives; the journal
+//! records those of the sampling distribution.
 
 use clawhost_policy::{SampledToken, Tokenizer};
 use serde_json::{Value, json};
 
-/// What JSON gets for minus infinity, as OpenAI does it.
-const IMPOSSIBLE: f32 = -9999.0;
+/// JSON value of a logprob of minus infinity, as in OpenAI's API.
+const NEG_INFINITY: f32 = -9999.0;
 
 /// The `content` entries for these tokens, with `top` alternatives each.
 pub(super) fn entries(tokenizer: &Tokenizer, tokens: &[SampledToken], top: u8) -> Vec<Value> {
@@ -37,7 +37,7 @@ fn entry(tokenizer: &Tokenizer, id: u32, logprob: f32) -> serde_json::Map<String
         json!(if logprob.is_finite() {
             logprob
         } else {
-            IMPOSSIBLE
+            NEG_INFINITY
         }),
     );
     entry.insert("bytes".into(), json!(bytes));

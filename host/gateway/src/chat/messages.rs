@@ -1,16 +1,16 @@
-//! The messages of a chat request: checked, and brought to one shape.
+//! Validates and normalizes the messages of a chat request.
 //!
-//! OpenAI allows many spellings of the same conversation. Templates, sessions and judges get one:
-//! roles system, user, assistant and tool; content as one string; arguments of tool calls as JSON text.
-//! What we cannot represent (images, audio, files, obsolete roles) is refused and never dropped silently.
+//! OpenAI allows several representations of the same conversation. Templates, sessions and judges get one: roles system,
+//! user, assistant and tool; content as one string; tool call arguments as JSON text. Unsupported content (images, audio,
+//! files, obsolete roles) is rejected, never dropped.
 
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// Checks the messages of a request and returns them in the one shape.
-pub(crate) fn normalise(messages: &[Value]) -> Result<Vec<Value>, ApiError> {
+/// Validates the messages of a request and returns them in the normalized format.
+pub(crate) fn normalize(messages: &[Value]) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid(
             "messages",
@@ -20,12 +20,12 @@ pub(crate) fn normalise(messages: &[Value]) -> Result<Vec<Value>, ApiError> {
     messages
         .iter()
         .enumerate()
-        .map(|(index, message)| one(message, &format!("messages[{index}]")))
+        .map(|(index, message)| normalize_message(message, &format!("messages[{index}]")))
         .collect()
 }
 
-fn one(message: &Value, path: &str) -> Result<Value, ApiError> {
-    let fields = Fields::of(message, path)?;
+fn normalize_message(message: &Value, path: &str) -> Result<Value, ApiError> {
+    let fields = Fields::new(message, path)?;
     let role = fields.required_text("role")?;
     let mut out = Map::new();
     match role {
@@ -37,7 +37,7 @@ fn one(message: &Value, path: &str) -> Result<Value, ApiError> {
             out.insert("role".into(), role.into());
             out.insert("content".into(), required_content(fields)?);
         }
-        "assistant" => assistant(fields, &mut out)?,
+        "assistant" => normalize_assistant(fields, &mut out)?,
         "tool" => {
             out.insert("role".into(), role.into());
             let text = content(fields)?.unwrap_or_default();
@@ -67,7 +67,10 @@ fn one(message: &Value, path: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(out))
 }
 
-fn assistant(fields: Fields<'_, '_>, out: &mut Map<String, Value>) -> Result<(), ApiError> {
+fn normalize_assistant(
+    fields: Fields<'_, '_>,
+    out: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
     out.insert("role".into(), "assistant".into());
     if fields.value("function_call").is_some() {
         return Err(ApiError::unsupported(
@@ -77,14 +80,14 @@ fn assistant(fields: Fields<'_, '_>, out: &mut Map<String, Value>) -> Result<(),
     }
     let text = match content(fields)? {
         Some(text) => text,
-        // A refusal is what the assistant said instead of content.
+        // A refusal replaces the content.
         None => fields.text("refusal")?.unwrap_or("").to_owned(),
     };
     out.insert("content".into(), text.into());
     let reasoning = match fields.text("reasoning_content")? {
         Some(reasoning) => Some(reasoning),
         None => match fields.value("reasoning") {
-            // Some clients put an object with settings here; only text is a thought.
+            // Some clients send an object with settings here; only a string is reasoning text.
             Some(Value::String(reasoning)) => Some(reasoning.as_str()),
             _ => None,
         },
@@ -107,7 +110,7 @@ fn assistant(fields: Fields<'_, '_>, out: &mut Map<String, Value>) -> Result<(),
 }
 
 fn tool_call(call: &Value, path: &str) -> Result<Value, ApiError> {
-    let fields = Fields::of(call, path)?;
+    let fields = Fields::new(call, path)?;
     let kind = fields.text("type")?.unwrap_or("function");
     if kind != "function" {
         return Err(ApiError::unsupported(
@@ -119,9 +122,9 @@ fn tool_call(call: &Value, path: &str) -> Result<Value, ApiError> {
     let function = fields
         .value("function")
         .ok_or_else(|| fields.missing("function"))?;
-    let function = Fields::of(function, &path_of_function)?;
+    let function = Fields::new(function, &path_of_function)?;
     let name = function.required_text("name")?;
-    // The arguments are the model's own words: they are kept as they are, valid JSON or not.
+    // The arguments are kept verbatim, because the model generated them, valid JSON or not.
     let arguments = match function.value("arguments") {
         None => "{}".to_owned(),
         Some(Value::String(text)) => text.clone(),
@@ -147,7 +150,7 @@ fn required_content(fields: Fields<'_, '_>) -> Result<Value, ApiError> {
         .ok_or_else(|| fields.missing("content"))
 }
 
-/// The content as one string: a string as it is, text parts joined by line breaks.
+/// The content as one string; text parts are joined by line breaks.
 pub(crate) fn content(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError> {
     let parts = match fields.value("content") {
         None => return Ok(None),
@@ -164,7 +167,7 @@ pub(crate) fn content(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError
     let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
         let path = format!("{}[{index}]", fields.path_of("content"));
-        let part = Fields::of(part, &path)?;
+        let part = Fields::new(part, &path)?;
         let piece = match part.required_text("type")? {
             "text" | "input_text" | "output_text" => part.required_text("text")?,
             "refusal" => part.required_text("refusal")?,
@@ -195,8 +198,8 @@ pub(crate) fn content(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError
 mod tests {
     use super::*;
 
-    fn refused(messages: Value) -> (String, String) {
-        let error = normalise(messages.as_array().unwrap()).unwrap_err();
+    fn rejected(messages: Value) -> (String, String) {
+        let error = normalize(messages.as_array().unwrap()).unwrap_err();
         assert_eq!(error.status().as_u16(), 400);
         let param = error.to_json()["error"]["param"]
             .as_str()
@@ -206,11 +209,11 @@ mod tests {
     }
 
     fn accepted(messages: Value) -> Vec<Value> {
-        normalise(messages.as_array().unwrap()).unwrap()
+        normalize(messages.as_array().unwrap()).unwrap()
     }
 
     #[test]
-    fn a_plain_conversation_stays_as_it_is() {
+    fn normalized_messages_are_unchanged() {
         let messages = json!([
             {"role": "system", "content": "s"},
             {"role": "user", "content": "u", "name": "ann"},
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn developer_is_system_and_parts_are_joined() {
+    fn developer_becomes_system_and_text_parts_are_joined() {
         let out = accepted(json!([
             {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         ]));
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_calls_keep_their_arguments_word_for_word() {
+    fn tool_call_arguments_are_kept_verbatim() {
         let out = accepted(json!([
             {"role": "assistant", "content": null, "reasoning": "hm", "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":  1}"}},
@@ -250,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_conversation_is_refused() {
-        assert_eq!(refused(json!([])).0, "messages");
+    fn empty_messages_are_rejected() {
+        assert_eq!(rejected(json!([])).0, "messages");
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_fields_are_named_in_param() {
         let rows = [
             (json!(["x"]), "messages[0]"),
             (json!([{"content": "x"}]), "messages[0].role"),
@@ -311,13 +314,13 @@ mod tests {
             ),
         ];
         for (messages, param) in rows {
-            assert_eq!(refused(messages.clone()).0, param, "{messages}");
+            assert_eq!(rejected(messages.clone()).0, param, "{messages}");
         }
     }
 
     #[test]
-    fn images_get_a_clear_answer() {
-        let (param, message) = refused(json!([
+    fn image_parts_are_rejected_as_unsupported() {
+        let (param, message) = rejected(json!([
             {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "data:"}}]},
         ]));
         assert_eq!(param, "messages[0].content[1].type");

@@ -1,12 +1,12 @@
-//! `POST /v1/chat/completions`: OpenAI's chat dialect.
+//! `POST /v1/chat/completions`: OpenAI's chat completions.
 
-mod guided;
 mod logprobs;
 mod messages;
 mod request;
 mod response;
 pub(crate) mod sampling;
 mod stream;
+mod structured_outputs;
 mod tools;
 
 pub(crate) use messages::content;
@@ -14,9 +14,9 @@ pub(crate) use messages::content;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::reply::{Arriving, Ask, Dialect, Ended, Known, Usage};
+use crate::reply::{Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage};
 
-/// What this dialect needs to know to answer.
+/// Settings of a chat completion that only this dialect has.
 #[derive(Debug, Default)]
 pub(crate) struct Chat {
     pub(crate) stream: bool,
@@ -26,30 +26,35 @@ pub(crate) struct Chat {
 }
 
 impl Dialect for Chat {
-    const REPLY_ID: &'static str = "chatcmpl-";
-    const CALL_ID: &'static str = "call_";
-    const PROMPT: &'static str = "messages";
-    const FORMAT: &'static str = "response_format";
-    type Events = stream::Chunks;
+    const REPLY_ID_PREFIX: &'static str = "chatcmpl-";
+    const CALL_ID_PREFIX: &'static str = "call_";
+    const PROMPT_FIELD: &'static str = "messages";
+    const FORMAT_FIELD: &'static str = "response_format";
+    type Writer = stream::ChunkWriter;
 
-    fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError> {
-        request::read(
-            request.body,
-            request.headers,
-            request.shared.engine.defaults(),
-            request.shared.options.max_choices,
+    fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Self), ApiError> {
+        request::parse(
+            raw.body,
+            raw.headers,
+            raw.shared.engine.defaults(),
+            raw.shared.options.max_choices,
         )
     }
 
-    fn streams(&self) -> bool {
+    fn is_streaming(&self) -> bool {
         self.stream
     }
 
-    fn whole(self, known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
-        response::body(&self, known, ended, usage)
+    fn response_body(
+        self,
+        context: &ReplyContext,
+        finished: Vec<FinishedChoice>,
+        usage: &Usage,
+    ) -> Value {
+        response::body(&self, context, finished, usage)
     }
 
-    fn events(self, known: Known) -> Self::Events {
-        stream::Chunks::new(self, known)
+    fn stream_writer(self, context: ReplyContext) -> Self::Writer {
+        stream::ChunkWriter::new(self, context)
     }
 }

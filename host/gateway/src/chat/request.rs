@@ -1,37 +1,37 @@
-//! A chat completion request: what the client asked for, checked.
+//! Parses a chat completion request.
 //!
-//! A field that changes the reply is either done or refused; a field that does not (`store`, `metadata`,
-//! `service_tier`, …) is ignored, because clients send many of them.
+//! A field that changes the reply is either supported or rejected; other fields (`store`, `metadata`, `service_tier`, …)
+//! are ignored, because clients send many of them.
 
 use axum::http::HeaderMap;
-use clawhost_policy::Sampling;
+use clawhost_policy::SamplingParams;
 use serde_json::Value;
 
 use super::{Chat, messages, sampling, tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::reply::{
-    Ask, Cut, Dialect, Format, PromptEnd, Session, Surface, Truncation, refuse_unsupported,
-    variables,
+    Dialect, Endpoint, InferenceRequest, PromptEnd, SessionFields, TextFormat, TokenTruncation,
+    Truncation, parse_template_variables, reject_unsupported,
 };
 
-/// Reads a body and the session headers. `defaults` are the model's own sampling settings.
-pub(super) fn read(
+/// Parses a body and the session headers. `defaults` are the default sampling parameters of the model.
+pub(super) fn parse(
     body: &Value,
     headers: &HeaderMap,
-    defaults: &Sampling,
+    defaults: &SamplingParams,
     max_choices: u32,
-) -> Result<(Ask, Chat), ApiError> {
-    let fields = Fields::of(body, "")?;
-    refuse_unsupported(fields, Surface::Chat)?;
-    refuse_modalities(fields)?;
+) -> Result<(InferenceRequest, Chat), ApiError> {
+    let fields = Fields::new(body, "")?;
+    reject_unsupported(fields, Endpoint::Chat)?;
+    reject_modalities(fields)?;
     let listed = fields
         .list("messages")?
         .ok_or_else(|| fields.missing("messages"))?;
-    let (sampling, logprobs) = sampling::read(fields, defaults)?;
+    let (sampling, logprobs) = sampling::parse_chat_sampling(fields, defaults)?;
     let include_usage = match fields.value("stream_options") {
         None => false,
-        Some(value) => Fields::of(value, "stream_options")?
+        Some(value) => Fields::new(value, "stream_options")?
             .flag("include_usage")?
             .unwrap_or(false),
     };
@@ -41,16 +41,16 @@ pub(super) fn read(
         logprobs,
         return_token_ids: fields.flag("return_token_ids")?.unwrap_or(false),
     };
-    let ask = Ask {
+    let request = InferenceRequest {
         model: fields.text("model")?.map(str::to_owned),
-        messages: messages::normalise(listed)?,
+        messages: messages::normalize(listed)?,
         prompt_end: prompt_end(fields)?,
-        truncation: Cut::read(fields)?.map_or(Truncation::None, Truncation::Tokens),
+        truncation: TokenTruncation::parse(fields)?.map_or(Truncation::None, Truncation::Tokens),
         add_special_tokens: fields.flag("add_special_tokens")?.unwrap_or(false),
-        tools: tools::read(fields)?,
-        format: Format::read(
+        tools: tools::parse(fields)?,
+        format: TextFormat::parse(
             fields.value("response_format"),
-            Chat::FORMAT,
+            Chat::FORMAT_FIELD,
             Some("json_schema"),
         )?,
         sampling,
@@ -59,15 +59,15 @@ pub(super) fn read(
             .and_then(|n| u32::try_from(n).ok())
             .unwrap_or(1),
         shows_tokens: chat.logprobs || chat.return_token_ids,
-        template: variables(fields, fields.text("reasoning_effort")?)?,
-        session: Session::read(fields, headers)?,
+        template: parse_template_variables(fields, fields.text("reasoning_effort")?)?,
+        session: SessionFields::parse(fields, headers)?,
         user: fields.text("user")?.map(str::to_owned),
-        ..Ask::default()
+        ..InferenceRequest::default()
     };
-    Ok((ask, chat))
+    Ok((request, chat))
 }
 
-fn refuse_modalities(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+fn reject_modalities(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     for modality in fields.list("modalities")?.unwrap_or_default() {
         if modality != "text" {
             return Err(ApiError::unsupported(
@@ -79,14 +79,14 @@ fn refuse_modalities(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads `add_generation_prompt` and `continue_final_message`.
+/// Parses `add_generation_prompt` and `continue_final_message`.
 fn prompt_end(fields: Fields<'_, '_>) -> Result<PromptEnd, ApiError> {
-    let begins = fields.flag("add_generation_prompt")?;
-    let continues = fields.flag("continue_final_message")?.unwrap_or(false);
-    match (begins, continues) {
+    let add_generation_prompt = fields.flag("add_generation_prompt")?;
+    let continue_final_message = fields.flag("continue_final_message")?.unwrap_or(false);
+    match (add_generation_prompt, continue_final_message) {
         (Some(true), true) => Err(ApiError::invalid(
             "continue_final_message",
-            "a reply either continues the last message or begins one; leave out `continue_final_message` or `add_generation_prompt`",
+            "`continue_final_message` and `add_generation_prompt` cannot both be true; leave out one of them",
         )),
         (_, true) => Ok(PromptEnd::LastMessage),
         (Some(false), false) => Ok(PromptEnd::Messages),

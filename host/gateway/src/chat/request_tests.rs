@@ -1,4 +1,4 @@
-//! What a request may say, row by row.
+//! Parsing of chat completion requests.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,12 +11,15 @@ fn body(extra: Value) -> Value {
     body
 }
 
-fn read(extra: Value) -> Result<(Ask, Chat), ApiError> {
-    read_with(extra, &HeaderMap::new())
+fn parse(extra: Value) -> Result<(InferenceRequest, Chat), ApiError> {
+    parse_with_headers(extra, &HeaderMap::new())
 }
 
-fn read_with(extra: Value, headers: &HeaderMap) -> Result<(Ask, Chat), ApiError> {
-    super::read(&body(extra), headers, &Sampling::default(), 4)
+fn parse_with_headers(
+    extra: Value,
+    headers: &HeaderMap,
+) -> Result<(InferenceRequest, Chat), ApiError> {
+    super::parse(&body(extra), headers, &SamplingParams::default(), 4)
 }
 
 fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
@@ -31,16 +34,19 @@ fn headers(rows: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn the_least_request_takes_the_models_defaults() {
-    let (ask, chat) = read(json!({})).unwrap();
-    assert_eq!(ask.sampling.temperature, Sampling::default().temperature);
-    assert_eq!((ask.n, chat.stream), (1, false));
-    assert_eq!(ask.model, None);
+fn minimal_request_uses_model_defaults() {
+    let (request, chat) = parse(json!({})).unwrap();
+    assert_eq!(
+        request.sampling.temperature,
+        SamplingParams::default().temperature
+    );
+    assert_eq!((request.n, chat.stream), (1, false));
+    assert_eq!(request.model, None);
 }
 
 #[test]
-fn every_setting_arrives() {
-    let (ask, chat) = read(json!({
+fn all_parameters_are_parsed() {
+    let (request, chat) = parse(json!({
         "model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "seed": -1,
         "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.1,
         "max_tokens": 5, "max_completion_tokens": 9, "stop": ["a", "b"], "n": 3, "stream": true,
@@ -50,7 +56,7 @@ fn every_setting_arrives() {
         "store": true, "metadata": {"a": "b"}, "some_future_field": [1],
     }))
     .unwrap();
-    let s = &ask.sampling;
+    let s = &request.sampling;
     assert_eq!(
         (s.temperature, s.top_p, s.top_k, s.min_p),
         (0.5, 0.9, 7, 0.1)
@@ -61,20 +67,20 @@ fn every_setting_arrives() {
     assert_eq!(s.stop, ["a", "b"]);
     assert_eq!(s.top_logprobs, 2);
     assert!(chat.stream && chat.include_usage && chat.logprobs);
-    assert_eq!(ask.session.body.as_deref(), Some("s1"));
-    assert_eq!(ask.session.turn_type.as_deref(), Some("side"));
-    assert!(ask.session.done && ask.shows_tokens && chat.return_token_ids);
-    assert_eq!(ask.template["enable_thinking"], false);
-    let kept = ask.sampling_json([5, 6].into_iter());
+    assert_eq!(request.session.body.as_deref(), Some("s1"));
+    assert_eq!(request.session.turn_type.as_deref(), Some("side"));
+    assert!(request.session.done && request.shows_tokens && chat.return_token_ids);
+    assert_eq!(request.template["enable_thinking"], false);
+    let kept = request.sampling_json([5, 6].into_iter());
     assert_eq!(kept["max_tokens"], 9);
     assert_eq!(kept["seeds"], json!([5, 6]));
 }
 
 #[test]
-fn stop_is_a_string_or_a_list() {
-    assert_eq!(read(json!({"stop": "x"})).unwrap().0.sampling.stop, ["x"]);
+fn stop_accepts_a_string_or_a_list() {
+    assert_eq!(parse(json!({"stop": "x"})).unwrap().0.sampling.stop, ["x"]);
     assert!(
-        read(json!({"stop": []}))
+        parse(json!({"stop": []}))
             .unwrap()
             .0
             .sampling
@@ -84,71 +90,74 @@ fn stop_is_a_string_or_a_list() {
 }
 
 #[test]
-fn top_k_off_is_spelled_two_ways() {
-    assert_eq!(read(json!({"top_k": -1})).unwrap().0.sampling.top_k, 0);
-    assert_eq!(read(json!({"top_k": 0})).unwrap().0.sampling.top_k, 0);
+fn top_k_is_disabled_by_zero_and_minus_one() {
+    assert_eq!(parse(json!({"top_k": -1})).unwrap().0.sampling.top_k, 0);
+    assert_eq!(parse(json!({"top_k": 0})).unwrap().0.sampling.top_k, 0);
 }
 
 #[test]
-fn headers_come_before_the_body() {
+fn session_headers_take_precedence_over_body_fields() {
     let headers = headers(&[
         ("x-session-id", "h1"),
         ("x-turn-type", "Main"),
         ("x-session-done", "0"),
     ]);
-    let (ask, _) = read_with(
+    let (request, _) = parse_with_headers(
         json!({"session_id": "b1", "turn_type": "side", "session_done": true}),
         &headers,
     )
     .unwrap();
-    assert_eq!(ask.session.header.as_deref(), Some("h1"));
-    assert_eq!(ask.session.body.as_deref(), Some("b1"));
-    assert_eq!(ask.session.turn_type.as_deref(), Some("main"));
-    assert!(!ask.session.done);
+    assert_eq!(request.session.header.as_deref(), Some("h1"));
+    assert_eq!(request.session.body.as_deref(), Some("b1"));
+    assert_eq!(request.session.turn_type.as_deref(), Some("main"));
+    assert!(!request.session.done);
 }
 
 #[test]
-fn empty_session_fields_are_absent() {
-    let (ask, _) = read_with(
+fn empty_session_fields_are_treated_as_absent() {
+    let (request, _) = parse_with_headers(
         json!({"session_id": " ", "turn_type": ""}),
         &headers(&[("x-session-id", " ")]),
     )
     .unwrap();
-    assert_eq!(ask.session.header, None);
-    assert_eq!(ask.session.body, None);
-    assert_eq!(ask.session.turn_type, None);
+    assert_eq!(request.session.header, None);
+    assert_eq!(request.session.body, None);
+    assert_eq!(request.session.turn_type, None);
 }
 
 #[test]
-fn reasoning_effort_none_switches_thinking_off() {
-    let (ask, _) = read(json!({"reasoning_effort": "none"})).unwrap();
-    assert_eq!(ask.template["enable_thinking"], false);
-    let (ask, _) = read(json!({"reasoning_effort": "low"})).unwrap();
-    assert!(!ask.template.contains_key("enable_thinking"));
-    let (ask, _) = read(json!({"enable_thinking": true})).unwrap();
-    assert_eq!(ask.template["enable_thinking"], true);
+fn reasoning_effort_none_disables_thinking() {
+    let (request, _) = parse(json!({"reasoning_effort": "none"})).unwrap();
+    assert_eq!(request.template["enable_thinking"], false);
+    let (request, _) = parse(json!({"reasoning_effort": "low"})).unwrap();
+    assert!(!request.template.contains_key("enable_thinking"));
+    let (request, _) = parse(json!({"enable_thinking": true})).unwrap();
+    assert_eq!(request.template["enable_thinking"], true);
 }
 
 #[test]
-fn what_changes_nothing_may_be_spelled_out() {
-    let request = read(json!({
+fn explicit_defaults_are_accepted() {
+    let request = parse(json!({
         "response_format": {"type": "text"}, "logit_bias": {}, "modalities": ["text"], "audio": null,
     }));
     assert!(request.is_ok());
 }
 
 #[test]
-fn the_form_of_the_text_is_read() {
-    let form = |given: Value| read(json!({"response_format": given})).unwrap().0.format;
-    assert_eq!(form(json!({"type": "text"})), Format::Text);
-    assert_eq!(form(json!({"type": "json_object"})), Format::Object);
+fn response_format_is_parsed() {
+    let format = |value: Value| parse(json!({"response_format": value})).unwrap().0.format;
+    assert_eq!(format(json!({"type": "text"})), TextFormat::Text);
+    assert_eq!(
+        format(json!({"type": "json_object"})),
+        TextFormat::JsonObject
+    );
     let schema = json!({"type": "object"});
-    let given = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
-    assert_eq!(form(given), Format::Schema(schema));
+    let value = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+    assert_eq!(format(value), TextFormat::JsonSchema(schema));
 }
 
 #[test]
-fn what_is_wrong_or_not_done_is_named() {
+fn invalid_and_unsupported_fields_are_named_in_param() {
     let rows = [
         (json!({"messages": null}), "messages"),
         (json!({"messages": "hi"}), "messages"),
@@ -261,15 +270,21 @@ fn what_is_wrong_or_not_done_is_named() {
         (json!({"return_token_ids": 1}), "return_token_ids"),
     ];
     for (extra, param) in rows {
-        let error = read(extra.clone()).unwrap_err();
+        let error = parse(extra.clone()).unwrap_err();
         assert_eq!(error.status().as_u16(), 400, "{extra}");
         assert_eq!(error.to_json()["error"]["param"], param, "{extra}");
     }
 }
 
 #[test]
-fn a_body_that_is_no_object_is_refused() {
-    let error = super::read(&json!([1]), &HeaderMap::new(), &Sampling::default(), 1).unwrap_err();
+fn non_object_body_is_rejected() {
+    let error = super::parse(
+        &json!([1]),
+        &HeaderMap::new(),
+        &SamplingParams::default(),
+        1,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("an object"), "{error}");
 }
 
@@ -312,7 +327,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_is_sent_is_read_or_refused_with_a_400(
+    fn any_json_is_parsed_or_rejected_with_400(
         name in prop_oneof![
             Just("messages"), Just("tools"), Just("tool_choice"), Just("stop"), Just("seed"),
             Just("temperature"), Just("max_tokens"), Just("n"), Just("stream_options"),
@@ -320,7 +335,7 @@ proptest! {
         ],
         value in any_json(),
     ) {
-        if let Err(error) = read(json!({name: value})) {
+        if let Err(error) = parse(json!({name: value})) {
             prop_assert_eq!(error.status().as_u16(), 400);
         }
     }

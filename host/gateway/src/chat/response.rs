@@ -1,41 +1,46 @@
-//! A whole reply in one JSON body.
+//! The body of a non-streaming chat completion.
 
 use serde_json::{Value, json};
 
 use super::{Chat, logprobs};
-use crate::reply::{Choice, Ended, Known, Usage};
+use crate::reply::{Choice, FinishedChoice, ReplyContext, Usage};
 
 /// The body with all choices.
-pub(super) fn body(chat: &Chat, known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
-    let choices: Vec<Value> = ended
+pub(super) fn body(
+    chat: &Chat,
+    context: &ReplyContext,
+    finished: Vec<FinishedChoice>,
+    usage: &Usage,
+) -> Value {
+    let choices: Vec<Value> = finished
         .into_iter()
-        .map(|ended| choice_json(chat, known, ended.choice))
+        .map(|finished| choice_json(chat, context, finished.choice))
         .collect();
     let mut body = json!({
-        "id": known.id,
+        "id": context.id,
         "object": "chat.completion",
-        "created": known.created,
-        "model": known.model,
-        "system_fingerprint": known.fingerprint,
-        "session_id": known.session,
+        "created": context.created,
+        "model": context.model,
+        "system_fingerprint": context.fingerprint,
+        "session_id": context.session,
         "choices": choices,
         "usage": usage.to_json(),
     });
     if chat.return_token_ids
         && let Some(body) = body.as_object_mut()
     {
-        body.insert("prompt_token_ids".into(), json!(known.prompt_ids));
+        body.insert("prompt_token_ids".into(), json!(context.prompt_ids));
     }
     body
 }
 
-fn choice_json(chat: &Chat, known: &Known, mut choice: Choice) -> Value {
-    let tokens = choice.take_fresh();
+fn choice_json(chat: &Chat, context: &ReplyContext, mut choice: Choice) -> Value {
+    let tokens = choice.take_unsent_tokens();
     let logprobs = chat.logprobs.then(|| {
         let entries = logprobs::entries(
-            known.shared.engine.tokenizer(),
+            context.shared.engine.tokenizer(),
             &tokens,
-            known.ask.sampling.top_logprobs,
+            context.request.sampling.top_logprobs,
         );
         json!({"content": entries, "refusal": null})
     });

@@ -1,31 +1,30 @@
-//! How a request wants its tokens drawn, on top of the model's own defaults: the fields that chat and text
-//! completions have in common.
+//! Parses sampling parameters over the defaults of the model: the fields that chat and text completions share.
 
 use std::collections::BTreeMap;
 
-use clawhost_policy::Sampling;
+use clawhost_policy::SamplingParams;
 use serde_json::Value;
 
-use super::guided;
+use super::structured_outputs;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::temperature_and_top_p;
+use crate::reply::parse_temperature_and_top_p;
 
-/// Stop strings in one request.
+/// Most stop strings in a request.
 const MAX_STOPS: usize = 16;
-/// Bytes of a stop string.
+/// Largest stop string in bytes.
 const MAX_STOP_BYTES: usize = 1024;
-/// Tokens that a request may have an opinion on.
-const MAX_TOKENS: usize = 1024;
-/// Alternatives per token; OpenAI's own bound.
+/// Most token ids in `logit_bias` or `stop_token_ids`.
+const MAX_LISTED_TOKENS: usize = 1024;
+/// Most alternatives per token; OpenAI's limit.
 const MAX_TOP_LOGPROBS: i64 = 20;
 
-/// The settings, and whether the client wants log-probs.
-pub(super) fn read(
+/// Parses the sampling parameters of a chat completion. The flag is `logprobs`.
+pub(super) fn parse_chat_sampling(
     fields: Fields<'_, '_>,
-    defaults: &Sampling,
-) -> Result<(Sampling, bool), ApiError> {
-    let mut sampling = drawing(fields, defaults)?;
+    defaults: &SamplingParams,
+) -> Result<(SamplingParams, bool), ApiError> {
+    let mut sampling = parse_sampling(fields, defaults)?;
     let most = i64::from(u32::MAX);
     let bound = match fields.integer("max_completion_tokens", 1, most)? {
         Some(bound) => Some(bound),
@@ -46,10 +45,13 @@ pub(super) fn read(
     Ok((sampling, logprobs))
 }
 
-/// All settings but the length and the log-probs.
-pub(crate) fn drawing(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
+/// Parses all sampling parameters but the length and the logprobs.
+pub(crate) fn parse_sampling(
+    fields: Fields<'_, '_>,
+    defaults: &SamplingParams,
+) -> Result<SamplingParams, ApiError> {
     let mut sampling = defaults.clone();
-    temperature_and_top_p(fields, &mut sampling, 2.0)?;
+    parse_temperature_and_top_p(fields, &mut sampling, 2.0)?;
     let set = |name: &str, min: f64, max: f64, target: &mut f32| -> Result<(), ApiError> {
         if let Some(number) = fields.number(name, min, max)? {
             *target = number as f32;
@@ -76,42 +78,42 @@ pub(crate) fn drawing(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sam
         &mut sampling.repetition_penalty,
     )?;
     if let Some(top_k) = fields.integer("top_k", -1, i64::from(u32::MAX))? {
-        // -1 is how other servers spell "off".
+        // vLLM uses -1 for "disabled".
         sampling.top_k = u32::try_from(top_k).unwrap_or(0);
     }
     if let Some(seed) = fields.integer("seed", i64::MIN, i64::MAX)? {
         sampling.seed = Some(seed.cast_unsigned());
     }
     if let Some(stop) = fields.value("stop") {
-        sampling.stop = stops(fields, stop)?;
+        sampling.stop = parse_stop(fields, stop)?;
     }
-    sampling.logit_bias = bias(fields)?;
-    sampling.stop_token_ids = token_ids(fields, "stop_token_ids", MAX_TOKENS)?;
-    sampling.allowed_token_ids = allowed(fields)?;
-    sampling.bad_words = texts(fields, "bad_words")?;
+    sampling.logit_bias = parse_logit_bias(fields)?;
+    sampling.stop_token_ids = parse_token_ids(fields, "stop_token_ids", MAX_LISTED_TOKENS)?;
+    sampling.allowed_token_ids = parse_allowed_token_ids(fields)?;
+    sampling.bad_words = parse_strings(fields, "bad_words")?;
     sampling.include_stop_str_in_output =
         fields.flag("include_stop_str_in_output")?.unwrap_or(false);
     sampling.ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
     sampling.show_special = !fields.flag("skip_special_tokens")?.unwrap_or(true);
     let least = fields.integer("min_tokens", 0, i64::from(u32::MAX))?;
     sampling.min_tokens = least.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    sampling.constraint = guided::read(fields)?;
+    sampling.constraint = structured_outputs::parse(fields)?;
     Ok(sampling)
 }
 
-/// `logit_bias`: token ids as the names of an object, as OpenAI has them.
-fn bias(fields: Fields<'_, '_>) -> Result<BTreeMap<u32, f32>, ApiError> {
+/// Parses `logit_bias`, an object with token ids as keys.
+fn parse_logit_bias(fields: Fields<'_, '_>) -> Result<BTreeMap<u32, f32>, ApiError> {
     let Some(given) = fields.value("logit_bias") else {
         return Ok(BTreeMap::new());
     };
     let Value::Object(given) = given else {
         return Err(wrong_type("logit_bias", "an object", given));
     };
-    if given.len() > MAX_TOKENS {
+    if given.len() > MAX_LISTED_TOKENS {
         return Err(ApiError::invalid(
             "logit_bias",
             format!(
-                "`logit_bias` has {} tokens; the limit is {MAX_TOKENS}",
+                "`logit_bias` has {} tokens; the limit is {MAX_LISTED_TOKENS}",
                 given.len()
             ),
         ));
@@ -135,21 +137,21 @@ fn bias(fields: Fields<'_, '_>) -> Result<BTreeMap<u32, f32>, ApiError> {
     each.collect()
 }
 
-/// The only tokens that may be drawn; as many as a vocabulary has.
-fn allowed(fields: Fields<'_, '_>) -> Result<Vec<u32>, ApiError> {
+/// Parses `allowed_token_ids`; there may be as many as the vocabulary has.
+fn parse_allowed_token_ids(fields: Fields<'_, '_>) -> Result<Vec<u32>, ApiError> {
     let name = "allowed_token_ids";
-    let allowed = token_ids(fields, name, usize::MAX)?;
+    let allowed = parse_token_ids(fields, name, usize::MAX)?;
     if allowed.is_empty() && fields.value(name).is_some() {
         return Err(ApiError::invalid(
             name,
-            "`allowed_token_ids` is empty, which leaves no token to draw; leave it out to allow all",
+            "`allowed_token_ids` is empty, which allows no token; leave it out to allow all",
         ));
     }
     Ok(allowed)
 }
 
-/// A list of strings.
-fn texts(fields: Fields<'_, '_>, name: &str) -> Result<Vec<String>, ApiError> {
+/// Parses a list of strings.
+fn parse_strings(fields: Fields<'_, '_>, name: &str) -> Result<Vec<String>, ApiError> {
     let listed = fields.list(name)?.unwrap_or_default();
     let each = listed.iter().enumerate().map(|(index, text)| match text {
         Value::String(text) => Ok(text.clone()),
@@ -158,8 +160,8 @@ fn texts(fields: Fields<'_, '_>, name: &str) -> Result<Vec<String>, ApiError> {
     each.collect()
 }
 
-/// A list of at most `most` token ids.
-fn token_ids(fields: Fields<'_, '_>, name: &str, most: usize) -> Result<Vec<u32>, ApiError> {
+/// Parses a list of at most `most` token ids.
+fn parse_token_ids(fields: Fields<'_, '_>, name: &str, most: usize) -> Result<Vec<u32>, ApiError> {
     let listed = fields.list(name)?.unwrap_or_default();
     if listed.len() > most {
         return Err(ApiError::invalid(
@@ -176,10 +178,10 @@ fn token_ids(fields: Fields<'_, '_>, name: &str, most: usize) -> Result<Vec<u32>
     each.collect()
 }
 
-fn stops(fields: Fields<'_, '_>, stop: &Value) -> Result<Vec<String>, ApiError> {
+fn parse_stop(fields: Fields<'_, '_>, stop: &Value) -> Result<Vec<String>, ApiError> {
     let stops = match stop {
         Value::String(text) => vec![text.clone()],
-        Value::Array(_) => texts(fields, "stop")?,
+        Value::Array(_) => parse_strings(fields, "stop")?,
         other => return Err(wrong_type("stop", "a string or an array of strings", other)),
     };
     if stops.len() > MAX_STOPS {

@@ -1,31 +1,31 @@
-//! A reply as chunks: one per change of a message, the tokens that it took with the first of them.
+//! Chat completion chunks: one per increment of a message. The logprobs and ids of its tokens are in the first of them.
 
 use clawhost_sessions::MALFORMED_CALLS;
 use serde_json::{Map, Value, json};
 
 use super::{Chat, logprobs};
 use crate::error::ApiError;
-use crate::reply::{Choice, Delta, Events, Known, Outbox, Usage};
+use crate::reply::{Choice, Delta, EventQueue, ReplyContext, StreamWriter, Usage};
 
-/// Writes the chunks of one reply.
-pub(crate) struct Chunks {
+/// Writes the chunks of a reply.
+pub(crate) struct ChunkWriter {
     chat: Chat,
-    known: Known,
+    context: ReplyContext,
 }
 
-impl Chunks {
-    pub(super) fn new(chat: Chat, known: Known) -> Self {
-        Self { chat, known }
+impl ChunkWriter {
+    pub(super) fn new(chat: Chat, context: ReplyContext) -> Self {
+        Self { chat, context }
     }
 
-    /// The entry of a choice in a chunk.
+    /// The `choices` entry of a chunk.
     fn entry(&self, choice: &mut Choice, delta: Value, finish: Option<&str>) -> Value {
-        let tokens = choice.take_fresh();
+        let tokens = choice.take_unsent_tokens();
         let logprobs = (self.chat.logprobs && !tokens.is_empty()).then(|| {
             let entries = logprobs::entries(
-                self.known.shared.engine.tokenizer(),
+                self.context.shared.engine.tokenizer(),
                 &tokens,
-                self.known.ask.sampling.top_logprobs,
+                self.context.request.sampling.top_logprobs,
             );
             json!({"content": entries, "refusal": null})
         });
@@ -46,11 +46,11 @@ impl Chunks {
 
     fn chunk(&self, choices: Vec<Value>) -> Value {
         let mut chunk = json!({
-            "id": self.known.id,
+            "id": self.context.id,
             "object": "chat.completion.chunk",
-            "created": self.known.created,
-            "model": self.known.model,
-            "system_fingerprint": self.known.fingerprint,
+            "created": self.context.created,
+            "model": self.context.model,
+            "system_fingerprint": self.context.fingerprint,
             "choices": choices,
         });
         if self.chat.include_usage
@@ -62,9 +62,9 @@ impl Chunks {
     }
 }
 
-impl Events for Chunks {
-    fn begin(&mut self, out: &mut Outbox) {
-        for index in 0..self.known.ask.n {
+impl StreamWriter for ChunkWriter {
+    fn start(&mut self, out: &mut EventQueue) {
+        for index in 0..self.context.request.n {
             let mut chunk = self.chunk(vec![json!({
                 "index": index,
                 "delta": {"role": "assistant", "content": ""},
@@ -75,43 +75,43 @@ impl Events for Chunks {
                 && self.chat.return_token_ids
                 && let Some(chunk) = chunk.as_object_mut()
             {
-                chunk.insert("prompt_token_ids".into(), json!(self.known.prompt_ids));
+                chunk.insert("prompt_token_ids".into(), json!(self.context.prompt_ids));
             }
-            out.data(&chunk);
+            out.push_json(&chunk);
         }
     }
 
-    fn grow(&mut self, out: &mut Outbox, choice: &mut Choice, deltas: Vec<Delta>) {
+    fn write_deltas(&mut self, out: &mut EventQueue, choice: &mut Choice, deltas: Vec<Delta>) {
         for delta in deltas {
             let entry = self.entry(choice, delta_json(delta), None);
-            out.data(&self.chunk(vec![entry]));
+            out.push_json(&self.chunk(vec![entry]));
         }
     }
 
-    fn end(&mut self, out: &mut Outbox, choice: &mut Choice) {
+    fn finish_choice(&mut self, out: &mut EventQueue, choice: &mut Choice) {
         let finish = choice.finish_reason();
         let mut delta = Map::new();
         if let Some(reasons) = choice.malformed_calls() {
             delta.insert(MALFORMED_CALLS.into(), reasons);
         }
         let last = self.entry(choice, delta.into(), finish);
-        out.data(&self.chunk(vec![last]));
+        out.push_json(&self.chunk(vec![last]));
     }
 
-    fn finish(&mut self, out: &mut Outbox, usage: &Usage) {
+    fn finish(&mut self, out: &mut EventQueue, usage: &Usage) {
         if self.chat.include_usage {
             let mut chunk = self.chunk(Vec::new());
             if let Some(chunk) = chunk.as_object_mut() {
                 chunk.insert("usage".into(), usage.to_json());
             }
-            out.data(&chunk);
+            out.push_json(&chunk);
         }
-        out.text("[DONE]");
+        out.push_text("[DONE]");
     }
 
-    fn fail(&mut self, out: &mut Outbox, error: &ApiError) {
-        out.named("error", &error.to_json());
-        out.text("[DONE]");
+    fn fail(&mut self, out: &mut EventQueue, error: &ApiError) {
+        out.push_named("error", &error.to_json());
+        out.push_text("[DONE]");
     }
 }
 

@@ -1,13 +1,13 @@
-//! The tools of a chat request and what the client says about their use.
+//! Tools and tool choice of a chat request.
 
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
+use crate::reply::{Tool, ToolChoice, ToolList, Tools, reject_deferred};
 
-/// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
-pub(crate) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
+/// Parses `tools`, `tool_choice` and `parallel_tool_calls`.
+pub(crate) fn parse(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
     for obsolete in ["functions", "function_call"] {
         if body.value(obsolete).is_some() {
             return Err(ApiError::unsupported(
@@ -18,15 +18,15 @@ pub(crate) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
     }
     let parallel = body.flag("parallel_tool_calls")?.unwrap_or(true);
     let listed = body.list("tools")?.unwrap_or_default();
-    let mut tools = ToolList::of(listed)?;
+    let mut tools = ToolList::new(listed)?;
     for (index, tool) in listed.iter().enumerate() {
         add(&mut tools, tool, &format!("tools[{index}]"))?;
     }
-    tools.finish(choice(body)?, parallel)
+    tools.finish(parse_choice(body)?, parallel)
 }
 
 fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
-    let fields = Fields::of(tool, path)?;
+    let fields = Fields::new(tool, path)?;
     if fields.required_text("type")? != "function" {
         return Err(ApiError::unsupported(
             fields.path_of("type"),
@@ -37,8 +37,8 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
     let function = fields
         .value("function")
         .ok_or_else(|| fields.missing("function"))?;
-    let function = Fields::of(function, &path)?;
-    refuse_deferred(fields)?;
+    let function = Fields::new(function, &path)?;
+    reject_deferred(fields)?;
     tools.add(Tool {
         name: (function.required_text("name")?, function.path_of("name")),
         description: function.text("description")?,
@@ -53,12 +53,12 @@ fn function_name(fields: Fields<'_, '_>) -> Result<String, ApiError> {
     let function = fields
         .value("function")
         .ok_or_else(|| fields.missing("function"))?;
-    let name = Fields::of(function, &path)?.required_text("name")?;
+    let name = Fields::new(function, &path)?.required_text("name")?;
     Ok(name.to_owned())
 }
 
-/// Reads `tool_choice`.
-fn choice(body: Fields<'_, '_>) -> Result<ToolChoice, ApiError> {
+/// Parses `tool_choice`.
+fn parse_choice(body: Fields<'_, '_>) -> Result<ToolChoice, ApiError> {
     match body.value("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Value::String(choice)) => match choice.as_str() {
@@ -76,7 +76,7 @@ fn choice(body: Fields<'_, '_>) -> Result<ToolChoice, ApiError> {
             }
         },
         Some(given @ Value::Object(_)) => {
-            let fields = Fields::of(given, "tool_choice")?;
+            let fields = Fields::new(given, "tool_choice")?;
             match fields.text("type")?.unwrap_or("function") {
                 "function" => function_name(fields).map(ToolChoice::Named),
                 "allowed_tools" => {
@@ -84,7 +84,7 @@ fn choice(body: Fields<'_, '_>) -> Result<ToolChoice, ApiError> {
                         .value("allowed_tools")
                         .ok_or_else(|| fields.missing("allowed_tools"))?;
                     let path = fields.path_of("allowed_tools");
-                    ToolChoice::allowed(Fields::of(allowed, &path)?, function_name)
+                    ToolChoice::parse_allowed_tools(Fields::new(allowed, &path)?, function_name)
                 }
                 other => {
                     let shown: String = other.chars().take(40).collect();
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn parse(body: &Value) -> Result<Tools, ApiError> {
-        read(Fields::of(body, "").unwrap())
+    fn parse_body(body: &Value) -> Result<Tools, ApiError> {
+        parse(Fields::new(body, "").unwrap())
     }
 
     fn tool(name: &str) -> Value {
@@ -117,24 +117,25 @@ mod tests {
     }
 
     #[test]
-    fn good_tools_reach_the_template_unchanged() {
+    fn valid_tools_are_passed_to_the_template_unchanged() {
         let tools =
-            parse(&json!({"tools": [tool("read"), tool("write")], "tool_choice": "auto"})).unwrap();
+            parse_body(&json!({"tools": [tool("read"), tool("write")], "tool_choice": "auto"}))
+                .unwrap();
         assert_eq!(tools.definitions, [tool("read"), tool("write")]);
         assert!(tools.parallel);
     }
 
     #[test]
-    fn none_hides_the_tools_from_the_model() {
-        let tools = parse(&json!({"tools": [tool("read")], "tool_choice": "none"})).unwrap();
+    fn tool_choice_none_removes_the_tools() {
+        let tools = parse_body(&json!({"tools": [tool("read")], "tool_choice": "none"})).unwrap();
         assert!(tools.definitions.is_empty());
     }
 
     #[test]
-    fn a_call_can_be_asked_for() {
+    fn tool_choice_can_require_a_call() {
         let chosen = |choice: Value| {
             let body = json!({"tools": [tool("read")], "tool_choice": choice});
-            parse(&body).unwrap().choice
+            parse_body(&body).unwrap().choice
         };
         assert_eq!(chosen(json!("required")), ToolChoice::Required);
         let named = json!({"type": "function", "function": {"name": "read"}});
@@ -142,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn parallel_calls_can_be_switched_off() {
+    fn parallel_tool_calls_can_be_disabled() {
         assert!(
-            !parse(&json!({"parallel_tool_calls": false}))
+            !parse_body(&json!({"parallel_tool_calls": false}))
                 .unwrap()
                 .parallel
         );
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_fields_are_named_in_param() {
         let function =
             |function: Value| json!({"tools": [{"type": "function", "function": function}]});
         let rows = [
@@ -208,15 +209,15 @@ mod tests {
             (json!({"parallel_tool_calls": "no"}), "parallel_tool_calls"),
         ];
         for (body, param) in rows {
-            let error = parse(&body).unwrap_err();
+            let error = parse_body(&body).unwrap_err();
             assert_eq!(error.status().as_u16(), 400, "{body}");
             assert_eq!(error.to_json()["error"]["param"], param, "{body}");
         }
     }
 
     #[test]
-    fn too_many_tools_are_refused() {
+    fn too_many_tools_are_rejected() {
         let tools: Vec<Value> = (0..=128).map(|n| tool(&format!("t{n}"))).collect();
-        assert!(parse(&json!({"tools": tools})).is_err());
+        assert!(parse_body(&json!({"tools": tools})).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! One text, from its first token to its end. It is counted, and not recorded.
+//! One choice of a text completion, from its first token to its end. It is counted in the metrics, but not recorded.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,29 +8,29 @@ use clawhost_policy::{Event, FinishReason, Generation, SampledToken};
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-/// One text being written.
+/// A choice while it is generated.
 pub(super) struct Choice {
     shared: Arc<Shared>,
     pub(super) index: usize,
-    /// Which prompt it continues.
+    /// Index of its prompt.
     pub(super) prompt: usize,
-    /// None once there is nothing more to come.
+    /// `None` once the generation has ended.
     generation: Option<Generation>,
     pub(super) text: String,
-    /// Tokens that were drawn and not shown yet, each with the characters written before it.
-    fresh: Vec<(SampledToken, usize)>,
-    characters: usize,
+    /// Sampled tokens that the response has not included yet, each with the number of characters before it.
+    unsent_tokens: Vec<(SampledToken, usize)>,
+    text_chars: usize,
     pub(super) tokens: usize,
     pub(super) cached: usize,
     pub(super) finish: Option<&'static str>,
-    /// The stop string that ended it, if one did.
-    pub(super) stop: Option<String>,
+    /// The stop string that ended the text, if any.
+    pub(super) stop_string: Option<String>,
     arrived: Instant,
     counted: bool,
 }
 
 impl Choice {
-    /// A text that `generation` writes; without one it ends at once.
+    /// A choice that reads `generation`; without one it ends at once.
     pub(super) fn new(
         shared: &Arc<Shared>,
         (index, prompt): (usize, usize),
@@ -43,18 +43,18 @@ impl Choice {
             prompt,
             generation,
             text: String::new(),
-            fresh: Vec::new(),
-            characters: 0,
+            unsent_tokens: Vec::new(),
+            text_chars: 0,
             tokens: 0,
             cached: 0,
             finish: None,
-            stop: None,
+            stop_string: None,
             arrived,
             counted: false,
         }
     }
 
-    /// Waits for the next piece of text, which may be empty; none at the end.
+    /// Waits for the next piece of text, which may be empty; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<String>, ApiError> {
         if self.finish.is_some() {
             return Ok(None);
@@ -62,24 +62,26 @@ impl Choice {
         let event = match self.generation.as_mut() {
             Some(generation) => generation.next().await,
             None => {
-                self.end("length");
+                self.finish_with("length");
                 return Ok(None);
             }
         };
         let piece = match event {
             Some(Event::Token(token)) => {
                 if self.tokens == 0 {
-                    self.shared.metrics.first_token(self.arrived.elapsed());
+                    self.shared
+                        .metrics
+                        .observe_time_to_first_token(self.arrived.elapsed());
                 }
                 self.tokens += 1;
                 let piece = token.text.clone();
-                self.fresh.push((token, self.characters));
+                self.unsent_tokens.push((token, self.text_chars));
                 piece
             }
             Some(Event::Finished(finished)) => {
                 self.cached = finished.cached_tokens;
-                self.stop = finished.stop;
-                self.end(match finished.reason {
+                self.stop_string = finished.stop;
+                self.finish_with(match finished.reason {
                     FinishReason::Stop => "stop",
                     FinishReason::Length => "length",
                 });
@@ -88,51 +90,51 @@ impl Choice {
             Some(Event::Failed(reason)) => return Err(self.fail(&reason)),
             None => return Err(self.fail("the engine stopped before the text was complete")),
         };
-        self.characters += piece.chars().count();
+        self.text_chars += piece.chars().count();
         self.text.push_str(&piece);
         Ok(Some(piece))
     }
 
-    /// Resolves when the engine is done with this text, whether or not anybody reads it.
-    pub(super) fn generated(&self) -> impl Future<Output = ()> + Send + use<> {
-        let ended = self.generation.as_ref().map(Generation::ended);
+    /// Resolves when the engine has finished this choice, whether or not it is read.
+    pub(super) fn generation_finished(&self) -> impl Future<Output = ()> + Send + use<> {
+        let finished = self.generation.as_ref().map(Generation::wait_until_ended);
         async move {
-            if let Some(ended) = ended {
-                ended.await;
+            if let Some(finished) = finished {
+                finished.await;
             }
         }
     }
 
-    /// Tokens drawn since the last call, each with the number of characters of the text before it.
-    pub(super) fn take_fresh(&mut self) -> Vec<(SampledToken, usize)> {
-        std::mem::take(&mut self.fresh)
+    /// Takes the tokens sampled since the last call, each with the number of characters before it.
+    pub(super) fn take_unsent_tokens(&mut self) -> Vec<(SampledToken, usize)> {
+        std::mem::take(&mut self.unsent_tokens)
     }
 
-    fn end(&mut self, reason: &'static str) {
+    fn finish_with(&mut self, reason: &'static str) {
         self.generation = None;
         self.finish = Some(reason);
-        self.count(reason);
+        self.count_finished(reason);
     }
 
     fn fail(&mut self, reason: &str) -> ApiError {
         self.generation = None;
-        self.count("failed");
-        tracing::error!(reason, "a completion failed");
-        ApiError::internal("generation_failed", format!("the text broke off: {reason}"))
+        self.count_finished("error");
+        tracing::error!(reason, "generation failed");
+        ApiError::internal("generation_failed", format!("generation failed: {reason}"))
     }
 
-    fn count(&mut self, end: &'static str) {
+    fn count_finished(&mut self, finished_reason: &'static str) {
         self.counted = true;
-        self.shared.metrics.reply(end);
-        self.shared.metrics.completion_tokens(self.tokens);
+        self.shared.metrics.count_finished_request(finished_reason);
+        self.shared.metrics.add_generation_tokens(self.tokens);
     }
 }
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        // Whoever was to read it has gone; dropping the generation cancels it.
+        // The client is gone; dropping the generation cancels it.
         if !self.counted {
-            self.count("aborted");
+            self.count_finished("abort");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! `POST /v1/completions`: OpenAI's text completions, which continue a prompt of text or tokens as it stands.
+//! `POST /v1/completions`: OpenAI's text completions, which continue a prompt of text or tokens without a chat template.
 //!
-//! A raw prompt is no conversation: nobody reacts to its text and nothing can be learned from it. So it is served
-//! and counted, and neither recorded nor collected; the answer has no session and says so in a header.
+//! A text completion has no next message and so nothing to train on. It is served and counted in the metrics, but not
+//! recorded; the response has no session and carries `x-clawhost-collected: false`.
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
-//! | `request`, `prompt` | what is asked, checked; texts and tokens |
-//! | `score` | log-probs of the prompts' own tokens |
-//! | `begin` | taken on by the engine |
-//! | `choice`, `shape` | one text from its first token to its end; log-probs in this dialect's form |
-//! | `whole`, `stream` | the answer in one body, or as events |
+//! | `request`, `prompt` | parsing of the request and its prompts |
+//! | `score` | logprobs of prompt tokens |
+//! | `start` | submission to the engine |
+//! | `choice`, `logprobs` | one choice while it is generated; logprobs in the format of text completions |
+//! | `full`, `stream` | non-streaming and streaming responses |
 
-mod begin;
 mod choice;
+mod full;
+mod logprobs;
 mod prompt;
 mod request;
 mod score;
-mod shape;
+mod start;
 mod stream;
-mod whole;
 
 pub(crate) use prompt::token_ids;
 
@@ -35,7 +35,7 @@ use crate::body;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-/// Answers a request for completions, streaming or not.
+/// Handles a text completion request, streaming or not.
 pub(crate) async fn create(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -49,10 +49,10 @@ pub(crate) async fn create(
     let arrived = Instant::now();
     let options = &shared.options;
     let body = body::read_json(request, options.max_body, options.read_timeout).await?;
-    let begun = begin::begin(shared, body, caller, arrived, slot).await?;
-    if begun.asked.stream {
-        Ok(stream::respond(begun))
+    let completion = start::start(shared, body, caller, arrived, slot).await?;
+    if completion.request.stream {
+        Ok(stream::respond(completion))
     } else {
-        whole::respond(begun).await
+        full::respond(completion).await
     }
 }

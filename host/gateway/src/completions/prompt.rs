@@ -1,11 +1,11 @@
-//! The prompts of a request: one or many, as text or as tokens.
+//! Parses the prompts of a text completion: one or several, as text or token ids.
 
 use clawhost_policy::Engine;
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::Cut;
+use crate::reply::TokenTruncation;
 
 /// Most prompts in one request.
 const MAX_PROMPTS: usize = 64;
@@ -17,34 +17,34 @@ pub(super) struct Prompt {
     pub(super) ids: Vec<u32>,
 }
 
-/// How prompts are read.
-struct Reader<'a> {
+/// Parses and tokenizes prompts.
+struct PromptParser<'a> {
     engine: &'a Engine,
-    cut: Option<Cut>,
+    truncation: Option<TokenTruncation>,
     add_special_tokens: bool,
-    /// Tokens that are to be written.
-    length: u32,
+    /// Tokens to generate.
+    max_tokens: u32,
 }
 
-/// Reads `prompt`: a string, a list of strings, a list of token ids, or a list of such lists; and what else is said about
-/// it. `length` tokens are to be written behind each.
-pub(super) fn read(
+/// Parses `prompt` (a string, a list of strings, a list of token ids, or a list of such lists) and the fields about its
+/// tokenization and truncation. `max_tokens` tokens are generated after each prompt.
+pub(super) fn parse(
     fields: Fields<'_, '_>,
     engine: &Engine,
-    length: u32,
+    max_tokens: u32,
 ) -> Result<Vec<Prompt>, ApiError> {
-    let reader = Reader {
+    let parser = PromptParser {
         engine,
-        cut: Cut::read(fields)?,
+        truncation: TokenTruncation::parse(fields)?,
         add_special_tokens: fields.flag("add_special_tokens")?.unwrap_or(true),
-        length,
+        max_tokens,
     };
-    let given = fields
+    let value = fields
         .value("prompt")
         .ok_or_else(|| fields.missing("prompt"))?;
-    let prompts = match given {
+    let prompts = match value {
         Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => {
-            vec![reader.tokens(list, "prompt")?]
+            vec![parser.tokens(list, "prompt")?]
         }
         Value::Array(list) => {
             if list.len() > MAX_PROMPTS {
@@ -57,8 +57,8 @@ pub(super) fn read(
             let each = list.iter().enumerate().map(|(index, item)| {
                 let path = format!("prompt[{index}]");
                 match item {
-                    Value::String(given) => reader.text(given, &path),
-                    Value::Array(ids) => reader.tokens(ids, &path),
+                    Value::String(value) => parser.text(value, &path),
+                    Value::Array(ids) => parser.tokens(ids, &path),
                     other => Err(wrong_type(
                         &path,
                         "a string or an array of token ids",
@@ -68,54 +68,62 @@ pub(super) fn read(
             });
             each.collect::<Result<_, _>>()?
         }
-        Value::String(given) => vec![reader.text(given, "prompt")?],
+        Value::String(value) => vec![parser.text(value, "prompt")?],
         other => return Err(wrong_type("prompt", "a string or an array", other)),
     };
     if prompts.is_empty() {
-        return Err(ApiError::invalid("prompt", "`prompt` has no prompt in it"));
+        return Err(ApiError::invalid(
+            "prompt",
+            "`prompt` is empty; send at least one prompt",
+        ));
     }
     Ok(prompts)
 }
 
-impl Reader<'_> {
+impl PromptParser<'_> {
     fn text(&self, text: &str, path: &str) -> Result<Prompt, ApiError> {
         let tokenizer = self.engine.tokenizer();
         let ids = if self.add_special_tokens {
-            tokenizer.encode_bare(text)
+            tokenizer.encode_with_special_tokens(text)
         } else {
             tokenizer.encode(text)
         };
         let ids = ids.map_err(|error| ApiError::invalid(path, error.to_string()))?;
-        self.checked(text.to_owned(), ids, path)
+        self.validate(text.to_owned(), ids, path)
     }
 
     fn tokens(&self, list: &[Value], path: &str) -> Result<Prompt, ApiError> {
         let ids = token_ids(self.engine, list, path)?;
         let text = self.engine.tokenizer().decode_with_special(&ids);
-        self.checked(text, ids, path)
+        self.validate(text, ids, path)
     }
 
-    fn checked(&self, mut text: String, mut ids: Vec<u32>, path: &str) -> Result<Prompt, ApiError> {
-        let holds = self.engine.context();
+    fn validate(
+        &self,
+        mut text: String,
+        mut ids: Vec<u32>,
+        path: &str,
+    ) -> Result<Prompt, ApiError> {
+        let context = self.engine.context();
         if ids.is_empty() {
             return Err(ApiError::invalid(
                 path,
-                "an empty prompt has nothing to continue; send at least one token",
+                "the prompt is empty; send at least one token",
             ));
         }
-        if let Some(cut) = self.cut
-            && cut.apply(&mut ids, cut.most(holds, self.length))
+        if let Some(truncation) = self.truncation
+            && truncation.apply(&mut ids, truncation.limit(context, self.max_tokens))
         {
             text = self.engine.tokenizer().decode_with_special(&ids);
         }
-        if ids.len() > holds {
-            return Err(ApiError::context_exceeded(ids.len(), holds, None).param(path));
+        if ids.len() > context {
+            return Err(ApiError::context_exceeded(ids.len(), context, None).param(path));
         }
         Ok(Prompt { text, ids })
     }
 }
 
-/// Token ids of the model's vocabulary.
+/// Parses a list of token ids and checks that they are in the vocabulary.
 pub(crate) fn token_ids(engine: &Engine, list: &[Value], path: &str) -> Result<Vec<u32>, ApiError> {
     let vocab = engine.model().config().vocab_size;
     let ids = list.iter().enumerate().map(|(index, id)| {

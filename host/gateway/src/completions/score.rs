@@ -1,26 +1,26 @@
-//! Log-probs of the tokens of a prompt: what the served version makes of a text that it did not write.
+//! Logprobs of prompt tokens.
 
-use clawhost_policy::{Candidates, Engine, Sequence, Served};
+use clawhost_policy::{Candidates, Engine, LoadedVersion, Sequence};
 use tokio::sync::Semaphore;
 
 use super::prompt::Prompt;
 use crate::error::ApiError;
 
-/// One prompt is scored at a time: scoring shares the processor with replies, and those are waited for.
-static PLACE: Semaphore = Semaphore::const_new(1);
+/// One prompt is scored at a time: scoring competes with replies for the CPU, and replies have priority.
+static SCORING: Semaphore = Semaphore::const_new(1);
 
-/// A token of a prompt under the model's own distribution, given all tokens before it.
+/// The logprob of a prompt token at temperature 1, given all tokens before it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ScoredToken {
     pub(super) logprob: f32,
-    /// Likeliest tokens, likeliest first.
+    /// The most likely tokens, in descending order.
     pub(super) top: Vec<(u32, f32)>,
 }
 
-/// Scores all tokens of each prompt but the first, which nothing predicts.
+/// Scores all tokens of each prompt but the first, which has no context.
 pub(super) async fn score(
     engine: &Engine,
-    served: &Served,
+    served: &LoadedVersion,
     prompts: &[Prompt],
     top: u8,
 ) -> Result<Vec<Vec<ScoredToken>>, ApiError> {
@@ -30,19 +30,22 @@ pub(super) async fn score(
             all.push(Vec::new());
             continue;
         }
-        let place = PLACE.acquire().await.map_err(|error| broken(&error))?;
+        let permit = SCORING
+            .acquire()
+            .await
+            .map_err(|error| scoring_error(&error))?;
         let (engine, served, ids) = (engine.clone(), served.clone(), prompt.ids.clone());
-        let work = tokio::task::spawn_blocking(move || one(&engine, &served, &ids, top));
-        let scored = work.await.map_err(|error| broken(&error))?;
-        drop(place);
+        let work = tokio::task::spawn_blocking(move || score_prompt(&engine, &served, &ids, top));
+        let scored = work.await.map_err(|error| scoring_error(&error))?;
+        drop(permit);
         all.push(scored?);
     }
     Ok(all)
 }
 
-fn one(
+fn score_prompt(
     engine: &Engine,
-    served: &Served,
+    served: &LoadedVersion,
     ids: &[u32],
     top: u8,
 ) -> Result<Vec<ScoredToken>, ApiError> {
@@ -57,8 +60,8 @@ fn one(
         },
     };
     let scored = served.score(engine.model(), &[sequence]);
-    let scored = scored.map_err(|error| broken(&error))?.pop();
-    let scored = scored.ok_or_else(|| broken(&"nothing was scored"))?;
+    let scored = scored.map_err(|error| scoring_error(&error))?.pop();
+    let scored = scored.ok_or_else(|| scoring_error(&"nothing was scored"))?;
     let mut candidates = scored
         .candidates
         .iter()
@@ -71,10 +74,10 @@ fn one(
     Ok(tokens.collect())
 }
 
-fn broken(error: &dyn std::fmt::Display) -> ApiError {
-    tracing::error!(%error, "scoring a prompt failed");
+fn scoring_error(error: &dyn std::fmt::Display) -> ApiError {
+    tracing::error!(%error, "cannot score a prompt");
     ApiError::internal(
         "scoring_failed",
-        "the prompt could not be scored; the operator finds the reason in the log",
+        "the prompt could not be scored; see the server log for the cause",
     )
 }

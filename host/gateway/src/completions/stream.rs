@@ -1,7 +1,7 @@
-//! The answer as server-sent events: each piece of text leaves when the token that made it final is drawn.
+//! Streaming responses: server-sent events, sent token by token.
 //!
-//! The events own the texts. When the client goes away the server drops the events, the texts with them, and each
-//! cancels its generation.
+//! The stream owns the choices. When the client disconnects, the server drops the stream with its choices, and each
+//! choice cancels its generation.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,57 +14,57 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, unfold};
 use serde_json::{Value, json};
 
-use super::begin::Begun;
 use super::choice::Choice;
-use super::shape::{Logprobs, prompt_logprobs};
-use super::whole::usage;
-use crate::admission::HeldSlot;
+use super::full::usage;
+use super::logprobs::{Logprobs, prompt_logprobs};
+use super::start::RunningCompletion;
+use crate::admission::SlotGuard;
 use crate::error::ApiError;
 
-type Step = (Choice, Result<Option<String>, ApiError>);
+type PolledChoice = (Choice, Result<Option<String>, ApiError>);
 
-/// The state between two events.
-struct Writing {
-    begun: Begun,
-    running: FuturesUnordered<BoxFuture<'static, Step>>,
-    ended: Vec<Choice>,
+/// The state of a stream between two events.
+struct CompletionStream {
+    completion: RunningCompletion,
+    running: FuturesUnordered<BoxFuture<'static, PolledChoice>>,
+    finished_choices: Vec<Choice>,
     out: VecDeque<Event>,
     finished: bool,
-    _slot: Option<HeldSlot>,
+    _slot: Option<SlotGuard>,
 }
 
-/// Answers with the events of these texts.
-pub(super) fn respond(mut begun: Begun) -> Response {
-    let headers = begun.headers();
-    let keep_alive = KeepAlive::new().interval(begun.shared.options.keep_alive);
-    let choices = std::mem::take(&mut begun.choices);
-    let generated: Vec<_> = choices.iter().map(Choice::generated).collect();
-    let slot = begun.slot.take().map(|slot| {
+/// Returns the stream of this completion.
+pub(super) fn respond(mut completion: RunningCompletion) -> Response {
+    let headers = completion.headers();
+    let keep_alive = KeepAlive::new().interval(completion.shared.options.keep_alive);
+    let choices = std::mem::take(&mut completion.choices);
+    let generations: Vec<_> = choices.iter().map(Choice::generation_finished).collect();
+    let slot = completion.slot.take().map(|slot| {
         slot.hold_until(async move {
-            for choice in generated {
+            for choice in generations {
                 choice.await;
             }
         })
     });
-    let mut writing = Writing {
-        begun,
+    let mut stream_state = CompletionStream {
+        completion,
         running: FuturesUnordered::new(),
-        ended: Vec::new(),
+        finished_choices: Vec::new(),
         out: VecDeque::new(),
         finished: false,
         _slot: slot,
     };
     for choice in choices {
-        writing.open(&choice);
-        writing.running.push(step(choice));
+        stream_state.write_prompt(&choice);
+        stream_state.running.push(poll_choice(choice));
     }
-    let stream = unfold(writing, |mut writing| async move {
-        let event = writing.next().await?;
-        Some((Ok::<_, Infallible>(event), writing))
+    let stream = unfold(stream_state, |mut stream_state| async move {
+        let event = stream_state.next().await?;
+        Some((Ok::<_, Infallible>(event), stream_state))
     });
     let mut response = Sse::new(stream).keep_alive(keep_alive).into_response();
     response.headers_mut().extend(headers);
-    // Proxies that collect a response before they pass it on would undo the streaming.
+    // Disables response buffering in proxies such as nginx.
     response.headers_mut().insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
@@ -72,14 +72,14 @@ pub(super) fn respond(mut begun: Begun) -> Response {
     response
 }
 
-fn step(mut choice: Choice) -> BoxFuture<'static, Step> {
+fn poll_choice(mut choice: Choice) -> BoxFuture<'static, PolledChoice> {
     Box::pin(async move {
         let piece = choice.next().await;
         (choice, piece)
     })
 }
 
-impl Writing {
+impl CompletionStream {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.out.pop_front() {
@@ -89,65 +89,69 @@ impl Writing {
                 return None;
             }
             match self.running.next().await {
-                Some((choice, piece)) => self.take(choice, piece),
-                None => self.end(),
+                Some((choice, piece)) => self.handle_piece(choice, piece),
+                None => self.finish(),
             }
         }
     }
 
-    fn take(&mut self, mut choice: Choice, piece: Result<Option<String>, ApiError>) {
+    fn handle_piece(&mut self, mut choice: Choice, piece: Result<Option<String>, ApiError>) {
         match piece {
             Ok(piece) => {
-                let shows =
-                    self.begun.asked.logprobs.is_some() || self.begun.asked.return_token_ids;
+                let shows_tokens = self.completion.request.logprobs.is_some()
+                    || self.completion.request.return_token_ids;
                 let piece = piece.unwrap_or_default();
-                if !piece.is_empty() || shows || choice.finish.is_some() {
+                if !piece.is_empty() || shows_tokens || choice.finish.is_some() {
                     self.write(&mut choice, &piece);
                 }
                 if choice.finish.is_some() {
-                    self.ended.push(choice);
+                    self.finished_choices.push(choice);
                 } else {
-                    self.running.push(step(choice));
+                    self.running.push(poll_choice(choice));
                 }
             }
             Err(error) => {
-                // The status line has left long ago, so the error is an event of its own.
+                // The status line is already sent, so the error is an event.
                 self.running.clear();
                 let data = error.to_json().to_string();
                 self.out
                     .push_back(Event::default().event("error").data(data));
-                self.done();
+                self.write_done();
             }
         }
     }
 
-    /// What is known of a text before its first token: the echoed prompt and what is asked about it.
-    fn open(&mut self, choice: &Choice) {
-        let asked = &self.begun.asked;
-        let Some(prompt) = asked.prompts.get(choice.prompt) else {
+    /// Writes the echoed prompt and the requested data about it before the first token.
+    fn write_prompt(&mut self, choice: &Choice) {
+        let request = &self.completion.request;
+        let Some(prompt) = request.prompts.get(choice.prompt) else {
             return;
         };
-        let scored = self.begun.scored.get(choice.prompt);
+        let scored = self.completion.scored.get(choice.prompt);
         let scored = scored.map_or(&[][..], Vec::as_slice);
-        let tokenizer = self.begun.shared.engine.tokenizer();
-        if !asked.echo && asked.prompt_logprobs.is_none() && !asked.return_token_ids {
+        let tokenizer = self.completion.shared.engine.tokenizer();
+        if !request.echo && request.prompt_logprobs.is_none() && !request.return_token_ids {
             return;
         }
-        let text = if asked.echo { prompt.text.as_str() } else { "" };
-        let logprobs = asked.logprobs.filter(|_| asked.echo).map(|count| {
+        let text = if request.echo {
+            prompt.text.as_str()
+        } else {
+            ""
+        };
+        let logprobs = request.logprobs.filter(|_| request.echo).map(|count| {
             let mut lists = Logprobs::new(count);
-            lists.prompt(tokenizer, prompt, scored);
+            lists.push_prompt(tokenizer, prompt, scored);
             lists.to_json()
         });
         let mut entry = json!({
             "index": choice.index, "text": text, "logprobs": logprobs, "finish_reason": null,
         });
         if let Some(entry) = entry.as_object_mut() {
-            if let Some(count) = asked.prompt_logprobs {
+            if let Some(count) = request.prompt_logprobs {
                 let lists = prompt_logprobs(tokenizer, prompt, scored, count);
                 entry.insert("prompt_logprobs".into(), lists);
             }
-            if asked.return_token_ids {
+            if request.return_token_ids {
                 entry.insert("prompt_token_ids".into(), json!(prompt.ids));
                 entry.insert("token_ids".into(), json!([]));
             }
@@ -156,26 +160,29 @@ impl Writing {
     }
 
     fn write(&mut self, choice: &mut Choice, piece: &str) {
-        let asked = &self.begun.asked;
-        let tokenizer = self.begun.shared.engine.tokenizer();
-        let tokens = choice.take_fresh();
-        let echoed = asked.prompts.get(choice.prompt).filter(|_| asked.echo);
+        let request = &self.completion.request;
+        let tokenizer = self.completion.shared.engine.tokenizer();
+        let tokens = choice.take_unsent_tokens();
+        let echoed = request.prompts.get(choice.prompt).filter(|_| request.echo);
         let before = echoed.map_or(0, |prompt| prompt.text.chars().count());
-        let logprobs = asked.logprobs.filter(|_| !tokens.is_empty()).map(|count| {
-            let mut lists = Logprobs::new(count);
-            for (token, offset) in &tokens {
-                lists.sampled(tokenizer, token, before + offset);
-            }
-            lists.to_json()
-        });
+        let logprobs = request
+            .logprobs
+            .filter(|_| !tokens.is_empty())
+            .map(|count| {
+                let mut lists = Logprobs::new(count);
+                for (token, offset) in &tokens {
+                    lists.push_sampled(tokenizer, token, before + offset);
+                }
+                lists.to_json()
+            });
         let mut entry = json!({
             "index": choice.index,
             "text": piece,
             "logprobs": logprobs,
             "finish_reason": choice.finish,
-            "stop_reason": choice.stop,
+            "stop_reason": choice.stop_string,
         });
-        if asked.return_token_ids
+        if request.return_token_ids
             && let Some(entry) = entry.as_object_mut()
         {
             let ids: Vec<u32> = tokens.iter().map(|(token, _)| token.id).collect();
@@ -184,21 +191,21 @@ impl Writing {
         self.send(vec![entry]);
     }
 
-    fn end(&mut self) {
-        let usage = usage(&self.begun, &self.ended);
-        let metrics = &self.begun.shared.metrics;
-        metrics.prompt_tokens(usage.prompt, usage.cached);
-        if self.begun.asked.include_usage {
+    fn finish(&mut self) {
+        let usage = usage(&self.completion, &self.finished_choices);
+        let metrics = &self.completion.shared.metrics;
+        metrics.add_prompt_tokens(usage.prompt, usage.cached);
+        if self.completion.request.include_usage {
             let mut chunk = self.chunk(Vec::new());
             if let Some(chunk) = chunk.as_object_mut() {
                 chunk.insert("usage".into(), usage.to_json());
             }
             self.out.push_back(Event::default().data(chunk.to_string()));
         }
-        self.done();
+        self.write_done();
     }
 
-    fn done(&mut self) {
+    fn write_done(&mut self) {
         self.out.push_back(Event::default().data("[DONE]"));
         self.finished = true;
     }
@@ -209,16 +216,16 @@ impl Writing {
     }
 
     fn chunk(&self, choices: Vec<Value>) -> Value {
-        let begun = &self.begun;
+        let completion = &self.completion;
         let mut chunk = json!({
-            "id": begun.id,
+            "id": completion.id,
             "object": "text_completion",
-            "created": begun.created,
-            "model": begun.model,
-            "system_fingerprint": begun.fingerprint,
+            "created": completion.created,
+            "model": completion.model,
+            "system_fingerprint": completion.fingerprint,
             "choices": choices,
         });
-        if begun.asked.include_usage
+        if completion.request.include_usage
             && let Some(chunk) = chunk.as_object_mut()
         {
             chunk.insert("usage".into(), Value::Null);

@@ -1,6 +1,6 @@
-//! The content of a message as blocks, put together from the changes that it went through.
+//! Assembles the content blocks of a message from its increments.
 //!
-//! One way for both: what a stream tells event by event is what a whole answer has in the end.
+//! Streaming and non-streaming responses share this code, so that the events of a stream add up to the same blocks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,18 +9,18 @@ use sha2::{Digest, Sha256};
 
 use crate::reply::Delta;
 
-/// An event of a block: its name, and its data without the position of the block.
+/// An event of a block: its name and data.
 pub(super) type BlockEvent = (&'static str, Value);
 
 /// The blocks of a message so far.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    closed: Vec<Value>,
-    open: Option<Open>,
+    finished: Vec<Value>,
+    open: Option<OpenBlock>,
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenBlock {
     Text(String),
     Thinking(String),
     ToolUse {
@@ -31,26 +31,26 @@ enum Open {
 }
 
 impl Blocks {
-    /// Takes a change; returns the events that tell it.
-    pub(super) fn take(&mut self, delta: Delta) -> Vec<BlockEvent> {
+    /// Applies an increment; returns its events.
+    pub(super) fn push_delta(&mut self, delta: Delta) -> Vec<BlockEvent> {
         let mut events = Vec::new();
         match delta {
             Delta::Content(text) => {
-                if !matches!(self.open, Some(Open::Text(_))) {
+                if !matches!(self.open, Some(OpenBlock::Text(_))) {
                     let start = json!({"type": "text", "text": ""});
-                    self.start(Open::Text(String::new()), start, &mut events);
+                    self.start(OpenBlock::Text(String::new()), start, &mut events);
                 }
-                if let Some(Open::Text(all)) = &mut self.open {
+                if let Some(OpenBlock::Text(all)) = &mut self.open {
                     all.push_str(&text);
                 }
                 events.push(self.delta(json!({"type": "text_delta", "text": text})));
             }
             Delta::Reasoning(text) => {
-                if !matches!(self.open, Some(Open::Thinking(_))) {
+                if !matches!(self.open, Some(OpenBlock::Thinking(_))) {
                     let start = json!({"type": "thinking", "thinking": "", "signature": ""});
-                    self.start(Open::Thinking(String::new()), start, &mut events);
+                    self.start(OpenBlock::Thinking(String::new()), start, &mut events);
                 }
-                if let Some(Open::Thinking(all)) = &mut self.open {
+                if let Some(OpenBlock::Thinking(all)) = &mut self.open {
                     all.push_str(&text);
                 }
                 events.push(self.delta(json!({"type": "thinking_delta", "thinking": text})));
@@ -58,10 +58,10 @@ impl Blocks {
             Delta::Call { id, name, .. } => {
                 let start = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                 let json = String::new();
-                self.start(Open::ToolUse { id, name, json }, start, &mut events);
+                self.start(OpenBlock::ToolUse { id, name, json }, start, &mut events);
             }
             Delta::Arguments { json, .. } => {
-                if let Some(Open::ToolUse { json: all, .. }) = &mut self.open {
+                if let Some(OpenBlock::ToolUse { json: all, .. }) = &mut self.open {
                     all.push_str(&json);
                     events.push(
                         self.delta(json!({"type": "input_json_delta", "partial_json": json})),
@@ -72,23 +72,23 @@ impl Blocks {
         events
     }
 
-    /// Ends the last block; returns the events that tell it.
+    /// Ends the last block; returns its events.
     pub(super) fn close(&mut self) -> Vec<BlockEvent> {
         let mut events = Vec::new();
         self.stop(&mut events);
         events
     }
 
-    /// The blocks; those of a message that has ended.
+    /// The finished blocks.
     pub(super) fn into_content(self) -> Vec<Value> {
-        self.closed
+        self.finished
     }
 
-    fn start(&mut self, open: Open, block: Value, events: &mut Vec<BlockEvent>) {
+    fn start(&mut self, open: OpenBlock, block: Value, events: &mut Vec<BlockEvent>) {
         self.stop(events);
         events.push((
             "content_block_start",
-            json!({"type": "content_block_start", "index": self.closed.len(), "content_block": block}),
+            json!({"type": "content_block_start", "index": self.finished.len(), "content_block": block}),
         ));
         self.open = Some(open);
     }
@@ -96,7 +96,7 @@ impl Blocks {
     fn delta(&self, delta: Value) -> BlockEvent {
         (
             "content_block_delta",
-            json!({"type": "content_block_delta", "index": self.closed.len(), "delta": delta}),
+            json!({"type": "content_block_delta", "index": self.finished.len(), "delta": delta}),
         )
     }
 
@@ -105,28 +105,29 @@ impl Blocks {
             return;
         };
         let block = match open {
-            Open::Text(text) => json!({"type": "text", "text": text}),
-            Open::Thinking(text) => {
+            OpenBlock::Text(text) => json!({"type": "text", "text": text}),
+            OpenBlock::Thinking(text) => {
                 let signature = signature(&text);
                 events.push(self.delta(json!({"type": "signature_delta", "signature": signature})));
                 json!({"type": "thinking", "thinking": text, "signature": signature})
             }
-            Open::ToolUse { id, name, json } => {
-                // Arguments that broke off are no object, and half of them might be done as if they were all. So the input
-                // is empty, as Anthropic has it, and `stop_reason` says that the message was cut.
+            OpenBlock::ToolUse { id, name, json } => {
+                // Incomplete arguments are not valid JSON, and a client must not act on a part of them. The input is empty
+                // then, as in Anthropic's API, and `stop_reason` says that the message was cut.
                 let input: Value = serde_json::from_str(&json).unwrap_or_else(|_| json!({}));
                 json!({"type": "tool_use", "id": id, "name": name, "input": input})
             }
         };
         events.push((
             "content_block_stop",
-            json!({"type": "content_block_stop", "index": self.closed.len()}),
+            json!({"type": "content_block_stop", "index": self.finished.len()}),
         ));
-        self.closed.push(block);
+        self.finished.push(block);
     }
 }
 
-/// Clients keep thoughts in their history only with a signature. This one proves nothing; it is the text's digest.
+/// The signature of a thinking block, without which clients drop the block from the history. It is only a digest of the
+/// text and is not verified.
 fn signature(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }

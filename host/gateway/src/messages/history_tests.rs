@@ -1,19 +1,19 @@
-//! What a conversation becomes, row by row.
+//! Conversion of conversations to OpenAI's format.
 
 use super::*;
 
-fn become_(messages: Value) -> Vec<Value> {
-    read(None, messages.as_array().unwrap()).unwrap()
+fn parse_messages(messages: Value) -> Vec<Value> {
+    parse(None, messages.as_array().unwrap()).unwrap()
 }
 
 #[test]
-fn strings_stay_as_they_are_and_system_comes_first() {
+fn string_content_is_kept_and_system_is_first() {
     let messages = json!([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"},
                           {"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}},
                                                        {"type": "text", "text": "c"}]}]);
     let system =
         json!([{"type": "text", "text": "s"}, {"type": "text", "text": "t", "cache_control": {}}]);
-    let out = read(Some(&system), messages.as_array().unwrap()).unwrap();
+    let out = parse(Some(&system), messages.as_array().unwrap()).unwrap();
     assert_eq!(
         Value::Array(out),
         json!([
@@ -26,8 +26,8 @@ fn strings_stay_as_they_are_and_system_comes_first() {
 }
 
 #[test]
-fn calls_and_results_become_openais() {
-    let out = become_(json!([
+fn tool_use_and_results_are_converted_to_openai_format() {
+    let out = parse_messages(json!([
         {"role": "user", "content": "u"},
         {"role": "assistant", "content": [
             {"type": "thinking", "thinking": "hm", "signature": "x"},
@@ -58,7 +58,7 @@ fn calls_and_results_become_openais() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_fields_are_named_in_param() {
     let user = |blocks: Value| json!([{"role": "user", "content": blocks}]);
     let assistant = |blocks: Value| json!([{"role": "assistant", "content": blocks}]);
     let rows = [
@@ -104,7 +104,7 @@ fn what_is_wrong_is_named() {
         ),
     ];
     for (messages, param) in rows {
-        let error = read(None, messages.as_array().unwrap()).unwrap_err();
+        let error = parse(None, messages.as_array().unwrap()).unwrap_err();
         assert_eq!(error.status().as_u16(), 400, "{messages}");
         assert_eq!(error.to_json()["error"]["param"], param, "{messages}");
     }

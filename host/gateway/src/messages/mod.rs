@@ -1,8 +1,8 @@
-//! `POST /v1/messages`: Anthropic's messages dialect, and `POST /v1/messages/count_tokens`.
+//! `POST /v1/messages`: Anthropic's messages API, and `POST /v1/messages/count_tokens`.
 //!
-//! What it records is what chat completions record, so that a session goes on when a client changes the dialect.
-//! A conversation that ends with a message of the assistant has it continued. Images, documents and server-side tools are
-//! refused; `cache_control` and signatures of thoughts mean nothing here and are ignored.
+//! Turns are recorded in the same format as those of chat completions, so that a session continues when a client changes
+//! the dialect. A final assistant message is continued (prefill). Images, documents and server-side tools are rejected;
+//! `cache_control` and thinking signatures are ignored.
 
 mod blocks;
 mod history;
@@ -20,27 +20,29 @@ use serde_json::{Value, json};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::reply::{Arriving, Ask, Dialect, Ended, Known, Usage, count};
+use crate::reply::{
+    Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage, count_prompt_tokens,
+};
 
-/// What this dialect needs to know to answer.
+/// Settings of a messages request that only this dialect has.
 #[derive(Debug)]
 pub(crate) struct Messages {
     stream: bool,
 }
 
 impl Dialect for Messages {
-    const REPLY_ID: &'static str = "msg_";
-    const CALL_ID: &'static str = "toolu_";
-    const PROMPT: &'static str = "messages";
-    const FORMAT: &'static str = "output_config.format";
-    type Events = reply::MessageEvents;
+    const REPLY_ID_PREFIX: &'static str = "msg_";
+    const CALL_ID_PREFIX: &'static str = "toolu_";
+    const PROMPT_FIELD: &'static str = "messages";
+    const FORMAT_FIELD: &'static str = "output_config.format";
+    type Writer = reply::MessageWriter;
 
-    fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError> {
-        let (ask, stream) = request::read(request)?;
-        Ok((ask, Self { stream }))
+    fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Self), ApiError> {
+        let (request, stream) = request::parse(raw)?;
+        Ok((request, Self { stream }))
     }
 
-    fn streams(&self) -> bool {
+    fn is_streaming(&self) -> bool {
         self.stream
     }
 
@@ -49,30 +51,35 @@ impl Dialect for Messages {
         KeepAlive::new().event(ping)
     }
 
-    fn whole(self, known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
-        reply::body(known, ended, usage)
+    fn response_body(
+        self,
+        context: &ReplyContext,
+        finished: Vec<FinishedChoice>,
+        usage: &Usage,
+    ) -> Value {
+        reply::body(context, finished, usage)
     }
 
-    fn events(self, known: Known) -> Self::Events {
-        reply::MessageEvents::new(known)
+    fn stream_writer(self, context: ReplyContext) -> Self::Writer {
+        reply::MessageWriter::new(context)
     }
 }
 
-/// Data of the event that says nothing.
+/// Data of the keep-alive event.
 const PING: &str = r#"{"type": "ping"}"#;
 
-/// How many tokens the prompt of a request has; nothing is generated and nothing recorded.
+/// Counts the prompt tokens of a request; nothing is generated or recorded.
 pub(crate) async fn count_tokens(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let tokens = count(
+    let tokens = count_prompt_tokens(
         shared,
         caller,
         request,
-        request::read_to_count,
-        Messages::PROMPT,
+        request::parse_for_count,
+        Messages::PROMPT_FIELD,
     )
     .await?;
     Ok(Json(json!({"input_tokens": tokens})))

@@ -1,4 +1,4 @@
-//! A reply as a message, whole and as events.
+//! Writes a reply as an Anthropic message, streaming or not.
 
 use clawhost_journal::Finish;
 use serde_json::{Value, json};
@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 use super::PING;
 use super::blocks::Blocks;
 use crate::error::ApiError;
-use crate::reply::{Choice, Delta, Ended, Events, Known, Outbox, Usage};
+use crate::reply::{Choice, Delta, EventQueue, FinishedChoice, ReplyContext, StreamWriter, Usage};
 
-/// Why a message ended, and by which of the client's stop sequences.
+/// `stop_reason` and `stop_sequence` of a message.
 #[derive(Debug, Default)]
-struct Stop {
+struct StopReason {
     reason: Option<&'static str>,
     sequence: Option<String>,
 }
 
-impl Stop {
-    fn of(choice: &Choice, known: &Known) -> Self {
-        let sequence = choice.stop().map(str::to_owned);
-        let reason = match (choice.ended(), &sequence) {
+impl StopReason {
+    fn new(choice: &Choice, context: &ReplyContext) -> Self {
+        let sequence = choice.stop_string().map(str::to_owned);
+        let reason = match (choice.finish(), &sequence) {
             (None | Some(Finish::Aborted), _) => return Self::default(),
             (Some(Finish::ToolCalls), _) => "tool_use",
             (Some(Finish::Stop), Some(_)) => "stop_sequence",
             (Some(Finish::Stop), None) => "end_turn",
-            (Some(Finish::Length), _) if asked_for(choice, known) => "max_tokens",
+            (Some(Finish::Length), _) if reached_max_tokens(choice, context) => "max_tokens",
             (Some(Finish::Length), _) => "model_context_window_exceeded",
         };
         Self {
@@ -33,32 +33,32 @@ impl Stop {
     }
 }
 
-/// Whether the reply is as long as the client allowed.
-fn asked_for(choice: &Choice, known: &Known) -> bool {
+/// Whether the reply has reached `max_tokens`.
+fn reached_max_tokens(choice: &Choice, context: &ReplyContext) -> bool {
     choice.completion_tokens()
-        >= usize::try_from(known.ask.sampling.max_tokens).unwrap_or(usize::MAX)
+        >= usize::try_from(context.request.sampling.max_tokens).unwrap_or(usize::MAX)
 }
 
-/// The body of a whole answer.
-pub(super) fn body(known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
-    let (mut blocks, mut stop) = (Blocks::default(), Stop::default());
-    // One choice is all that this dialect has.
-    for ended in ended {
-        stop = Stop::of(&ended.choice, known);
-        for delta in ended.deltas {
-            blocks.take(delta);
+/// The body of a non-streaming response.
+pub(super) fn body(context: &ReplyContext, finished: Vec<FinishedChoice>, usage: &Usage) -> Value {
+    let (mut blocks, mut stop) = (Blocks::default(), StopReason::default());
+    // This dialect has a single choice.
+    for finished in finished {
+        stop = StopReason::new(&finished.choice, context);
+        for delta in finished.deltas {
+            blocks.push_delta(delta);
         }
     }
     blocks.close();
-    message(known, blocks.into_content(), &stop, usage_json(usage))
+    message(context, blocks.into_content(), &stop, usage_json(usage))
 }
 
-fn message(known: &Known, content: Vec<Value>, stop: &Stop, usage: Value) -> Value {
+fn message(context: &ReplyContext, content: Vec<Value>, stop: &StopReason, usage: Value) -> Value {
     json!({
-        "id": known.id,
+        "id": context.id,
         "type": "message",
         "role": "assistant",
-        "model": known.model,
+        "model": context.model,
         "content": content,
         "stop_reason": stop.reason,
         "stop_sequence": stop.sequence,
@@ -66,7 +66,7 @@ fn message(known: &Known, content: Vec<Value>, stop: &Stop, usage: Value) -> Val
     })
 }
 
-/// Here `input_tokens` are those that were not in memory any more.
+/// In Anthropic's format `input_tokens` excludes cached tokens.
 fn usage_json(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.prompt.saturating_sub(usage.cached),
@@ -76,54 +76,54 @@ fn usage_json(usage: &Usage) -> Value {
     })
 }
 
-/// Writes the events of one message.
-pub(crate) struct MessageEvents {
-    known: Known,
+/// Writes the events of a message.
+pub(crate) struct MessageWriter {
+    context: ReplyContext,
     blocks: Blocks,
-    stop: Stop,
+    stop: StopReason,
 }
 
-impl MessageEvents {
-    pub(super) fn new(known: Known) -> Self {
+impl MessageWriter {
+    pub(super) fn new(context: ReplyContext) -> Self {
         Self {
-            known,
+            context,
             blocks: Blocks::default(),
-            stop: Stop::default(),
+            stop: StopReason::default(),
         }
     }
 }
 
-impl Events for MessageEvents {
-    fn begin(&mut self, out: &mut Outbox) {
+impl StreamWriter for MessageWriter {
+    fn start(&mut self, out: &mut EventQueue) {
         let so_far = Usage {
-            prompt: self.known.prompt_ids.len(),
+            prompt: self.context.prompt_ids.len(),
             ..Usage::default()
         };
-        let message = message(&self.known, Vec::new(), &self.stop, usage_json(&so_far));
-        out.named(
+        let message = message(&self.context, Vec::new(), &self.stop, usage_json(&so_far));
+        out.push_named(
             "message_start",
             &json!({"type": "message_start", "message": message}),
         );
-        out.named_text("ping", PING);
+        out.push_named_text("ping", PING);
     }
 
-    fn grow(&mut self, out: &mut Outbox, _choice: &mut Choice, deltas: Vec<Delta>) {
+    fn write_deltas(&mut self, out: &mut EventQueue, _choice: &mut Choice, deltas: Vec<Delta>) {
         for delta in deltas {
-            for (name, data) in self.blocks.take(delta) {
-                out.named(name, &data);
+            for (name, data) in self.blocks.push_delta(delta) {
+                out.push_named(name, &data);
             }
         }
     }
 
-    fn end(&mut self, out: &mut Outbox, choice: &mut Choice) {
+    fn finish_choice(&mut self, out: &mut EventQueue, choice: &mut Choice) {
         for (name, data) in self.blocks.close() {
-            out.named(name, &data);
+            out.push_named(name, &data);
         }
-        self.stop = Stop::of(choice, &self.known);
+        self.stop = StopReason::new(choice, &self.context);
     }
 
-    fn finish(&mut self, out: &mut Outbox, usage: &Usage) {
-        out.named(
+    fn finish(&mut self, out: &mut EventQueue, usage: &Usage) {
+        out.push_named(
             "message_delta",
             &json!({
                 "type": "message_delta",
@@ -131,10 +131,10 @@ impl Events for MessageEvents {
                 "usage": usage_json(usage),
             }),
         );
-        out.named("message_stop", &json!({"type": "message_stop"}));
+        out.push_named("message_stop", &json!({"type": "message_stop"}));
     }
 
-    fn fail(&mut self, out: &mut Outbox, error: &ApiError) {
-        out.named("error", &error.to_messages_json(None));
+    fn fail(&mut self, out: &mut EventQueue, error: &ApiError) {
+        out.push_named("error", &error.to_anthropic_json(None));
     }
 }

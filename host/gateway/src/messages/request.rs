@@ -1,74 +1,78 @@
-//! A messages request: what the client asked for, checked.
+//! Parses a messages request.
 
-use clawhost_policy::Sampling;
+use clawhost_policy::SamplingParams;
 use serde_json::{Map, Value, json};
 
 use super::{Messages, history, tools};
-use crate::chat::sampling::drawing;
+use crate::chat::sampling::parse_sampling;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 use crate::reply::{
-    Arriving, Ask, Dialect, Format, PromptEnd, Session, Surface, refuse_unsupported,
-    temperature_and_top_p, variables,
+    Dialect, Endpoint, InferenceRequest, PromptEnd, RawRequest, SessionFields, TextFormat,
+    parse_temperature_and_top_p, parse_template_variables, reject_unsupported,
 };
 
-/// Reads a request; the flag says whether the client wants a stream.
-pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
-    let fields = Fields::of(request.body, "")?;
-    let mut ask = ask(request, fields)?;
+/// Parses a request; the flag is `stream`.
+pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), ApiError> {
+    let fields = Fields::new(raw.body, "")?;
+    let mut request = parse_common(raw, fields)?;
     let most = fields
         .integer("max_tokens", 1, i64::from(u32::MAX))?
         .ok_or_else(|| fields.missing("max_tokens"))?;
-    ask.sampling.max_tokens = u32::try_from(most).unwrap_or(u32::MAX);
-    Ok((ask, fields.flag("stream")?.unwrap_or(false)))
+    request.sampling.max_tokens = u32::try_from(most).unwrap_or(u32::MAX);
+    Ok((request, fields.flag("stream")?.unwrap_or(false)))
 }
 
-/// Reads a request whose tokens are to be counted, which needs no `max_tokens`.
-pub(super) fn read_to_count(request: &Arriving<'_>) -> Result<Ask, ApiError> {
-    ask(request, Fields::of(request.body, "")?)
+/// Parses a `count_tokens` request, which has no `max_tokens`.
+pub(super) fn parse_for_count(raw: &RawRequest<'_>) -> Result<InferenceRequest, ApiError> {
+    parse_common(raw, Fields::new(raw.body, "")?)
 }
 
-fn ask(request: &Arriving<'_>, fields: Fields<'_, '_>) -> Result<Ask, ApiError> {
-    refuse_unsupported(fields, Surface::Messages)?;
-    refuse_lists(fields)?;
-    refuse_edits(fields)?;
+fn parse_common(
+    raw: &RawRequest<'_>,
+    fields: Fields<'_, '_>,
+) -> Result<InferenceRequest, ApiError> {
+    reject_unsupported(fields, Endpoint::Messages)?;
+    reject_server_tools(fields)?;
+    reject_context_edits(fields)?;
     let listed = fields
         .list("messages")?
         .ok_or_else(|| fields.missing("messages"))?;
     let config = match fields.value("output_config") {
         None => None,
-        Some(config) => Some(Fields::of(config, "output_config")?),
+        Some(config) => Some(Fields::new(config, "output_config")?),
     };
     let format = match config.and_then(|config| config.value("format")) {
         Some(format) => Some(format),
-        // Its name before it was one of several.
+        // The former name of the field.
         None => fields.value("output_format"),
     };
-    let messages = history::read(fields.value("system"), listed)?;
-    let continues = messages.last().and_then(|last| last.get("role")) == Some(&json!("assistant"));
-    Ok(Ask {
-        format: Format::read(format, Messages::FORMAT, None)?,
+    let messages = history::parse(fields.value("system"), listed)?;
+    let continues_last =
+        messages.last().and_then(|last| last.get("role")) == Some(&json!("assistant"));
+    Ok(InferenceRequest {
+        format: TextFormat::parse(format, Messages::FORMAT_FIELD, None)?,
         model: Some(fields.required_text("model")?.to_owned()),
         messages,
-        prompt_end: if continues {
+        prompt_end: if continues_last {
             PromptEnd::LastMessage
         } else {
             PromptEnd::Reply
         },
-        tools: tools::read(fields)?,
-        sampling: sampling(fields, request.shared.engine.defaults())?,
+        tools: tools::parse(fields)?,
+        sampling: parse_message_sampling(fields, raw.shared.engine.defaults())?,
         n: 1,
-        template: template(fields, config)?,
-        session: Session::read(fields, request.headers)?,
-        user: user(fields)?,
-        ..Ask::default()
+        template: parse_template(fields, config)?,
+        session: SessionFields::parse(fields, raw.headers)?,
+        user: parse_user(fields)?,
+        ..InferenceRequest::default()
     })
 }
 
-fn refuse_lists(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+fn reject_server_tools(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     for name in ["mcp_servers", "container"] {
-        let given = fields.value(name);
-        if given.is_some_and(|given| given.as_array().is_none_or(|list| !list.is_empty())) {
+        let value = fields.value(name);
+        if value.is_some_and(|value| value.as_array().is_none_or(|list| !list.is_empty())) {
             return Err(ApiError::unsupported(
                 name,
                 format!("`{name}` is not supported; leave it out"),
@@ -78,12 +82,12 @@ fn refuse_lists(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses edits of the conversation that would take something out of it.
-fn refuse_edits(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+/// Rejects context edits, which would remove content from the conversation.
+fn reject_context_edits(fields: Fields<'_, '_>) -> Result<(), ApiError> {
     let Some(management) = fields.value("context_management") else {
         return Ok(());
     };
-    let management = Fields::of(management, "context_management")?;
+    let management = Fields::new(management, "context_management")?;
     for (index, edit) in management
         .list("edits")?
         .unwrap_or_default()
@@ -91,23 +95,26 @@ fn refuse_edits(fields: Fields<'_, '_>) -> Result<(), ApiError> {
         .enumerate()
     {
         let path = format!("context_management.edits[{index}]");
-        let edit = Fields::of(edit, &path)?;
-        let thoughts = edit.required_text("type")?.starts_with("clear_thinking");
-        if !thoughts || edit.value("keep").is_none_or(|keep| keep != "all") {
+        let edit = Fields::new(edit, &path)?;
+        let is_thinking_edit = edit.required_text("type")?.starts_with("clear_thinking");
+        if !is_thinking_edit || edit.value("keep").is_none_or(|keep| keep != "all") {
             return Err(ApiError::unsupported(
                 edit.path_of("type"),
-                "the conversation is not edited here; leave `context_management` out and send what fits",
+                "context edits are not supported; leave out `context_management` and send messages that fit the context",
             ));
         }
     }
     Ok(())
 }
 
-fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
-    // This dialect's own bounds are narrower.
-    temperature_and_top_p(fields, &mut defaults.clone(), 1.0)?;
+fn parse_message_sampling(
+    fields: Fields<'_, '_>,
+    defaults: &SamplingParams,
+) -> Result<SamplingParams, ApiError> {
+    // The limits of this dialect are narrower.
+    parse_temperature_and_top_p(fields, &mut defaults.clone(), 1.0)?;
     fields.integer("top_k", 0, i64::from(u32::MAX))?;
-    let mut sampling = drawing(fields, defaults)?;
+    let mut sampling = parse_sampling(fields, defaults)?;
     if let Some(stops) = fields.list("stop_sequences")? {
         sampling.stop = stops
             .iter()
@@ -125,8 +132,8 @@ fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, Api
     Ok(sampling)
 }
 
-/// Template variables; `thinking` says whether the model is to think. Without it the template's own way counts.
-fn template(
+/// Parses the template variables. `thinking` enables or disables thinking; without it the template decides.
+fn parse_template(
     fields: Fields<'_, '_>,
     config: Option<Fields<'_, '_>>,
 ) -> Result<Map<String, Value>, ApiError> {
@@ -134,12 +141,12 @@ fn template(
         None => None,
         Some(config) => config.text("effort")?,
     };
-    let mut variables = variables(fields, effort)?;
+    let mut variables = parse_template_variables(fields, effort)?;
     let Some(thinking) = fields.value("thinking") else {
         return Ok(variables);
     };
-    let thinking = Fields::of(thinking, "thinking")?;
-    // The budget is taken note of by nobody: a model here thinks as long as it does.
+    let thinking = Fields::new(thinking, "thinking")?;
+    // `budget_tokens` is validated and ignored: the length of thinking cannot be limited.
     thinking.integer("budget_tokens", 1, i64::from(u32::MAX))?;
     let think = match thinking.required_text("type")? {
         "enabled" => true,
@@ -161,11 +168,11 @@ fn template(
     Ok(variables)
 }
 
-/// The person that `metadata.user_id` names.
-fn user(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError> {
+/// Parses `metadata.user_id`.
+fn parse_user(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError> {
     match fields.value("metadata") {
         None => Ok(None),
-        Some(metadata) => Ok(Fields::of(metadata, "metadata")?
+        Some(metadata) => Ok(Fields::new(metadata, "metadata")?
             .text("user_id")?
             .map(str::to_owned)),
     }

@@ -1,24 +1,24 @@
-//! The tools of a messages request and what the client says about their use.
+//! Tools and tool choice of a messages request.
 
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::reply::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
+use crate::reply::{Tool, ToolChoice, ToolList, Tools, reject_deferred};
 
-/// Reads `tools` and `tool_choice`.
-pub(super) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
+/// Parses `tools` and `tool_choice`.
+pub(super) fn parse(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
     let listed = body.list("tools")?.unwrap_or_default();
-    let mut tools = ToolList::of(listed)?;
+    let mut tools = ToolList::new(listed)?;
     for (index, tool) in listed.iter().enumerate() {
         add(&mut tools, tool, &format!("tools[{index}]"))?;
     }
-    let (choice, parallel) = choice(body.value("tool_choice"))?;
+    let (choice, parallel) = parse_choice(body.value("tool_choice"))?;
     tools.finish(choice, parallel)
 }
 
 fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
-    let fields = Fields::of(tool, path)?;
+    let fields = Fields::new(tool, path)?;
     let kind = fields.text("type")?.unwrap_or("custom");
     if kind != "custom" {
         let shown: String = kind.chars().take(40).collect();
@@ -33,14 +33,14 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
     let schema = fields
         .value("input_schema")
         .ok_or_else(|| fields.missing("input_schema"))?;
-    refuse_deferred(fields)?;
+    reject_deferred(fields)?;
     if fields
         .list("input_examples")?
         .is_some_and(|examples| !examples.is_empty())
     {
         return Err(ApiError::unsupported(
             fields.path_of("input_examples"),
-            "examples of a tool's input are not shown to this model; put them into the description",
+            "`input_examples` is not supported; put the examples into the description",
         ));
     }
     tools.add(Tool {
@@ -51,12 +51,12 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
     })
 }
 
-/// What is to be called, and whether several calls may come at once.
-fn choice(given: Option<&Value>) -> Result<(ToolChoice, bool), ApiError> {
-    let Some(given) = given else {
+/// Parses `tool_choice`; the flag allows several calls in one reply.
+fn parse_choice(value: Option<&Value>) -> Result<(ToolChoice, bool), ApiError> {
+    let Some(value) = value else {
         return Ok((ToolChoice::Auto, true));
     };
-    let fields = Fields::of(given, "tool_choice")?;
+    let fields = Fields::new(value, "tool_choice")?;
     let choice = match fields.required_text("type")? {
         "auto" => ToolChoice::Auto,
         "any" => ToolChoice::Required,
@@ -72,6 +72,6 @@ fn choice(given: Option<&Value>) -> Result<(ToolChoice, bool), ApiError> {
             ));
         }
     };
-    let one = fields.flag("disable_parallel_tool_use")?.unwrap_or(false);
-    Ok((choice, !one))
+    let disable_parallel = fields.flag("disable_parallel_tool_use")?.unwrap_or(false);
+    Ok((choice, !disable_parallel))
 }

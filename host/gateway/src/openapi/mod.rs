@@ -1,8 +1,7 @@
-//! The OpenAPI document: what a client generator, a fuzzer or a person needs to know of the surface.
+//! The OpenAPI document, served at `GET /openapi.json` and checked in as `openapi.json`.
 //!
-//! It is written beside the code in Rust, served at `GET /openapi.json` and checked in as `openapi.json`. Tests hold it
-//! to the routes, to the methods that really answer, and to what really is answered. It describes what this server does,
-//! which is less than what the dialects know: fields that change nothing are let through and not described.
+//! Tests check it against the routes, the supported methods and real responses. It describes what this server supports,
+//! which is less than the original APIs: fields that are accepted and ignored are not described.
 
 mod operations;
 mod schemas;
@@ -10,20 +9,20 @@ mod schemas;
 use axum::Json;
 use serde_json::{Map, Value, json};
 
-use operations::{Answer, Operation};
+use operations::{Operation, ResponseBody};
 
-/// The document as an answer.
+/// Serves the document.
 pub(crate) async fn show() -> Json<Value> {
     Json(document())
 }
 
-/// The whole document.
+/// Builds the document.
 pub(crate) fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for operation in operations::all() {
+    for operation in operations::operations() {
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
         if let Value::Object(path) = path {
-            path.insert(operation.method.into(), described(&operation));
+            path.insert(operation.method.into(), operation_object(&operation));
         }
     }
     json!({
@@ -31,14 +30,14 @@ pub(crate) fn document() -> Value {
         "info": {
             "title": "clawhost",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A language model that is served, judged and trained at once, in three dialects.",
+            "description": "OpenAI- and Anthropic-compatible LLM server that trains the model from its conversations.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": paths,
         "components": {
-            "schemas": schemas::all(),
+            "schemas": schemas::schemas(),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -47,7 +46,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn described(operation: &Operation) -> Value {
+fn operation_object(operation: &Operation) -> Value {
     let mut out = Map::new();
     out.insert("operationId".into(), operation.id.into());
     out.insert("summary".into(), operation.summary.into());
@@ -60,39 +59,41 @@ fn described(operation: &Operation) -> Value {
             json!({"required": true, "content": {"application/json": {"schema": reference(schema), "example": example}}}),
         );
     }
-    let mut answers = Map::new();
-    for answer in &operation.answers {
-        let content = match *answer {
-            Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
-            Answer::JsonOrEvents(schema) => json!({
+    let mut responses = Map::new();
+    for response in &operation.responses {
+        let content = match *response {
+            ResponseBody::Json(schema) => {
+                json!({"application/json": {"schema": reference(schema)}})
+            }
+            ResponseBody::JsonOrEvents(schema) => json!({
                 "application/json": {"schema": reference(schema)},
                 "text/event-stream": {"schema": reference("Event")},
             }),
-            Answer::Text(kind) => json!({kind: {"schema": {"type": "string"}}}),
-            Answer::Empty => Value::Null,
+            ResponseBody::Text(kind) => json!({kind: {"schema": {"type": "string"}}}),
+            ResponseBody::Empty => Value::Null,
         };
-        let mut answer = json!({"description": "Done."});
-        if let Value::Object(answer) = &mut answer
+        let mut response = json!({"description": "Success."});
+        if let Value::Object(response) = &mut response
             && !content.is_null()
         {
-            answer.insert("content".into(), content);
+            response.insert("content".into(), content);
         }
-        answers.insert("200".into(), answer);
+        responses.insert("200".into(), response);
     }
     for (status, schema) in &operation.errors {
-        let mut answer = json!({
-            "description": meaning(*status),
+        let mut response = json!({
+            "description": status_description(*status),
             "content": {"application/json": {"schema": reference(schema)}},
         });
         if *status == 429
-            && let Value::Object(answer) = &mut answer
+            && let Value::Object(response) = &mut response
         {
-            let seconds = json!({"description": "Seconds to wait.", "required": true, "schema": {"type": "integer", "minimum": 1}});
-            answer.insert("headers".into(), json!({"Retry-After": seconds}));
+            let seconds = json!({"description": "Seconds to wait before a retry.", "required": true, "schema": {"type": "integer", "minimum": 1}});
+            response.insert("headers".into(), json!({"Retry-After": seconds}));
         }
-        answers.insert(status.to_string(), answer);
+        responses.insert(status.to_string(), response);
     }
-    out.insert("responses".into(), answers.into());
+    out.insert("responses".into(), responses.into());
     out.into()
 }
 
@@ -100,21 +101,21 @@ fn reference(schema: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
-/// What an error means.
-fn meaning(status: u16) -> &'static str {
+/// Description of an error status.
+fn status_description(status: u16) -> &'static str {
     match status {
-        400 => "The request is wrong, and will be wrong again.",
-        401 => "No key, or one that this server does not know.",
-        403 => "The key may not do this, or the request comes from a foreign web page.",
-        404 => "There is no such thing, or not for this key.",
-        408 => "The body did not arrive in time.",
-        409 => "The thing exists, and its state forbids this.",
-        413 => "The body is too large.",
-        415 => "The body is not JSON.",
-        429 => "Too much at once.",
-        431 => "The head of the request is too large.",
-        500 => "A fault of the server.",
-        _ => "Not now; worth another try.",
+        400 => "Invalid request.",
+        401 => "Missing or invalid API key.",
+        403 => "The key lacks the required scope, or the host or origin is not allowed.",
+        404 => "Not found, or not accessible with this key.",
+        408 => "Timeout while reading the request body.",
+        409 => "The state of the resource does not allow this.",
+        413 => "The request body is too large.",
+        415 => "The request body is not JSON, or its encoding is not supported.",
+        429 => "Rate or concurrency limit reached.",
+        431 => "The request head is too large.",
+        500 => "Internal error.",
+        _ => "Temporarily unavailable.",
     }
 }
 
@@ -124,12 +125,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_route_is_described_and_nothing_else() {
-        let described: BTreeSet<String> = operations::all()
+    fn described_paths_match_the_routes() {
+        let described: BTreeSet<String> = operations::operations()
             .into_iter()
             .map(|operation| operation.path.to_owned())
             .collect();
-        let routed: BTreeSet<String> = crate::routes::all()
+        let routed: BTreeSet<String> = crate::routes::routes()
             .into_iter()
             .map(|(path, _)| path.replace("{*", "{"))
             .collect();
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_no_schema_is_left_over() {
+    fn references_match_the_defined_schemas() {
         let document = document();
         let mut named = BTreeSet::new();
         references(&document, &mut named);

@@ -1,17 +1,17 @@
-//! The operations, row by row: what each path takes, answers and refuses.
+//! The operations: parameters, bodies, responses and errors of each path.
 
 use serde_json::{Value, json};
 
-/// What a good answer is.
+/// The body of a successful response.
 #[derive(Clone, Copy)]
-pub(super) enum Answer {
+pub(super) enum ResponseBody {
     /// JSON of this schema.
     Json(&'static str),
-    /// The same, or server-sent events when the request says `stream`.
+    /// JSON of this schema, or server-sent events if the request sets `stream`.
     JsonOrEvents(&'static str),
     /// Text of this media type.
     Text(&'static str),
-    /// Nothing but the status.
+    /// No body.
     Empty,
 }
 
@@ -22,19 +22,24 @@ pub(super) struct Operation {
     pub(super) path: &'static str,
     pub(super) summary: &'static str,
     pub(super) parameters: Vec<Value>,
-    /// Schema of the body, and an example of it.
+    /// Schema and example of the request body.
     pub(super) body: Option<(&'static str, Value)>,
-    pub(super) answers: Vec<Answer>,
-    /// Status and schema of each refusal.
+    pub(super) responses: Vec<ResponseBody>,
+    /// Status and schema of each error.
     pub(super) errors: Vec<(u16, &'static str)>,
 }
 
-/// Refusals at the door, which every path but the open ones knows.
-const DOOR: [u16; 5] = [401, 403, 429, 431, 500];
-/// Refusals of a body.
-const BODY: [u16; 4] = [400, 408, 413, 415];
+/// Errors of the admission middleware, on every path that requires authentication.
+const COMMON_ERRORS: [u16; 5] = [401, 403, 429, 431, 500];
+/// Errors of reading a body.
+const BODY_ERRORS: [u16; 4] = [400, 408, 413, 415];
 
-fn get(id: &'static str, path: &'static str, answer: Answer, summary: &'static str) -> Operation {
+fn get(
+    id: &'static str,
+    path: &'static str,
+    response: ResponseBody,
+    summary: &'static str,
+) -> Operation {
     Operation {
         id,
         method: "get",
@@ -42,22 +47,27 @@ fn get(id: &'static str, path: &'static str, answer: Answer, summary: &'static s
         summary,
         parameters: Vec::new(),
         body: None,
-        answers: vec![answer],
-        errors: DOOR.map(|status| (status, "Error")).to_vec(),
+        responses: vec![response],
+        errors: COMMON_ERRORS.map(|status| (status, "Error")).to_vec(),
     }
 }
 
-fn post(id: &'static str, path: &'static str, answer: Answer, summary: &'static str) -> Operation {
+fn post(
+    id: &'static str,
+    path: &'static str,
+    response: ResponseBody,
+    summary: &'static str,
+) -> Operation {
     Operation {
         method: "post",
-        ..get(id, path, answer, summary)
+        ..get(id, path, response, summary)
     }
 }
 
 impl Operation {
     fn body(mut self, schema: &'static str, example: Value) -> Self {
         self.body = Some((schema, example));
-        self.refuses(&BODY)
+        self.errors(&BODY_ERRORS)
     }
 
     fn parameter(mut self, name: &str, place: &str, schema: Value, description: &str) -> Self {
@@ -69,10 +79,10 @@ impl Operation {
 
     fn path_id(self, schema: Value, description: &str) -> Self {
         self.parameter("id", "path", schema, description)
-            .refuses(&[400, 404])
+            .errors(&[400, 404])
     }
 
-    fn refuses(mut self, statuses: &[u16]) -> Self {
+    fn errors(mut self, statuses: &[u16]) -> Self {
         self.errors
             .extend(statuses.iter().map(|status| (*status, "Error")));
         self.errors.sort_unstable();
@@ -80,69 +90,69 @@ impl Operation {
         self
     }
 
-    /// Open without a key and under overload.
-    fn open(mut self) -> Self {
+    /// Removes the errors of authentication and overload.
+    fn without_auth(mut self) -> Self {
         self.errors
             .retain(|(status, _)| !matches!(status, 401 | 429 | 500));
         self
     }
 
-    /// Errors are in Anthropic's shape.
-    fn in_messages_shape(mut self) -> Self {
+    /// Errors are in Anthropic's format.
+    fn with_anthropic_errors(mut self) -> Self {
         for (_, schema) in &mut self.errors {
             *schema = "MessagesError";
         }
         self
     }
 
-    /// The fields by which a client may name the session, which are headers too.
-    fn in_a_session(self) -> Self {
+    /// Adds the session headers.
+    fn with_session_headers(self) -> Self {
         let text = || json!({"type": "string", "maxLength": 256});
         self.parameter(
             "X-Session-Id",
             "header",
             text(),
-            "The session of this key that this belongs to, by a name of the client's choice or by id. Default: found by content.",
+            "Session of the request: its id, or a name chosen by the client. Default: matched by content.",
         )
         .parameter(
             "X-Turn-Type",
             "header",
             json!({"type": "string", "enum": ["main", "side"]}),
-            "Default: inferred.",
+            "Whether the turn belongs to the main conversation. Default: inferred.",
         )
         .parameter(
             "X-Session-Done",
             "header",
             json!({"type": "string"}),
-            "`true`: the session ends with this.",
+            "`true` ends the session with this turn.",
         )
-        .refuses(&[503])
+        .errors(&[503])
     }
 }
 
 /// All operations.
-pub(super) fn all() -> Vec<Operation> {
-    use Answer::{Empty, Json, JsonOrEvents, Text};
-    let says_hi = json!([{"role": "user", "content": "Say hi."}]);
+pub(super) fn operations() -> Vec<Operation> {
+    use ResponseBody::{Empty, Json, JsonOrEvents, Text};
+    let messages_example = json!([{"role": "user", "content": "Say hi."}]);
     let text = || json!({"type": "string"});
     let number = || json!({"type": "integer", "minimum": 1});
     vec![
-        get("page", "/", Text("text/html"), "The operator page.").refuses(&[503]),
+        get("page", "/", Text("text/html"), "Operator page.").errors(&[503]),
         get(
             "openapi",
             "/openapi.json",
             Json("Document"),
-            "This document.",
+            "OpenAPI document.",
         )
-        .open()
-        .refuses(&[429]),
+        .without_auth()
+        .errors(&[429]),
         Operation {
             errors: vec![(403, "Error"), (431, "Error"), (503, "Readiness")],
             ..get(
                 "health",
                 "/health",
                 Empty,
-                "The same as `/readyz`, as vLLM answers it.",
+                "Readiness in vLLM's format: no body.",
             )
         },
         Operation {
@@ -151,7 +161,7 @@ pub(super) fn all() -> Vec<Operation> {
                 "healthz",
                 "/healthz",
                 Json("Health"),
-                "State of engine, journal and loops.",
+                "State of the engine, journal, judging and training.",
             )
         },
         Operation {
@@ -160,147 +170,150 @@ pub(super) fn all() -> Vec<Operation> {
                 "readyz",
                 "/readyz",
                 Json("Readiness"),
-                "Whether new requests should be sent here.",
+                "Readiness: whether new requests are accepted.",
             )
         },
-        get(
-            "version",
-            "/version",
-            Json("Version"),
-            "Version of this program.",
-        )
-        .open()
-        .refuses(&[429]),
+        get("version", "/version", Json("Version"), "Server version.")
+            .without_auth()
+            .errors(&[429]),
         get(
             "metrics",
             "/metrics",
             Text("text/plain"),
-            "Prometheus text.",
+            "Metrics in the Prometheus text format.",
         ),
         post(
             "chat",
             "/v1/chat/completions",
             JsonOrEvents("ChatCompletion"),
-            "A reply, in OpenAI's chat dialect.",
+            "Create a chat completion.",
         )
-        .body("ChatRequest", json!({"messages": says_hi, "max_tokens": 8}))
-        .refuses(&[404])
-        .in_a_session(),
+        .body(
+            "ChatRequest",
+            json!({"messages": messages_example, "max_tokens": 8}),
+        )
+        .errors(&[404])
+        .with_session_headers(),
         post(
             "complete",
             "/v1/completions",
             JsonOrEvents("Completion"),
-            "A prompt continued as it stands, of text or tokens; nothing of it is collected.",
+            "Create a text completion from text or tokens; it is not recorded.",
         )
         .body(
             "CompletionRequest",
             json!({"prompt": "Once upon a time", "max_tokens": 8}),
         )
-        .refuses(&[404, 503]),
+        .errors(&[404, 503]),
         post(
             "messages",
             "/v1/messages",
             JsonOrEvents("Message"),
-            "A reply, in Anthropic's dialect.",
+            "Create a message (Anthropic).",
         )
         .body(
             "MessagesRequest",
-            json!({"model": "", "messages": says_hi, "max_tokens": 8}),
+            json!({"model": "", "messages": messages_example, "max_tokens": 8}),
         )
-        .refuses(&[404])
-        .in_a_session()
-        .in_messages_shape(),
+        .errors(&[404])
+        .with_session_headers()
+        .with_anthropic_errors(),
         post(
             "count_tokens",
             "/v1/messages/count_tokens",
             Json("TokenCount"),
-            "Tokens of a prompt, in Anthropic's dialect.",
+            "Count the prompt tokens of a message (Anthropic).",
         )
         .body(
             "CountTokensRequest",
-            json!({"model": "", "messages": says_hi}),
+            json!({"model": "", "messages": messages_example}),
         )
-        .refuses(&[404])
-        .in_messages_shape(),
+        .errors(&[404])
+        .with_anthropic_errors(),
         post(
             "responses",
             "/v1/responses",
             JsonOrEvents("Response"),
-            "A reply, in OpenAI's Responses dialect.",
+            "Create a response (OpenAI Responses).",
         )
         .body(
             "ResponsesRequest",
             json!({"input": "Say hi.", "max_output_tokens": 8}),
         )
-        .refuses(&[404])
-        .in_a_session(),
+        .errors(&[404])
+        .with_session_headers(),
         get(
             "response",
             "/v1/responses/{id}",
             Json("Response"),
-            "A response as it was recorded.",
+            "Retrieve a response.",
         )
-        .path_id(text(), "Id of the response.")
-        .refuses(&[503]),
+        .path_id(text(), "Response id.")
+        .errors(&[503]),
         Operation {
             method: "delete",
             ..get(
                 "delete_response",
                 "/v1/responses/{id}",
                 Json("ResponseDeleted"),
-                "Forgets a response and what was made of it.",
+                "Delete a response and the records made from it.",
             )
         }
-        .path_id(text(), "Id of the response.")
-        .refuses(&[409, 503]),
+        .path_id(text(), "Response id.")
+        .errors(&[409, 503]),
         post(
             "input_tokens",
             "/v1/responses/input_tokens",
             Json("InputTokens"),
-            "Tokens of a prompt, in the Responses dialect.",
+            "Count the prompt tokens of a response.",
         )
         .body("ResponsesRequest", json!({"input": "Say hi."}))
-        .refuses(&[404, 503]),
+        .errors(&[404, 503]),
         post(
             "tokenize",
             "/tokenize",
             Json("Tokens"),
-            "A text, or a conversation as the chat template renders it, as tokens.",
+            "Tokenize text, or a conversation rendered by the chat template.",
         )
         .body("TokenizeRequest", json!({"prompt": "Say hi."}))
-        .refuses(&[404, 503]),
+        .errors(&[404, 503]),
         post(
             "detokenize",
             "/detokenize",
             Json("Detokenized"),
-            "The text of tokens.",
+            "Decode tokens to text.",
         )
         .body("DetokenizeRequest", json!({"tokens": [0, 1]}))
-        .refuses(&[404, 503]),
+        .errors(&[404, 503]),
         get(
             "models",
             "/v1/models",
             Json("ModelList"),
-            "The served model, and each adapter as `model:version`.",
+            "List the served model, and each loaded adapter as `model:version`.",
         ),
-        get("model", "/v1/models/{id}", Json("Model"), "One of them.")
-            .path_id(text(), "Id of the model."),
+        get(
+            "model",
+            "/v1/models/{id}",
+            Json("Model"),
+            "Retrieve a model.",
+        )
+        .path_id(text(), "Model id."),
         post(
             "feedback",
             "/v1/feedback",
             Json("FeedbackAnswer"),
-            "What a person thought of a reply.",
+            "Send feedback on a reply.",
         )
         .body(
             "FeedbackRequest",
             json!({"response_id": "chatcmpl-0", "score": 1, "text": "just right"}),
         )
-        .refuses(&[404, 409, 503]),
+        .errors(&[404, 409, 503]),
         get(
             "sessions",
             "/v1/sessions",
             Json("SessionList"),
-            "All sessions, the last active first.",
+            "List the sessions, the last active first.",
         )
         .parameter(
             "limit",
@@ -308,128 +321,123 @@ pub(super) fn all() -> Vec<Operation> {
             json!({"type": "integer", "minimum": 1, "maximum": 1000}),
             "Default 100.",
         )
-        .refuses(&[400, 503]),
+        .errors(&[400, 503]),
         get(
             "session",
             "/v1/sessions/{id}",
             Json("Session"),
-            "One session with its turns.",
+            "Retrieve a session with its turns.",
         )
         .path_id(
             text(),
-            "Id of the session, or the name that this key gave it.",
+            "Session id, or the name that this key gave the session.",
         )
         .parameter(
             "include",
             "query",
             text(),
-            "`messages`, `tokens` or both, with a comma. Default: neither.",
+            "`messages`, `tokens` or both, separated by a comma. Default: neither.",
         )
-        .refuses(&[503]),
+        .errors(&[503]),
         Operation {
             method: "delete",
             ..get(
                 "forget",
                 "/v1/sessions/{id}",
                 Json("Forgotten"),
-                "Forgets a session and what was made of it.",
+                "Delete a session and the records made from it.",
             )
         }
         .path_id(
             text(),
-            "Id of the session, or the name that this key gave it.",
+            "Session id, or the name that this key gave the session.",
         )
-        .refuses(&[503]),
+        .errors(&[503]),
         get(
             "explain_session",
             "/v1/sessions/{id}/explain",
             Json("Explained"),
-            "What became of each turn, and why.",
+            "Explain how each turn of a session was judged and trained.",
         )
         .path_id(
             text(),
-            "Id of the session, or the name that this key gave it.",
+            "Session id, or the name that this key gave the session.",
         )
-        .refuses(&[503]),
+        .errors(&[503]),
         post(
             "session_done",
             "/v1/sessions/{id}/done",
             Json("Done"),
-            "Ends a session.",
+            "End a session.",
         )
         .path_id(
             text(),
-            "Id of the session, or the name that this key gave it.",
+            "Session id, or the name that this key gave the session.",
         )
-        .refuses(&[409, 503]),
+        .errors(&[409, 503]),
         get(
             "explain_turn",
             "/v1/turns/{id}/explain",
             Json("Explained"),
-            "What became of a turn, and why.",
+            "Explain how a turn was judged and trained.",
         )
-        .path_id(number(), "Number of the turn.")
-        .refuses(&[503]),
+        .path_id(number(), "Turn id.")
+        .errors(&[503]),
         get(
             "step",
             "/v1/steps/{id}",
             Json("Explained"),
-            "Which samples a training step was made of.",
+            "Explain the samples of a training step.",
         )
-        .path_id(number(), "Number of the step.")
-        .refuses(&[503]),
+        .path_id(number(), "Step id.")
+        .errors(&[503]),
         get(
             "adapters",
             "/v1/adapters",
             Json("AdapterList"),
-            "The adapters, which one is served, and the last changes of that.",
+            "List the adapter versions, the active one and the last release changes.",
         )
-        .refuses(&[503]),
+        .errors(&[503]),
         post(
             "promote",
             "/v1/adapters/promote",
             Json("Release"),
-            "Serves a version from now on; 0 is the base model.",
+            "Activate an adapter version; 0 is the base model.",
         )
         .body("PromoteRequest", json!({"version": 0}))
-        .refuses(&[404, 409, 503]),
+        .errors(&[404, 409, 503]),
         post(
             "rollback",
             "/v1/adapters/rollback",
             Json("Release"),
-            "Serves what was served before the last change.",
+            "Activate the version before the last release change.",
         )
-        .refuses(&[404, 409, 503]),
+        .errors(&[404, 409, 503]),
         post(
             "pin",
             "/v1/adapters/pin",
             Json("Release"),
-            "Serves a version and holds it, whatever training publishes.",
+            "Activate a version and pin it, so that training does not activate another.",
         )
         .body("PinRequest", json!({}))
-        .refuses(&[404, 409, 503]),
+        .errors(&[404, 409, 503]),
         Operation {
             method: "delete",
             ..get(
                 "unpin",
                 "/v1/adapters/pin",
                 Json("Release"),
-                "Lets go of what is held; it stays served until training publishes another.",
+                "Remove the pin; the version stays active until training publishes another.",
             )
         }
-        .refuses(&[404, 409, 503]),
-        get(
-            "plugins",
-            "/v1/plugins",
-            Json("List"),
-            "The plugins as they are.",
-        ),
+        .errors(&[404, 409, 503]),
+        get("plugins", "/v1/plugins", Json("List"), "List the plugins."),
         post(
             "reload_plugins",
             "/v1/plugins/reload",
             Json("List"),
-            "Looks at the plugins' files now.",
+            "Reload changed plugins.",
         )
-        .refuses(&[404]),
+        .errors(&[404]),
     ]
 }

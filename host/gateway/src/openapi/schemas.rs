@@ -1,9 +1,9 @@
-//! The shapes of bodies and answers, one schema per name.
+//! The schemas of request and response bodies.
 
 use serde_json::{Map, Value, json};
 
 /// All schemas by name.
-pub(super) fn all() -> Map<String, Value> {
+pub(super) fn schemas() -> Map<String, Value> {
     let mut all = Map::new();
     for part in [
         shared(),
@@ -20,7 +20,7 @@ pub(super) fn all() -> Map<String, Value> {
     all
 }
 
-/// An object with these fields; those of `required` are always there.
+/// An object schema with these properties.
 fn object(required: &[&str], properties: Value) -> Value {
     json!({"type": "object", "required": required, "properties": properties})
 }
@@ -45,7 +45,7 @@ fn positive() -> Value {
     json!({"type": ["integer", "null"], "minimum": 1})
 }
 
-/// Fields of a request that say which session it belongs to.
+/// Request fields that identify the session, and template variables.
 fn session_fields() -> Map<String, Value> {
     let fields = json!({
         "session_id": {"type": ["string", "null"], "maxLength": 256},
@@ -60,7 +60,7 @@ fn session_fields() -> Map<String, Value> {
     }
 }
 
-/// A request that may name its session too.
+/// A request schema with the session fields.
 fn request(required: &[&str], properties: Value) -> Value {
     let mut all = session_fields();
     if let Value::Object(properties) = properties {
@@ -372,7 +372,7 @@ fn records() -> Value {
             properties,
         )
     };
-    let standing = |kind: &str, also: &[&str], more: Value| {
+    let release_schema = |kind: &str, also: &[&str], more: Value| {
         let mut properties = json!({
             "object": {"const": kind},
             "active": object(&["version", "digest"], json!({"version": count(), "digest": {"type": "string"}})),
@@ -408,7 +408,7 @@ fn records() -> Value {
             "id": {"type": "string"}, "object": {"const": "session"}, "done": {"const": true},
         })),
         "Explained": {"type": "object"},
-        "AdapterList": standing("list", &["data", "releases"], json!({
+        "AdapterList": release_schema("list", &["data", "releases"], json!({
             "data": {"type": "array", "items": object(&["version", "digest", "state"], json!({
                 "version": positive(), "state": {"enum": ["active", "retired", "candidate"]},
             }))},
@@ -417,7 +417,7 @@ fn records() -> Value {
                 "by": or_null("string"), "pinned": {"type": "boolean"},
             }))},
         })),
-        "Release": standing("release", &[], json!({})),
+        "Release": release_schema("release", &[], json!({})),
         "PromoteRequest": object(&["version"], json!({"version": count()})),
         "PinRequest": object(&[], json!({"version": {"type": ["integer", "null"], "minimum": 0}})),
     })

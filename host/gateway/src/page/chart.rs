@@ -1,4 +1,4 @@
-//! Rewards in the order in which they were given, as a small picture: a dot each, and their running mean.
+//! An SVG chart of rewards in the order of their verdicts: a dot per reward, and their running mean.
 
 use std::fmt::{self, Write as _};
 
@@ -8,15 +8,15 @@ const MARGIN: f64 = 28.0;
 /// Rewards in one point of the running mean.
 const WINDOW: usize = 16;
 
-/// Draws rewards from -1 to 1; what lies outside is drawn at the border.
+/// Draws rewards from -1 to 1; values outside are drawn at the border.
 pub(super) fn rewards(page: &mut String, rewards: &[f32]) -> fmt::Result {
     if rewards.is_empty() {
-        page.push_str("<p>No verdict yet.</p>");
+        page.push_str("<p>No verdicts yet.</p>");
         return Ok(());
     }
     write!(
         page,
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"reward of the last {} judged replies\">",
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"rewards of the last {} judged replies\">",
         rewards.len()
     )?;
     for (reward, label) in [(1.0, "+1"), (0.0, "0"), (-1.0, "−1")] {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_runs_over_a_window() {
+    fn running_mean_uses_a_window() {
         let mut rewards = vec![-1.0; 16];
         rewards.extend([1.0; 16]);
         let means = running_mean(&rewards);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_rewards_is_drawn() {
+    fn every_reward_is_drawn() {
         for count in [1, 2, 300] {
             let mut page = String::new();
             super::rewards(&mut page, &vec![0.5; count]).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_stays_inside_the_picture() {
+    fn out_of_range_rewards_are_clamped() {
         assert_eq!(height(7.0), height(1.0));
         assert_eq!(height(f64::NAN), height(0.0));
     }

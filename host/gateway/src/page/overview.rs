@@ -1,48 +1,51 @@
-//! What the operator page shows, read from the journal within bounds that do not grow with it.
+//! The data of the operator page, read from the journal with bounded queries.
 
 use clawhost_journal::{
-    Counts, Journal, JournalError, JudgingState, StepRecord, TurnHit, TurnRecord, VerdictOutcome,
-    VerdictRecord,
+    Counts, Journal, JournalError, JudgingState, StepRecord, TurnRecord, TurnSummary,
+    VerdictOutcome, VerdictRecord,
 };
 use serde_json::Value;
 
 const SESSIONS: u32 = 32;
-const TURNS_OF_A_SESSION: u32 = 12;
+const TURNS_PER_SESSION: u32 = 12;
 const TURNS: usize = 24;
 const STEPS: u32 = 20;
 
-/// One reading.
+/// The data of one page.
 pub(super) struct Overview {
     pub(super) counts: Counts,
     /// Newest first.
-    pub(super) turns: Vec<ShownTurn>,
+    pub(super) turns: Vec<TurnRow>,
     /// Newest first.
     pub(super) steps: Vec<StepRecord>,
     /// Rewards of the last judged replies, oldest first.
     pub(super) rewards: Vec<f32>,
 }
 
-/// A turn with what is shown of it.
-pub(super) struct ShownTurn {
+/// A row of the turn table.
+pub(super) struct TurnRow {
     pub(super) turn: TurnRecord,
-    pub(super) asked: String,
-    pub(super) replied: String,
+    pub(super) prompt: String,
+    pub(super) reply: String,
     pub(super) verdicts: Vec<VerdictRecord>,
 }
 
 impl Overview {
-    pub(super) fn gather(journal: &Journal) -> Result<Self, JournalError> {
-        let mut hits: Vec<TurnHit> = Vec::new();
+    pub(super) fn load(journal: &Journal) -> Result<Self, JournalError> {
+        let mut summaries: Vec<TurnSummary> = Vec::new();
         for session in journal.sessions(SESSIONS)? {
-            hits.extend(journal.last_turns(&session.id, TURNS_OF_A_SESSION)?);
+            summaries.extend(journal.last_turns(&session.id, TURNS_PER_SESSION)?);
         }
-        hits.sort_by_key(|hit| std::cmp::Reverse(hit.id));
-        let mut given: Vec<VerdictRecord> = Vec::new();
-        for hit in hits.iter().filter(|hit| hit.judging == JudgingState::Done) {
-            given.extend(journal.verdicts(hit.id)?);
+        summaries.sort_by_key(|summary| std::cmp::Reverse(summary.id));
+        let mut verdicts: Vec<VerdictRecord> = Vec::new();
+        for summary in summaries
+            .iter()
+            .filter(|summary| summary.judging == JudgingState::Done)
+        {
+            verdicts.extend(journal.verdicts(summary.id)?);
         }
-        given.sort_by_key(|verdict| verdict.id);
-        let rewards = given
+        verdicts.sort_by_key(|verdict| verdict.id);
+        let rewards = verdicts
             .iter()
             .filter_map(|verdict| match verdict.outcome {
                 VerdictOutcome::Verdict { reward, .. } => Some(reward),
@@ -50,13 +53,13 @@ impl Overview {
             })
             .collect();
         let mut turns = Vec::new();
-        for hit in hits.iter().take(TURNS) {
-            // It may have been forgotten in between.
-            if let Some(turn) = journal.turn(hit.id)? {
-                turns.push(ShownTurn {
-                    asked: last_words(&turn.messages),
-                    replied: replied(&turn),
-                    verdicts: journal.verdicts(hit.id)?,
+        for summary in summaries.iter().take(TURNS) {
+            // It may have been deleted in between.
+            if let Some(turn) = journal.turn(summary.id)? {
+                turns.push(TurnRow {
+                    prompt: last_user_message(&turn.messages),
+                    reply: reply_text(&turn),
+                    verdicts: journal.verdicts(summary.id)?,
                     turn,
                 });
             }
@@ -70,8 +73,8 @@ impl Overview {
     }
 }
 
-/// The last message of a user in a request.
-fn last_words(messages: &Value) -> String {
+/// The last user message of a request.
+fn last_user_message(messages: &Value) -> String {
     messages
         .as_array()
         .into_iter()
@@ -83,8 +86,8 @@ fn last_words(messages: &Value) -> String {
         .to_owned()
 }
 
-/// The text of a reply, or the tools that it called.
-fn replied(turn: &TurnRecord) -> String {
+/// The text of a reply, followed by the names of the tools that it called.
+fn reply_text(turn: &TurnRecord) -> String {
     let Some(reply) = turn.completion.as_ref().map(|completion| &completion.reply) else {
         return String::new();
     };

@@ -1,47 +1,48 @@
 //! One choice of a reply, from its first token to its record.
 //!
-//! A choice owes the journal an end. It pays when the reply is complete, when the engine failed, or,
-//! in `Drop`, when whoever was to read the reply has gone: then the generation is cancelled and what
-//! was said so far is recorded as aborted. There is no fourth way out.
+//! Every choice closes its turn in the journal exactly once: when the reply is complete, when generation fails, or in
+//! `Drop` when the client is gone. `Drop` cancels the generation and records the partial reply as aborted.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use clawhost_journal::{Finish, TurnId};
 use clawhost_policy::{
-    Event, FinishReason, Generation, ParsedReply, ReplyParser, ReplyPiece, SampledToken, ToolTypes,
+    Event, FinishReason, Generation, ParsedReply, ReplyDelta, ReplyParser, SampledToken,
+    ToolSchemas,
 };
 use clawhost_sessions::MALFORMED_CALLS;
 use serde_json::{Value, json};
 
-use super::Ask;
+use super::InferenceRequest;
 use super::prompt::Prompt;
 use crate::connection::Peer;
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::recorded;
+use crate::journal_error;
 
-/// Why the choices of one reply are given up before their end.
-pub(super) struct Closing {
+/// Why the choices of a reply are aborted; shared by all its choices.
+pub(super) struct AbortReason {
     reason: OnceLock<&'static str>,
     peer: Peer,
 }
 
-impl Closing {
-    /// Of a reply that this peer waits for.
-    pub(super) fn of(peer: Peer) -> Self {
+impl AbortReason {
+    /// For a reply to `peer`.
+    pub(super) fn new(peer: Peer) -> Self {
         Self {
             reason: OnceLock::new(),
             peer,
         }
     }
 
-    pub(super) fn because(&self, reason: &'static str) {
-        // The first reason is the cause; later ones are its consequences.
+    /// Sets the reason, if none is set yet.
+    pub(super) fn set(&self, reason: &'static str) {
+        // The first reason is the cause; later ones follow from it.
         let _ = self.reason.set(reason);
     }
 
-    fn reason(&self, shared: &Shared) -> &'static str {
+    fn get(&self, shared: &Shared) -> &'static str {
         match self.reason.get() {
             Some(reason) => reason,
             None if self.peer.has_stalled() => "client stopped reading",
@@ -51,7 +52,7 @@ impl Closing {
     }
 }
 
-/// A change of the assistant's message, in the order in which it was written.
+/// An increment of the assistant's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Delta {
     Content(String),
@@ -67,108 +68,110 @@ pub(crate) enum Delta {
     },
 }
 
-/// What happened since the last look.
+/// The result of polling a choice.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// The message grew.
+    /// New increments of the message.
     Deltas(Vec<Delta>),
-    /// The reply is complete and recorded; these are its last changes.
-    Ended(Vec<Delta>),
+    /// The reply is complete and recorded; these are its last increments.
+    Finished(Vec<Delta>),
 }
 
-/// How a choice ends before its reply does.
+/// Why a choice ends before its reply is complete.
 #[derive(Debug, Clone, Copy)]
-enum End {
-    /// Nobody reads it any longer.
+enum Termination {
+    /// The client is gone or the server stops.
     Aborted,
-    /// The engine broke down.
+    /// The engine failed.
     Failed,
 }
 
 /// One choice being generated.
 pub(crate) struct Choice {
     shared: Arc<Shared>,
-    closing: Arc<Closing>,
+    abort_reason: Arc<AbortReason>,
     pub(crate) index: usize,
     turn: TurnId,
-    /// `None` once the engine has nothing more to say.
+    /// `None` once the generation has ended.
     generation: Option<Generation>,
     parser: ReplyParser,
     parsed: ParsedReply,
     call_ids: Vec<String>,
-    call_id: &'static str,
+    call_id_prefix: &'static str,
     parallel_calls: bool,
-    /// The message that the reply continues, if it does.
-    continued: Option<Value>,
+    /// The message that the reply continues, if any.
+    continued_message: Option<Value>,
     token_ids: Vec<u32>,
     logprobs: Vec<f32>,
     full_logprobs: Vec<f32>,
-    /// Places of the tokens at which a constraint left no choice.
+    /// Positions of the tokens that a constraint forced.
     forced: Vec<u32>,
-    /// Tokens that the client wants to see and has not been shown yet.
-    fresh: Option<Vec<SampledToken>>,
-    thinking: bool,
+    /// Sampled tokens that the response has not included yet; `None` if the client did not request tokens.
+    unsent_tokens: Option<Vec<SampledToken>>,
+    in_reasoning: bool,
     pub(super) reasoning_tokens: usize,
     pub(super) prompt_tokens: usize,
     pub(super) cached_tokens: usize,
     arrived: Instant,
-    ended: Option<Finish>,
-    stop: Option<String>,
-    /// Whether the journal has an end for this turn, or refused one.
-    closed: bool,
+    finish: Option<Finish>,
+    stop_string: Option<String>,
+    /// Whether the turn was closed in the journal, or closing it was attempted.
+    turn_closed: bool,
 }
 
-/// What the choices of one reply have in common.
-pub(super) struct Beginning<'a> {
+/// Creates the choices of a reply.
+pub(super) struct ChoiceFactory<'a> {
     pub(super) shared: &'a Arc<Shared>,
-    pub(super) ask: &'a Ask,
-    /// What the ids of tool calls begin with.
-    pub(super) call_id: &'static str,
+    pub(super) request: &'a InferenceRequest,
+    /// Prefix of the ids of tool calls.
+    pub(super) call_id_prefix: &'static str,
     pub(super) prompt: &'a Prompt,
-    /// The message that the reply continues, if it does.
-    pub(super) continued: Option<&'a Value>,
-    /// Types of the offered tools' parameters.
-    pub(super) types: Arc<ToolTypes>,
-    pub(super) closing: &'a Arc<Closing>,
+    /// The message that the reply continues, if any.
+    pub(super) continued_message: Option<&'a Value>,
+    /// Parameter schemas of the offered tools.
+    pub(super) tool_schemas: Arc<ToolSchemas>,
+    pub(super) abort_reason: &'a Arc<AbortReason>,
     pub(super) arrived: Instant,
 }
 
-impl Beginning<'_> {
-    /// The choice that `generation` writes and that is recorded as `turn`.
-    pub(super) fn choice(&self, index: usize, turn: TurnId, generation: Generation) -> Choice {
-        let Self { ask, prompt, .. } = self;
+impl ChoiceFactory<'_> {
+    /// A choice that reads `generation` and is recorded as `turn`.
+    pub(super) fn new_choice(&self, index: usize, turn: TurnId, generation: Generation) -> Choice {
+        let Self {
+            request, prompt, ..
+        } = self;
         Choice {
             shared: self.shared.clone(),
-            closing: self.closing.clone(),
+            abort_reason: self.abort_reason.clone(),
             index,
             turn,
             generation: Some(generation),
-            parser: ReplyParser::new(prompt.style, self.types.clone()),
+            parser: ReplyParser::new(prompt.parser_options, self.tool_schemas.clone()),
             parsed: ParsedReply::default(),
             call_ids: Vec::new(),
-            call_id: self.call_id,
-            parallel_calls: ask.tools.parallel,
-            continued: self.continued.cloned(),
+            call_id_prefix: self.call_id_prefix,
+            parallel_calls: request.tools.parallel,
+            continued_message: self.continued_message.cloned(),
             token_ids: Vec::new(),
             logprobs: Vec::new(),
             full_logprobs: Vec::new(),
             forced: Vec::new(),
-            fresh: ask.shows_tokens.then(Vec::new),
-            thinking: prompt.style.in_reasoning,
+            unsent_tokens: request.shows_tokens.then(Vec::new),
+            in_reasoning: prompt.parser_options.in_reasoning,
             reasoning_tokens: 0,
             prompt_tokens: prompt.ids.len(),
             cached_tokens: 0,
             arrived: self.arrived,
-            ended: None,
-            stop: None,
-            closed: false,
+            finish: None,
+            stop_string: None,
+            turn_closed: false,
         }
     }
 }
 
 impl Choice {
-    /// Waits until the message grows or ends. The end is returned only after it was recorded. After an
-    /// end or an error there is nothing more to wait for.
+    /// Waits for the next increments of the message, or for its end, which is returned only after it is recorded. Must not
+    /// be called again after the end or an error.
     pub(super) async fn next(&mut self) -> Result<Progress, ApiError> {
         loop {
             let event = match self.generation.as_mut() {
@@ -177,9 +180,9 @@ impl Choice {
             };
             match event {
                 Some(Event::Token(token)) => {
-                    let deltas = self.take(token);
+                    let deltas = self.push_token(token);
                     if !self.parallel_calls && self.parser.has_calls() {
-                        return self.end(FinishReason::Stop, deltas);
+                        return self.complete(FinishReason::Stop, deltas);
                     }
                     if !deltas.is_empty() {
                         return Ok(Progress::Deltas(deltas));
@@ -188,15 +191,15 @@ impl Choice {
                 Some(Event::Finished(finished)) => {
                     self.prompt_tokens = finished.prompt_tokens;
                     self.cached_tokens = finished.cached_tokens;
-                    self.stop = finished.stop;
-                    if let Some(recorded) = finished.recorded {
+                    self.stop_string = finished.stop;
+                    if let Some(recorded) = finished.reply_logprobs {
                         self.logprobs = recorded.logprobs;
                         self.full_logprobs = recorded.full_logprobs;
                     }
-                    let mut pieces = self.parser.push(&finished.text);
-                    pieces.extend(self.parser.finish());
-                    let deltas = self.write(pieces);
-                    return self.end(finished.reason, deltas);
+                    let mut parsed_deltas = self.parser.push(&finished.text);
+                    parsed_deltas.extend(self.parser.finish());
+                    let deltas = self.apply_deltas(parsed_deltas);
+                    return self.complete(finished.reason, deltas);
                 }
                 Some(Event::Failed(reason)) => return Err(self.fail(&reason)),
                 None => return Err(self.fail("the engine stopped before the reply was complete")),
@@ -204,49 +207,52 @@ impl Choice {
         }
     }
 
-    /// Resolves when the engine is done with this choice, whether or not anybody reads it.
-    pub(super) fn generated(&self) -> impl Future<Output = ()> + Send + use<> {
-        let ended = self.generation.as_ref().map(Generation::ended);
+    /// Resolves when the engine has finished this choice, whether or not it is read.
+    pub(super) fn generation_finished(&self) -> impl Future<Output = ()> + Send + use<> {
+        let finished = self.generation.as_ref().map(Generation::wait_until_ended);
         async move {
-            if let Some(ended) = ended {
-                ended.await;
+            if let Some(finished) = finished {
+                finished.await;
             }
         }
     }
 
-    /// Tokens sampled since the last call, when the client wants to see them.
-    pub(crate) fn take_fresh(&mut self) -> Vec<SampledToken> {
-        self.fresh.as_mut().map(std::mem::take).unwrap_or_default()
+    /// Takes the tokens sampled since the last call; empty if the client did not request tokens.
+    pub(crate) fn take_unsent_tokens(&mut self) -> Vec<SampledToken> {
+        self.unsent_tokens
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
-    /// How many tokens were sampled.
+    /// Number of sampled tokens.
     pub(crate) fn completion_tokens(&self) -> usize {
         self.token_ids.len()
     }
 
-    /// Why the reply ended, in OpenAI's words; `None` while it has not.
+    /// OpenAI's `finish_reason`; `None` while the reply is in progress.
     pub(crate) fn finish_reason(&self) -> Option<&'static str> {
-        self.ended.map(finish_word)
+        self.finish.map(finish_reason_name)
     }
 
-    /// How the reply ended; `None` while it has not.
-    pub(crate) fn ended(&self) -> Option<Finish> {
-        self.ended
+    /// How the reply ended; `None` while it is in progress.
+    pub(crate) fn finish(&self) -> Option<Finish> {
+        self.finish
     }
 
-    /// The stop string that ended the reply, if one did.
-    pub(crate) fn stop(&self) -> Option<&str> {
-        self.stop.as_deref()
+    /// The stop string that ended the reply, if any.
+    pub(crate) fn stop_string(&self) -> Option<&str> {
+        self.stop_string.as_deref()
     }
 
-    /// Why each tool call that the reply tried stayed text or broke off, in order; none when none did.
+    /// For each malformed or incomplete tool call of the reply, the reason, in order; `None` if there are none.
     pub(crate) fn malformed_calls(&self) -> Option<Value> {
         let reasons = &self.parsed.malformed;
         (!reasons.is_empty()).then(|| reasons.as_slice().into())
     }
 
-    /// The assistant's message as far as it has come. Calls that stayed text are marked in it, also where the dialect
-    /// of the answer has no place for that: the record is the same for all.
+    /// The assistant's message so far, in OpenAI's format. It includes `malformed_tool_calls` even if the dialect of the
+    /// response has no such field, so that the record does not depend on the dialect.
     pub(crate) fn message(&self) -> Value {
         let mut message = serde_json::Map::new();
         message.insert("role".into(), "assistant".into());
@@ -283,10 +289,12 @@ impl Choice {
         message.into()
     }
 
-    /// The message as it is recorded: with the beginning that the reply continues, as a client sends it back.
+    /// The message to record: including the message that the reply continues, because the client sends back both as one.
     fn recorded_message(&self) -> Value {
         let mut message = self.message();
-        let (Some(continued), Some(fields)) = (&self.continued, message.as_object_mut()) else {
+        let (Some(continued_message), Some(fields)) =
+            (&self.continued_message, message.as_object_mut())
+        else {
             return message;
         };
         for name in ["content", "reasoning_content"] {
@@ -294,7 +302,7 @@ impl Choice {
                 let text = message.and_then(Value::as_str);
                 text.unwrap_or_default().to_owned()
             };
-            let whole = text(continued.get(name)) + &text(fields.get(name));
+            let whole = text(continued_message.get(name)) + &text(fields.get(name));
             if !whole.is_empty() {
                 fields.insert(name.into(), whole.into());
             }
@@ -302,9 +310,11 @@ impl Choice {
         message
     }
 
-    fn take(&mut self, token: SampledToken) -> Vec<Delta> {
+    fn push_token(&mut self, token: SampledToken) -> Vec<Delta> {
         if self.token_ids.is_empty() {
-            self.shared.metrics.first_token(self.arrived.elapsed());
+            self.shared
+                .metrics
+                .observe_time_to_first_token(self.arrived.elapsed());
         }
         if token.forced {
             self.forced.extend(u32::try_from(self.token_ids.len()).ok());
@@ -312,46 +322,46 @@ impl Choice {
         self.token_ids.push(token.id);
         self.logprobs.push(token.logprob);
         self.full_logprobs.push(token.full_logprob);
-        let pieces = self.parser.push(&token.text);
-        let thought = pieces
+        let parsed_deltas = self.parser.push(&token.text);
+        let has_reasoning = parsed_deltas
             .iter()
-            .any(|piece| matches!(piece, ReplyPiece::Reasoning(_)));
-        if let Some(last) = pieces.last() {
-            self.thinking = matches!(last, ReplyPiece::Reasoning(_));
+            .any(|delta| matches!(delta, ReplyDelta::Reasoning(_)));
+        if let Some(last) = parsed_deltas.last() {
+            self.in_reasoning = matches!(last, ReplyDelta::Reasoning(_));
         }
-        if thought || self.thinking {
+        if has_reasoning || self.in_reasoning {
             self.reasoning_tokens += 1;
         }
-        if let Some(fresh) = &mut self.fresh {
-            fresh.push(token);
+        if let Some(unsent_tokens) = &mut self.unsent_tokens {
+            unsent_tokens.push(token);
         }
-        self.write(pieces)
+        self.apply_deltas(parsed_deltas)
     }
 
-    fn write(&mut self, pieces: Vec<ReplyPiece>) -> Vec<Delta> {
-        pieces
+    fn apply_deltas(&mut self, parsed_deltas: Vec<ReplyDelta>) -> Vec<Delta> {
+        parsed_deltas
             .into_iter()
-            .filter_map(|piece| {
-                self.parsed.add(&piece);
-                Some(match piece {
-                    ReplyPiece::Content(text) => Delta::Content(text),
-                    ReplyPiece::Reasoning(text) => Delta::Reasoning(text),
-                    ReplyPiece::MalformedCall { text, reason } => {
-                        tracing::debug!(turn = %self.turn, reason, "what looked like a tool call stayed text");
-                        self.shared.metrics.malformed_call();
+            .filter_map(|delta| {
+                self.parsed.apply(&delta);
+                Some(match delta {
+                    ReplyDelta::Content(text) => Delta::Content(text),
+                    ReplyDelta::Reasoning(text) => Delta::Reasoning(text),
+                    ReplyDelta::MalformedCall { text, reason } => {
+                        tracing::debug!(turn = %self.turn, reason, "malformed tool call kept as text");
+                        self.shared.metrics.count_malformed_tool_call();
                         return (!text.is_empty()).then_some(Delta::Content(text));
                     }
-                    ReplyPiece::BrokenCall { index, reason } => {
-                        tracing::debug!(turn = %self.turn, index, reason, "a tool call broke off");
-                        self.shared.metrics.malformed_call();
+                    ReplyDelta::IncompleteCall { index, reason } => {
+                        tracing::debug!(turn = %self.turn, index, reason, "incomplete tool call");
+                        self.shared.metrics.count_malformed_tool_call();
                         return None;
                     }
-                    ReplyPiece::ToolCallStart { index, name } => {
-                        let id = format!("{}{:024x}", self.call_id, rand::random::<u128>() >> 32);
+                    ReplyDelta::ToolCallStart { index, name } => {
+                        let id = format!("{}{:024x}", self.call_id_prefix, rand::random::<u128>() >> 32);
                         self.call_ids.push(id.clone());
                         Delta::Call { index, id, name }
                     }
-                    ReplyPiece::ToolCallArguments { index, json } => {
+                    ReplyDelta::ToolCallArguments { index, json } => {
                         Delta::Arguments { index, json }
                     }
                 })
@@ -359,54 +369,57 @@ impl Choice {
             .collect()
     }
 
-    /// Records the reply. What could not be recorded is not handed out as complete.
-    fn end(&mut self, reason: FinishReason, deltas: Vec<Delta>) -> Result<Progress, ApiError> {
+    /// Records the reply. A reply that cannot be recorded is not reported as complete.
+    fn complete(&mut self, reason: FinishReason, deltas: Vec<Delta>) -> Result<Progress, ApiError> {
         self.generation = None;
         let finish = match reason {
             FinishReason::Length => Finish::Length,
-            FinishReason::Stop if self.parsed.has_whole_calls() => Finish::ToolCalls,
+            FinishReason::Stop if self.parsed.has_complete_calls() => Finish::ToolCalls,
             FinishReason::Stop => Finish::Stop,
         };
-        let reply = self.reply(finish);
-        self.closed = true;
+        let reply = self.session_reply(finish);
+        self.turn_closed = true;
         if let Err(error) = self.shared.sessions.complete(self.turn, reply) {
-            self.shared.metrics.reply("unrecorded");
-            return Err(recorded::session_refusal(&error));
+            self.shared.metrics.count_finished_request("unrecorded");
+            return Err(journal_error::from_sessions(&error));
         }
-        self.ended = Some(finish);
-        self.shared.metrics.reply(finish_word(finish));
-        self.shared.metrics.completion_tokens(self.token_ids.len());
-        Ok(Progress::Ended(deltas))
+        self.finish = Some(finish);
+        self.shared
+            .metrics
+            .count_finished_request(finish_reason_name(finish));
+        self.shared
+            .metrics
+            .add_generation_tokens(self.token_ids.len());
+        Ok(Progress::Finished(deltas))
     }
 
     fn fail(&mut self, reason: &str) -> ApiError {
-        self.close(reason, End::Failed);
-        tracing::error!(turn = %self.turn, reason, "a generation failed");
-        ApiError::internal(
-            "generation_failed",
-            format!("the reply broke off: {reason}"),
-        )
+        self.terminate(reason, Termination::Failed);
+        tracing::error!(turn = %self.turn, reason, "generation failed");
+        ApiError::internal("generation_failed", format!("generation failed: {reason}"))
     }
 
-    /// Records what there is.
-    fn close(&mut self, reason: &str, end: End) {
-        self.closed = true;
+    /// Closes the turn with the partial reply.
+    fn terminate(&mut self, reason: &str, kind: Termination) {
+        self.turn_closed = true;
         self.generation = None;
-        let pieces = self.parser.finish();
-        self.write(pieces);
-        let partial = (!self.token_ids.is_empty()).then(|| self.reply(Finish::Aborted));
+        let parsed_deltas = self.parser.finish();
+        self.apply_deltas(parsed_deltas);
+        let partial = (!self.token_ids.is_empty()).then(|| self.session_reply(Finish::Aborted));
         let sessions = &self.shared.sessions;
-        let (recorded, word) = match end {
-            End::Aborted => (sessions.abort(self.turn, reason, partial), "aborted"),
-            End::Failed => (sessions.fail(self.turn, reason, partial), "failed"),
+        let (result, finished_reason) = match kind {
+            Termination::Aborted => (sessions.abort(self.turn, reason, partial), "abort"),
+            Termination::Failed => (sessions.fail(self.turn, reason, partial), "error"),
         };
-        // What could not be recorded is tried again until it is.
-        drop(recorded);
-        self.shared.metrics.reply(word);
-        self.shared.metrics.completion_tokens(self.token_ids.len());
+        // The sessions crate retries until the turn is recorded.
+        drop(result);
+        self.shared.metrics.count_finished_request(finished_reason);
+        self.shared
+            .metrics
+            .add_generation_tokens(self.token_ids.len());
     }
 
-    fn reply(&self, finish: Finish) -> clawhost_sessions::Reply {
+    fn session_reply(&self, finish: Finish) -> clawhost_sessions::Reply {
         clawhost_sessions::Reply {
             message: self.recorded_message(),
             finish,
@@ -420,15 +433,15 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        if self.closed {
+        if self.turn_closed {
             return;
         }
-        let reason = self.closing.reason(&self.shared);
-        self.close(reason, End::Aborted);
+        let reason = self.abort_reason.get(&self.shared);
+        self.terminate(reason, Termination::Aborted);
     }
 }
 
-fn finish_word(finish: Finish) -> &'static str {
+fn finish_reason_name(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
         Finish::Length => "length",

@@ -1,61 +1,69 @@
-//! What the form of a reply and the choice of tools ask of its tokens.
+//! Builds the structured output constraint of a request from its response format and tool choice.
 
-use clawhost_policy::{Callable, Calls, Constraint, ConstraintError, check_schema};
+use clawhost_policy::{
+    CallableTool, Constraint, ConstraintError, ToolCallConstraint, check_schema,
+};
 use serde_json::Value;
 
-use super::{Ask, Format, ToolChoice};
+use super::{InferenceRequest, TextFormat, ToolChoice};
 use crate::error::ApiError;
 
-/// Most calls in a reply that must have one.
-const MAX_CALLS: u32 = 16;
+/// Most tool calls in a reply that is forced to call a tool.
+const MAX_FORCED_CALLS: u32 = 16;
 
-/// The constraint of a reply, if any of its fields asks for one. Where the reply must have a form and the model may
-/// call tools, it does one of the two.
+/// The constraint of a request, if any. With both a response format and optional tools, the reply either matches the
+/// format or calls tools.
 ///
-/// `format` is the field by which the dialect asks for a form.
-pub(super) fn of(ask: &Ask, format: &str) -> Result<Option<Constraint>, ApiError> {
-    if ask.format != Format::Text && ask.sampling.constraint.is_some() {
+/// `format` is the dialect's name of the response format field.
+pub(super) fn from_request(
+    request: &InferenceRequest,
+    format: &str,
+) -> Result<Option<Constraint>, ApiError> {
+    if request.format != TextFormat::Text && request.sampling.constraint.is_some() {
         return Err(ApiError::invalid(
             format,
             format!(
-                "a reply has one form; leave out `{format}`, or the other field that asks for one"
+                "`{format}` cannot be combined with another structured output field; send only one"
             ),
         ));
     }
-    let tools = &ask.tools;
-    let most = if tools.parallel { MAX_CALLS } else { 1 };
+    let tools = &request.tools;
+    let max_calls = if tools.parallel { MAX_FORCED_CALLS } else { 1 };
     let forced = match &tools.choice {
-        ToolChoice::Required => Some((forms(&tools.definitions, None, true)?, most)),
-        ToolChoice::Named(name) => Some((forms(&tools.definitions, Some(name), true)?, 1)),
+        ToolChoice::Required => Some((callable_tools(&tools.definitions, None, true)?, max_calls)),
+        ToolChoice::Named(name) => Some((callable_tools(&tools.definitions, Some(name), true)?, 1)),
         ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
     };
-    if let Some((tools, most)) = forced {
-        return Ok(Some(Constraint::calls(tools, most)));
+    if let Some((tools, max_calls)) = forced {
+        return Ok(Some(Constraint::tool_calls(tools, max_calls)));
     }
-    let asked = match &ask.format {
-        // Fields beside the format may ask for one of their own.
-        Format::Text => ask.sampling.constraint.clone(),
-        Format::Object => Some(Constraint::json_object()),
-        Format::Schema(schema) => Some(Constraint::json_schema(schema.clone())),
+    let constraint = match &request.format {
+        // `guided_*` and `structured_outputs` fields.
+        TextFormat::Text => request.sampling.constraint.clone(),
+        TextFormat::JsonObject => Some(Constraint::json_object()),
+        TextFormat::JsonSchema(schema) => Some(Constraint::json_schema(schema.clone())),
     };
-    let Some(mut constraint) = asked else {
+    let Some(mut constraint) = constraint else {
         return Ok(None);
     };
     if !tools.definitions.is_empty() {
-        let tools = forms(&tools.definitions, None, false)?;
-        constraint.calls = Some(Calls { tools, most });
+        let tools = callable_tools(&tools.definitions, None, false)?;
+        constraint.calls = Some(ToolCallConstraint {
+            tools,
+            most: max_calls,
+        });
     }
     Ok(Some(constraint))
 }
 
-/// The tools (or the one that is `named`) as forms of calls. A schema that cannot be enforced is refused where calls are `forced`; where they are
-/// merely possible, any object will do, as it does without a constraint.
-fn forms(
+/// The tools (or only the tool `named`) with their parameter schemas. A schema that cannot be enforced is an error if calls
+/// are `forced`; otherwise any JSON object is accepted as arguments.
+fn callable_tools(
     definitions: &[Value],
     named: Option<&String>,
     forced: bool,
-) -> Result<Vec<Callable>, ApiError> {
-    let mut forms = Vec::with_capacity(definitions.len());
+) -> Result<Vec<CallableTool>, ApiError> {
+    let mut callable = Vec::with_capacity(definitions.len());
     for (index, definition) in definitions.iter().enumerate() {
         let function = definition.get("function");
         let name = function.and_then(|f| f.get("name")).and_then(Value::as_str);
@@ -73,15 +81,15 @@ fn forms(
             }
             parameters = None;
         }
-        forms.push(Callable { name, parameters });
+        callable.push(CallableTool { name, parameters });
     }
-    Ok(forms)
+    Ok(callable)
 }
 
-/// What the client is told when the engine cannot enforce a form. `format` is the field that asks for it.
-pub(crate) fn refusal(error: &ConstraintError, format: &str) -> ApiError {
+/// Converts a constraint error of the engine to an API error. `format` is the name of the response format field.
+pub(crate) fn constraint_error(error: &ConstraintError, format: &str) -> ApiError {
     match error {
-        ConstraintError::Busy => ApiError::too_many("overloaded", 1, error.to_string()),
+        ConstraintError::Busy => ApiError::too_many_requests("overloaded", 1, error.to_string()),
         ConstraintError::Schema { tool: Some(_), .. } => {
             ApiError::invalid("tools", error.to_string())
         }

@@ -1,4 +1,4 @@
-//! Which tokens a request would have, and how many: rendered, never generated or recorded.
+//! Renders and counts the prompt of a request without generating or recording anything.
 
 use std::sync::Arc;
 
@@ -7,23 +7,26 @@ use clawhost_journal::now_ms;
 use clawhost_policy::Engine;
 
 use super::prompt::Prompt;
-use super::{Arriving, Ask};
+use super::{InferenceRequest, RawRequest};
 use crate::auth::{Caller, Scope};
 use crate::body;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-/// The tokens of the prompt that a request is rendered to now.
-pub(crate) fn prompt_ids(engine: &Engine, ask: &mut Ask) -> Result<Vec<u32>, ApiError> {
-    Ok(Prompt::render(engine, ask, now_ms())?.ids)
+/// The prompt tokens of a request, rendered with the current time.
+pub(crate) fn prompt_ids(
+    engine: &Engine,
+    request: &mut InferenceRequest,
+) -> Result<Vec<u32>, ApiError> {
+    Ok(Prompt::render(engine, request, now_ms())?.ids)
 }
 
-/// Counts the prompt of a request that `read` reads; a refusal of the whole prompt names the field `prompt_field`.
-pub(crate) async fn count(
+/// Counts the prompt tokens of a request that `parse` parses. Errors about the whole prompt name `prompt_field`.
+pub(crate) async fn count_prompt_tokens(
     shared: Arc<Shared>,
     caller: Caller,
     request: Request,
-    read: fn(&Arriving<'_>) -> Result<Ask, ApiError>,
+    parse: fn(&RawRequest<'_>) -> Result<InferenceRequest, ApiError>,
     prompt_field: &'static str,
 ) -> Result<usize, ApiError> {
     if let Err(error) = caller.require(Scope::Chat) {
@@ -34,8 +37,8 @@ pub(crate) async fn count(
     let options = &shared.options;
     let body = body::read_json(request, options.max_body, options.read_timeout).await?;
     shared
-        .ask(move |shared| {
-            let mut ask = read(&Arriving {
+        .run_blocking(move |shared| {
+            let mut request = parse(&RawRequest {
                 shared,
                 caller: &caller,
                 headers: &headers,
@@ -44,8 +47,9 @@ pub(crate) async fn count(
             let (engine, options) = (&shared.engine, &shared.options);
             shared
                 .versions
-                .resolve(engine, options, ask.model.as_deref(), caller.adapter)?;
-            let ids = prompt_ids(engine, &mut ask).map_err(|error| error.param(prompt_field))?;
+                .resolve(engine, options, request.model.as_deref(), caller.adapter)?;
+            let ids =
+                prompt_ids(engine, &mut request).map_err(|error| error.param(prompt_field))?;
             Ok(ids.len())
         })
         .await

@@ -1,6 +1,7 @@
-//! What tells the dialects apart: how a request is read, and how an answer is written.
+//! The trait that each API dialect (OpenAI chat, Anthropic messages, OpenAI Responses) implements: parsing a request and
+//! writing the response.
 //!
-//! A dialect says nothing about what is served, recorded or cancelled; that is the same for all.
+//! Serving, recording and cancelling do not depend on the dialect.
 
 use std::collections::VecDeque;
 
@@ -8,97 +9,101 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive};
 use serde_json::Value;
 
-use super::{Ask, Choice, Delta, Known, Usage};
+use super::{Choice, Delta, InferenceRequest, ReplyContext, Usage};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-/// A request that nobody has looked into yet.
-pub(crate) struct Arriving<'a> {
+/// A request that is not parsed yet.
+pub(crate) struct RawRequest<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) caller: &'a Caller,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a Value,
 }
 
-/// One way to ask for a reply and to be given it.
+/// An API dialect.
 pub(crate) trait Dialect: Sized + Send + 'static {
-    /// What the ids of its replies begin with.
-    const REPLY_ID: &'static str;
-    /// What the ids of tool calls begin with.
-    const CALL_ID: &'static str;
-    /// The field that holds the conversation, as a refusal of all of it names it.
-    const PROMPT: &'static str;
-    /// The field that says what form the text must have.
-    const FORMAT: &'static str;
-    /// What writes its streams.
-    type Events: Events;
+    /// Prefix of reply ids.
+    const REPLY_ID_PREFIX: &'static str;
+    /// Prefix of tool call ids.
+    const CALL_ID_PREFIX: &'static str;
+    /// Name of the conversation field, for errors about the whole prompt.
+    const PROMPT_FIELD: &'static str;
+    /// Name of the response format field, for errors about it.
+    const FORMAT_FIELD: &'static str;
+    /// Writes streaming responses.
+    type Writer: StreamWriter;
 
-    /// Reads a request: what it asks for, and what only this dialect needs to know to answer. Runs where it may
-    /// block.
-    fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError>;
+    /// Parses a request into the common request and the settings that only this dialect needs. May block.
+    fn parse(request: &RawRequest<'_>) -> Result<(InferenceRequest, Self), ApiError>;
 
-    /// Whether the client wants a stream.
-    fn streams(&self) -> bool;
+    /// Whether the client requested a stream.
+    fn is_streaming(&self) -> bool;
 
-    /// What keeps a silent stream open. Default: a comment.
+    /// The keep-alive event of idle streams. Default: a comment.
     fn keep_alive() -> KeepAlive {
         KeepAlive::new()
     }
 
-    /// The body of a whole answer; the choices are in order, complete and recorded.
-    fn whole(self, known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value;
+    /// The body of a non-streaming response; the choices are in order, complete and recorded.
+    fn response_body(
+        self,
+        context: &ReplyContext,
+        finished: Vec<FinishedChoice>,
+        usage: &Usage,
+    ) -> Value;
 
-    /// What writes the stream of this reply.
-    fn events(self, known: Known) -> Self::Events;
+    /// The writer for the stream of this reply.
+    fn stream_writer(self, context: ReplyContext) -> Self::Writer;
 }
 
-/// A choice that is complete and recorded, with all changes that its message went through.
-pub(crate) struct Ended {
+/// A complete and recorded choice with all increments of its message.
+pub(crate) struct FinishedChoice {
     pub(crate) choice: Choice,
     pub(crate) deltas: Vec<Delta>,
 }
 
-/// Writes a reply as events while it grows. Whatever is put out leaves at once and in order.
-pub(crate) trait Events: Send + 'static {
-    /// Before the first token.
-    fn begin(&mut self, out: &mut Outbox);
-    /// The message of a choice grew.
-    fn grow(&mut self, out: &mut Outbox, choice: &mut Choice, deltas: Vec<Delta>);
-    /// A choice is complete and recorded.
-    fn end(&mut self, out: &mut Outbox, choice: &mut Choice);
-    /// All choices are complete; nothing comes after this.
-    fn finish(&mut self, out: &mut Outbox, usage: &Usage);
-    /// The reply broke off; the status line has left long ago. Nothing comes after this.
-    fn fail(&mut self, out: &mut Outbox, error: &ApiError);
+/// Writes a reply as server-sent events. Queued events are sent at once and in order.
+pub(crate) trait StreamWriter: Send + 'static {
+    /// Called before the first token.
+    fn start(&mut self, out: &mut EventQueue);
+    /// Writes new increments of a choice.
+    fn write_deltas(&mut self, out: &mut EventQueue, choice: &mut Choice, deltas: Vec<Delta>);
+    /// Called when a choice is complete and recorded.
+    fn finish_choice(&mut self, out: &mut EventQueue, choice: &mut Choice);
+    /// Called when all choices are complete; ends the stream.
+    fn finish(&mut self, out: &mut EventQueue, usage: &Usage);
+    /// Reports an error after the status line was sent; ends the stream.
+    fn fail(&mut self, out: &mut EventQueue, error: &ApiError);
 }
 
-/// Events that are written and not sent yet.
+/// Events that are not sent yet.
 #[derive(Default)]
-pub(crate) struct Outbox(VecDeque<Event>);
+pub(crate) struct EventQueue(VecDeque<Event>);
 
-impl Outbox {
-    /// Puts out an event without a name.
-    pub(crate) fn data(&mut self, data: &Value) {
-        self.text(&data.to_string());
+impl EventQueue {
+    /// Queues an event without a name.
+    pub(crate) fn push_json(&mut self, data: &Value) {
+        self.push_text(&data.to_string());
     }
 
-    /// Puts out an event without a name whose data is no JSON.
-    pub(crate) fn text(&mut self, data: &str) {
+    /// Queues an event without a name whose data is not JSON.
+    pub(crate) fn push_text(&mut self, data: &str) {
         self.0.push_back(Event::default().data(data));
     }
 
-    /// Puts out an event with a name.
-    pub(crate) fn named(&mut self, name: &str, data: &Value) {
-        self.named_text(name, &data.to_string());
+    /// Queues a named event.
+    pub(crate) fn push_named(&mut self, name: &str, data: &Value) {
+        self.push_named_text(name, &data.to_string());
     }
 
-    /// The same with data that is written already.
-    pub(crate) fn named_text(&mut self, name: &str, data: &str) {
+    /// Queues a named event with serialized data.
+    pub(crate) fn push_named_text(&mut self, name: &str, data: &str) {
         self.0.push_back(Event::default().event(name).data(data));
     }
 
-    pub(super) fn next(&mut self) -> Option<Event> {
+    pub(super) fn pop(&mut self) -> Option<Event> {
         self.0.pop_front()
     }
 }

@@ -1,4 +1,4 @@
-//! What form the text of a reply must have. The dialects spell it differently and mean the same.
+//! The response format of a request (`response_format`, `text.format`, `output_config.format`).
 
 use clawhost_policy::check_schema;
 use serde_json::Value;
@@ -6,34 +6,34 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// The form of a reply.
+/// The format of the text of a reply.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) enum Format {
-    /// Whatever the model writes.
+pub(crate) enum TextFormat {
+    /// Free text.
     #[default]
     Text,
     /// Any JSON object.
-    Object,
-    /// JSON that fits this schema.
-    Schema(Value),
+    JsonObject,
+    /// JSON that matches this schema.
+    JsonSchema(Value),
 }
 
-impl Format {
-    /// Reads the object at `path`: `{"type": "text" | "json_object" | "json_schema", …}`. The schema is in the object
-    /// itself, or in its field `within`.
-    pub(crate) fn read(
-        given: Option<&Value>,
+impl TextFormat {
+    /// Parses the object at `path`: `{"type": "text" | "json_object" | "json_schema", …}`. `schema` is a field of the object
+    /// itself, or of the object in its field `schema_field`.
+    pub(crate) fn parse(
+        value: Option<&Value>,
         path: &str,
-        within: Option<&str>,
+        schema_field: Option<&str>,
     ) -> Result<Self, ApiError> {
-        let Some(given) = given else {
+        let Some(value) = value else {
             return Ok(Self::Text);
         };
-        let fields = Fields::of(given, path)?;
+        let fields = Fields::new(value, path)?;
         Ok(match fields.required_text("type")? {
             "text" => Self::Text,
-            "json_object" => Self::Object,
-            "json_schema" => Self::Schema(schema(fields, within)?),
+            "json_object" => Self::JsonObject,
+            "json_schema" => Self::JsonSchema(parse_schema(fields, schema_field)?),
             other => {
                 let shown: String = other.chars().take(40).collect();
                 return Err(ApiError::invalid(
@@ -48,20 +48,20 @@ impl Format {
     }
 }
 
-fn schema(fields: Fields<'_, '_>, within: Option<&str>) -> Result<Value, ApiError> {
+fn parse_schema(fields: Fields<'_, '_>, schema_field: Option<&str>) -> Result<Value, ApiError> {
     let path;
-    let holder = match within {
+    let holder = match schema_field {
         None => fields,
         Some(name) => {
             path = fields.path_of(name);
             let holder = fields.value(name).ok_or_else(|| fields.missing(name))?;
-            Fields::of(holder, &path)?
+            Fields::new(holder, &path)?
         }
     };
     match holder.value("schema") {
         None => Err(holder.missing("schema")),
         Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
-            enforceable(schema, &holder.path_of("schema"))?;
+            check_enforceable(schema, &holder.path_of("schema"))?;
             Ok(schema.clone())
         }
         Some(other) => Err(wrong_type(
@@ -72,8 +72,8 @@ fn schema(fields: Fields<'_, '_>, within: Option<&str>) -> Result<Value, ApiErro
     }
 }
 
-/// Refuses a schema that cannot be enforced, by the place inside it.
-pub(crate) fn enforceable(schema: &Value, path: &str) -> Result<(), ApiError> {
+/// Rejects a schema that cannot be enforced; the error names the position inside it.
+pub(crate) fn check_enforceable(schema: &Value, path: &str) -> Result<(), ApiError> {
     check_schema(schema).map_err(|error| {
         let path = match error.path.as_str() {
             "" => path.to_owned(),

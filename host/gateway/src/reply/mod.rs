@@ -1,39 +1,39 @@
-//! From a request in any dialect to a recorded reply: the one path that all of them take.
+//! The pipeline from a request in any dialect to a recorded reply.
 //!
-//! The order is what makes it safe: check everything, let the engine accept, record the arrival, then
-//! answer. A request that the engine refuses leaves no record; one that the journal refuses is not
-//! served; and what was recorded is always closed, by its end, by a fault, or by the client's leaving.
+//! The order is: validate, submit to the engine, record the request, generate and respond. A request that the engine
+//! rejects leaves no record; a request that cannot be recorded is not served. Every recorded turn is closed: when the
+//! reply completes, when generation fails, or when the client disconnects.
 //!
-//! A [`Dialect`] reads a body into an [`Ask`] and writes the answer; it knows nothing of engine and journal.
+//! A [`Dialect`] parses a body into an [`InferenceRequest`] and writes the response; it knows neither engine nor journal.
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
-//! | `dialect` | what tells the dialects apart |
-//! | `ask`, `drawing`, `format`, `tools`, `session`, `variables` | a request, checked and free of any dialect |
-//! | `unsupported` | fields that would change the reply and are refused |
-//! | `begin`, `prompt`, `truncation`, `constraint` | rendered, shortened, held to its form, taken on by the engine, recorded |
+//! | `dialect` | the trait that each API dialect implements |
+//! | `request`, `sampling`, `format`, `tools`, `session`, `variables` | the validated request, independent of the dialect |
+//! | `unsupported` | fields that would change the reply and are rejected |
+//! | `start`, `prompt`, `truncation`, `constraint` | render, truncate, constrain, submit to the engine, record |
 //! | `choice` | one choice from its first token to its record |
-//! | `known` | what an answer is made from |
-//! | `count` | how many tokens a request would have, and nothing else |
-//! | `stream`, `whole` | driving the choices: as events, or to the end |
+//! | `context` | ids, headers and token counts of a reply |
+//! | `count` | counts prompt tokens without generating |
+//! | `stream`, `full` | streaming and non-streaming responses |
 
-mod ask;
-mod begin;
 mod choice;
 mod constraint;
+mod context;
 mod count;
 mod dialect;
-mod drawing;
 mod format;
-mod known;
+mod full;
 mod prompt;
+mod request;
+mod sampling;
 mod session;
+mod start;
 mod stream;
 mod tools;
 mod truncation;
 mod unsupported;
 mod variables;
-mod whole;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,34 +49,34 @@ use crate::connection::Peer;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-use begin::Asked;
-use choice::Closing;
+use choice::AbortReason;
+use start::RequestContext;
 
-pub(crate) use ask::{Ask, PromptEnd};
-pub(crate) use begin::{refusal, stopping};
 pub(crate) use choice::{Choice, Delta};
-pub(crate) use count::{count, prompt_ids};
-pub(crate) use dialect::{Arriving, Dialect, Ended, Events, Outbox};
-pub(crate) use drawing::temperature_and_top_p;
-pub(crate) use format::{Format, enforceable};
-pub(crate) use known::{Known, Usage};
-pub(crate) use session::Session;
-pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
-pub(crate) use truncation::{Cut, Truncation};
-pub(crate) use unsupported::{Surface, refuse_unsupported};
-pub(crate) use variables::variables;
+pub(crate) use context::{ReplyContext, Usage};
+pub(crate) use count::{count_prompt_tokens, prompt_ids};
+pub(crate) use dialect::{Dialect, EventQueue, FinishedChoice, RawRequest, StreamWriter};
+pub(crate) use format::{TextFormat, check_enforceable};
+pub(crate) use request::{InferenceRequest, PromptEnd};
+pub(crate) use sampling::parse_temperature_and_top_p;
+pub(crate) use session::SessionFields;
+pub(crate) use start::{engine_error, shutting_down};
+pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools, reject_deferred};
+pub(crate) use truncation::{TokenTruncation, Truncation};
+pub(crate) use unsupported::{Endpoint, reject_unsupported};
+pub(crate) use variables::parse_template_variables;
 
-/// A reply in progress: everything that its answer is made from.
+/// A reply in progress.
 struct Reply {
-    known: Known,
+    context: ReplyContext,
     choices: Vec<Choice>,
-    closing: Arc<Closing>,
-    /// Held until the reply is generated, so that a stream counts as a request in progress.
+    abort_reason: Arc<AbortReason>,
+    /// Held until the reply is generated, so that a stream counts toward the concurrency limit.
     slot: Slot,
 }
 
-/// Answers a request of the dialect `D`, streaming or not.
-pub(crate) async fn answer<D: Dialect>(
+/// Handles a request of the dialect `D`, streaming or not.
+pub(crate) async fn create_reply<D: Dialect>(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     Extension(slot): Extension<Slot>,
@@ -91,7 +91,7 @@ pub(crate) async fn answer<D: Dialect>(
     let peer = request.extensions().get::<Peer>().cloned();
     let options = &shared.options;
     let body = body::read_json(request, options.max_body, options.read_timeout).await?;
-    let asked = Asked {
+    let request_context = RequestContext {
         shared: shared.clone(),
         body,
         headers,
@@ -100,10 +100,10 @@ pub(crate) async fn answer<D: Dialect>(
         slot,
         peer: peer.unwrap_or_default(),
     };
-    let (reply, dialect) = asked.begin::<D>().await?;
-    if dialect.streams() {
+    let (reply, dialect) = request_context.start::<D>().await?;
+    if dialect.is_streaming() {
         Ok(stream::respond(&shared, reply, dialect))
     } else {
-        whole::respond(&shared, reply, dialect).await
+        full::respond(&shared, reply, dialect).await
     }
 }

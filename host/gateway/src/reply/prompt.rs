@@ -1,116 +1,130 @@
-//! From messages to the tokens that the model continues.
+//! Renders the chat template and tokenizes the prompt.
 
-use clawhost_policy::{ChatInput, Engine, ReplyStyle, TemplateError};
+use clawhost_policy::{ChatInput, Engine, ReplyParserOptions, TemplateError};
 use serde_json::Value;
 
 use super::truncation::{self, Truncation};
-use super::{Ask, PromptEnd, ToolChoice};
+use super::{InferenceRequest, PromptEnd, ToolChoice};
 use crate::error::ApiError;
 
-/// A rendered and tokenised prompt.
+/// A rendered and tokenized prompt.
 pub(super) struct Prompt {
     pub(super) ids: Vec<u32>,
-    /// What to look for in the reply.
-    pub(super) style: ReplyStyle,
+    /// How to parse the reply.
+    pub(super) parser_options: ReplyParserOptions,
 }
 
 impl Prompt {
-    /// Renders the chat template as of `received_ms` (unix milliseconds) and tokenises the result. A template may tell
-    /// the time; this one is recorded with the request, so that the same prompt can be rendered again. Messages that a
-    /// truncation drops are gone from `ask` afterwards.
+    /// Renders the chat template with the time `received_ms` (unix milliseconds) and tokenizes the result. A template may
+    /// use the time; it is recorded with the request, so that the same prompt can be rendered again. Removes messages
+    /// from `request` that truncation drops.
     pub(super) fn render(
         engine: &Engine,
-        ask: &mut Ask,
+        request: &mut InferenceRequest,
         received_ms: i64,
     ) -> Result<Self, ApiError> {
-        let whole = Self::of(engine, ask, &ask.messages, received_ms)?;
-        match ask.truncation {
-            Truncation::None => Ok(whole),
-            Truncation::Tokens(cut) => Ok(whole.cut(engine, ask, cut)),
+        let prompt = Self::render_messages(engine, request, &request.messages, received_ms)?;
+        match request.truncation {
+            Truncation::None => Ok(prompt),
+            Truncation::Tokens(tokens) => Ok(prompt.truncate(engine, request, tokens)),
             Truncation::Messages => {
-                let room = truncation::room(engine.context(), ask.sampling.max_tokens);
-                let limit = engine.context() - room;
-                if whole.ids.len() <= limit {
-                    return Ok(whole);
+                let reserved = truncation::reserved_reply_tokens(
+                    engine.context(),
+                    request.sampling.max_tokens,
+                );
+                let limit = engine.context() - reserved;
+                if prompt.ids.len() <= limit {
+                    return Ok(prompt);
                 }
-                let render = |messages: &[Value]| Self::of(engine, ask, messages, received_ms);
-                let fits = |prompt: &Self| prompt.ids.len() <= limit;
-                let Some((messages, prompt)) = truncation::shorten(&ask.messages, render, fits)?
-                else {
-                    return Ok(whole);
+                let render = |messages: &[Value]| {
+                    Self::render_messages(engine, request, messages, received_ms)
                 };
-                ask.messages = messages;
+                let fits = |prompt: &Self| prompt.ids.len() <= limit;
+                let Some((messages, prompt)) =
+                    truncation::drop_oldest_messages(&request.messages, render, fits)?
+                else {
+                    return Ok(prompt);
+                };
+                request.messages = messages;
                 Ok(prompt)
             }
         }
     }
 
-    fn of(
+    fn render_messages(
         engine: &Engine,
-        ask: &Ask,
+        request: &InferenceRequest,
         messages: &[Value],
         received_ms: i64,
     ) -> Result<Self, ApiError> {
         let input = ChatInput {
             messages,
-            tools: &ask.tools.definitions,
-            add_generation_prompt: ask.prompt_end == PromptEnd::Reply,
-            extra: Some(&ask.template),
+            tools: &request.tools.definitions,
+            add_generation_prompt: request.prompt_end == PromptEnd::Reply,
+            extra: Some(&request.template),
         };
         let (template, now) = (engine.template(), received_ms.div_euclid(1000));
-        let continues = ask.prompt_end == PromptEnd::LastMessage;
+        let continues = request.prompt_end == PromptEnd::LastMessage;
         let text = if continues {
-            template.render_continuing_at(&input, now)
+            template.render_continuation_at(&input, now)
         } else {
             template.render_at(&input, now)
         };
-        let text = text.map_err(|error| template_refusal(&error))?;
+        let text = text.map_err(|error| template_error(&error))?;
         let tokenizer = engine.tokenizer();
-        let ids = if ask.add_special_tokens {
-            tokenizer.encode_bare(&text)
+        let ids = if request.add_special_tokens {
+            tokenizer.encode_with_special_tokens(&text)
         } else {
             tokenizer.encode(&text)
         };
         let ids =
             ids.map_err(|error| ApiError::bad_request(error.to_string()).code("invalid_value"))?;
-        let mut style = style(engine, ask, &text);
+        let mut parser_options = parser_options(engine, request, &text);
         if continues {
-            // The block may have begun in the message that is continued.
-            style.in_reasoning = messages.last().is_some_and(is_thinking);
+            // The reasoning block may have begun in the continued message.
+            parser_options.in_reasoning = messages.last().is_some_and(ends_in_reasoning);
         }
-        Ok(Self { ids, style })
+        Ok(Self {
+            ids,
+            parser_options,
+        })
     }
 
-    /// Leaves the tokens that `cut` keeps.
-    fn cut(mut self, engine: &Engine, ask: &Ask, cut: truncation::Cut) -> Self {
-        let most = cut.most(engine.context(), ask.sampling.max_tokens);
-        if cut.apply(&mut self.ids, most) {
+    /// Truncates the prompt to the tokens that `truncation` keeps.
+    fn truncate(
+        mut self,
+        engine: &Engine,
+        request: &InferenceRequest,
+        truncation: truncation::TokenTruncation,
+    ) -> Self {
+        let limit = truncation.limit(engine.context(), request.sampling.max_tokens);
+        if truncation.apply(&mut self.ids, limit) {
             let text = engine.tokenizer().decode_with_special(&self.ids);
-            let in_reasoning = self.style.in_reasoning;
-            self.style = style(engine, ask, &text);
-            self.style.in_reasoning |= in_reasoning && !cut.drops_end();
+            let in_reasoning = self.parser_options.in_reasoning;
+            self.parser_options = parser_options(engine, request, &text);
+            self.parser_options.in_reasoning |= in_reasoning && !truncation.drops_end();
         }
         self
     }
 }
 
-fn style(engine: &Engine, ask: &Ask, text: &str) -> ReplyStyle {
-    let tools = &ask.tools;
-    let mut style = engine
-        .reply_form()
-        .style(text, !tools.definitions.is_empty());
-    style.must_call = matches!(tools.choice, ToolChoice::Required | ToolChoice::Named(_));
-    style
+fn parser_options(engine: &Engine, request: &InferenceRequest, text: &str) -> ReplyParserOptions {
+    let tools = &request.tools;
+    let mut parser_options = engine
+        .reply_format()
+        .parser_options(text, !tools.definitions.is_empty());
+    parser_options.must_call = matches!(tools.choice, ToolChoice::Required | ToolChoice::Named(_));
+    parser_options
 }
 
-/// Whether a message of the assistant ends inside a reasoning block.
-fn is_thinking(message: &Value) -> bool {
+/// Whether an assistant message ends inside a reasoning block.
+fn ends_in_reasoning(message: &Value) -> bool {
     let content = message.get("content").and_then(Value::as_str);
-    let behind = content.and_then(|text| text.rsplit_once("<think>"));
-    behind.is_some_and(|(_, behind)| !behind.contains("</think>"))
+    let after_tag = content.and_then(|text| text.rsplit_once("<think>"));
+    after_tag.is_some_and(|(_, after_tag)| !after_tag.contains("</think>"))
 }
 
-/// A template speaks about the messages it was given, so what it refuses is the client's to change.
-fn template_refusal(error: &TemplateError) -> ApiError {
+/// Templates raise errors about the messages of the client, so these are client errors.
+fn template_error(error: &TemplateError) -> ApiError {
     ApiError::bad_request(error.to_string()).code("template_refused")
 }

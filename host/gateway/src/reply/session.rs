@@ -1,5 +1,5 @@
-//! What a request says about the session it belongs to: headers, or fields of the body. Both are optional in every
-//! dialect; without them the session is found by content.
+//! Session headers and body fields of a request. All are optional in every dialect; without them the session is matched by
+//! content.
 
 use axum::http::HeaderMap;
 use serde_json::Value;
@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// Bytes of a session id.
+/// Largest session id in bytes.
 const MAX_SESSION_ID: usize = 256;
 
-/// What the client declared.
+/// What the client declares about the session of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
+pub(crate) struct SessionFields {
     /// `X-Session-Id`.
     pub(crate) header: Option<String>,
     /// Body field `session_id`.
@@ -23,9 +23,9 @@ pub(crate) struct Session {
     pub(crate) done: bool,
 }
 
-impl Session {
-    /// Reads headers and body.
-    pub(crate) fn read(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Self, ApiError> {
+impl SessionFields {
+    /// Parses headers and body fields.
+    pub(crate) fn parse(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Self, ApiError> {
         Ok(Self {
             header: header(headers, "x-session-id")?
                 .map(|id| session_id(&id, "X-Session-Id"))
@@ -53,16 +53,16 @@ fn session_id(id: &str, param: &str) -> Result<String, ApiError> {
 }
 
 fn turn_type(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let given = match header(headers, "x-turn-type")? {
-        Some(given) => Some(given),
+    let value = match header(headers, "x-turn-type")? {
+        Some(value) => Some(value),
         None => fields.text("turn_type")?.map(str::to_owned),
     };
-    let Some(given) = given.map(|given| given.trim().to_ascii_lowercase()) else {
+    let Some(value) = value.map(|value| value.trim().to_ascii_lowercase()) else {
         return Ok(None);
     };
-    match given.as_str() {
+    match value.as_str() {
         "" => Ok(None),
-        "main" | "side" => Ok(Some(given)),
+        "main" | "side" => Ok(Some(value)),
         _ => Err(ApiError::invalid(
             "turn_type",
             "the turn type must be `main` or `side`; leave it out to have it inferred",
@@ -77,8 +77,8 @@ fn session_done(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<bool, Api
             "1" | "true" | "yes" | "on"
         )
     };
-    if let Some(given) = header(headers, "x-session-done")? {
-        return Ok(truthy(&given));
+    if let Some(value) = header(headers, "x-session-done")? {
+        return Ok(truthy(&value));
     }
     match fields.value("session_done") {
         None => Ok(false),
@@ -89,7 +89,7 @@ fn session_done(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<bool, Api
     }
 }
 
-/// A header as text; empty is the same as absent.
+/// A header as text; an empty header is treated as absent.
 fn header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(name) else {
         return Ok(None);

@@ -1,12 +1,12 @@
-//! A reply as server-sent events: each piece of text leaves when the token that made it final is drawn.
+//! Streaming responses: a reply as server-sent events. Text is sent when it is final, token by token.
 //!
-//! The events own the choices. When the client goes away the server drops the events, the choices with
-//! them, and each choice cancels its generation and records what was said. A choice's last event leaves
-//! only after its turn was recorded as complete.
+//! The stream owns the choices. When the client disconnects, the server drops the stream with its choices, and each
+//! choice cancels its generation and records the partial reply. The last event of a choice is sent only after its turn is
+//! recorded as complete.
 //!
-//! A client that reads slowly holds the events up, and not the engine: what is generated waits in memory, within the
-//! bounds of `max_tokens`, and the reply leaves its slot to others as soon as all of it is generated. A client that
-//! takes nothing for [`write_timeout`](crate::GatewayOptions::write_timeout) counts as gone.
+//! A client that reads slowly delays the events but not the engine: generated text waits in memory, bounded by
+//! `max_tokens`, and the concurrency slot is released when generation has finished. A client that reads nothing for
+//! [`write_timeout`](crate::GatewayOptions::write_timeout) is disconnected.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,61 +18,61 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, unfold};
 
-use super::choice::{Closing, Progress};
-use super::{Choice, Dialect, Events, Outbox, Reply, Usage};
-use crate::admission::HeldSlot;
+use super::choice::{AbortReason, Progress};
+use super::{Choice, Dialect, EventQueue, Reply, StreamWriter, Usage};
+use crate::admission::SlotGuard;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 
-type Step = (Choice, Result<Progress, ApiError>);
+type PolledChoice = (Choice, Result<Progress, ApiError>);
 
-/// The state between two events.
-struct Writing<E> {
+/// The state of a stream between two events.
+struct ReplyStream<W> {
     shared: Arc<Shared>,
-    events: E,
-    closing: Arc<Closing>,
-    running: FuturesUnordered<BoxFuture<'static, Step>>,
-    out: Outbox,
+    writer: W,
+    abort_reason: Arc<AbortReason>,
+    running: FuturesUnordered<BoxFuture<'static, PolledChoice>>,
+    out: EventQueue,
     usage: Usage,
     finished: bool,
-    _slot: HeldSlot,
+    _slot: SlotGuard,
 }
 
-/// Answers with the events of this reply.
+/// Returns the stream of this reply.
 pub(super) fn respond<D: Dialect>(shared: &Arc<Shared>, reply: Reply, dialect: D) -> Response {
     let Reply {
-        known,
+        context,
         choices,
-        closing,
+        abort_reason,
         slot,
     } = reply;
-    let headers = known.headers();
-    let generated: Vec<_> = choices.iter().map(Choice::generated).collect();
+    let headers = context.headers();
+    let generations: Vec<_> = choices.iter().map(Choice::generation_finished).collect();
     let slot = slot.hold_until(async move {
-        for choice in generated {
+        for choice in generations {
             choice.await;
         }
     });
-    let mut writing = Writing {
+    let mut stream_state = ReplyStream {
         shared: shared.clone(),
-        events: dialect.events(known),
-        closing,
-        running: choices.into_iter().map(step).collect(),
-        out: Outbox::default(),
+        writer: dialect.stream_writer(context),
+        abort_reason,
+        running: choices.into_iter().map(poll_choice).collect(),
+        out: EventQueue::default(),
         usage: Usage::default(),
         finished: false,
         _slot: slot,
     };
-    writing.events.begin(&mut writing.out);
-    let stream = unfold(writing, |mut writing| async move {
-        let event = writing.next().await?;
-        Some((Ok::<_, Infallible>(event), writing))
+    stream_state.writer.start(&mut stream_state.out);
+    let stream = unfold(stream_state, |mut stream_state| async move {
+        let event = stream_state.next().await?;
+        Some((Ok::<_, Infallible>(event), stream_state))
     });
     let mut response = Sse::new(stream)
         .keep_alive(D::keep_alive().interval(shared.options.keep_alive))
         .into_response();
     response.headers_mut().extend(headers);
-    // Proxies that collect a response before they pass it on would undo the streaming.
+    // Disables response buffering in proxies such as nginx.
     response.headers_mut().insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
@@ -80,54 +80,54 @@ pub(super) fn respond<D: Dialect>(shared: &Arc<Shared>, reply: Reply, dialect: D
     response
 }
 
-fn step(mut choice: Choice) -> BoxFuture<'static, Step> {
+fn poll_choice(mut choice: Choice) -> BoxFuture<'static, PolledChoice> {
     Box::pin(async move {
         let progress = choice.next().await;
         (choice, progress)
     })
 }
 
-impl<E: Events> Writing<E> {
-    /// The next event; `None` at the end.
+impl<W: StreamWriter> ReplyStream<W> {
+    /// The next event; `None` at the end of the stream.
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.out.next() {
+            if let Some(event) = self.out.pop() {
                 return Some(event);
             }
             if self.finished {
                 return None;
             }
             match self.running.next().await {
-                Some((choice, progress)) => self.take(choice, progress),
+                Some((choice, progress)) => self.handle_progress(choice, progress),
                 None => {
                     self.shared
                         .metrics
-                        .prompt_tokens(self.usage.prompt, self.usage.cached);
-                    self.events.finish(&mut self.out, &self.usage);
+                        .add_prompt_tokens(self.usage.prompt, self.usage.cached);
+                    self.writer.finish(&mut self.out, &self.usage);
                     self.finished = true;
                 }
             }
         }
     }
 
-    fn take(&mut self, mut choice: Choice, progress: Result<Progress, ApiError>) {
+    fn handle_progress(&mut self, mut choice: Choice, progress: Result<Progress, ApiError>) {
         match progress {
             Ok(Progress::Deltas(deltas)) => {
-                self.events.grow(&mut self.out, &mut choice, deltas);
-                self.running.push(step(choice));
+                self.writer.write_deltas(&mut self.out, &mut choice, deltas);
+                self.running.push(poll_choice(choice));
             }
-            Ok(Progress::Ended(deltas)) => {
+            Ok(Progress::Finished(deltas)) => {
                 if !deltas.is_empty() {
-                    self.events.grow(&mut self.out, &mut choice, deltas);
+                    self.writer.write_deltas(&mut self.out, &mut choice, deltas);
                 }
                 self.usage.add(&choice);
-                self.events.end(&mut self.out, &mut choice);
+                self.writer.finish_choice(&mut self.out, &mut choice);
             }
             Err(error) => {
-                self.closing
-                    .because("another choice of the same reply failed");
+                self.abort_reason
+                    .set("another choice of the same reply failed");
                 self.running.clear();
-                self.events.fail(&mut self.out, &error);
+                self.writer.fail(&mut self.out, &error);
                 self.finished = true;
             }
         }

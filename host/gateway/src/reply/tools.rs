@@ -1,7 +1,6 @@
-//! The tools that the model may call, checked, in the one form that templates, sessions and judges get.
+//! Validation of tool definitions, normalized to OpenAI's format for the chat template, sessions and judges.
 //!
-//! A schema is checked for its shape only: the template prints it, and what the model makes of it is
-//! checked by the client.
+//! Only the outer structure of a schema is checked: the template prints it, and the client validates the arguments.
 
 use std::collections::HashSet;
 
@@ -10,44 +9,44 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// OpenAI's own bound on the number of tools.
+/// OpenAI's limit of tools per request.
 const MAX_TOOLS: usize = 128;
 
-/// The tools as the template gets them, and how calls in the reply are treated.
+/// The tools of a request and how the model may call them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tools {
-    /// Checked definitions in OpenAI's form, in the client's order. Empty when the client allows no call.
+    /// Validated definitions in OpenAI's format, in the client's order. Empty if the client allows no call.
     pub(crate) definitions: Vec<Value>,
-    /// Whether the client asks for a call.
+    /// The tool choice.
     pub(crate) choice: ToolChoice,
-    /// Whether one reply may hold several calls.
+    /// Whether one reply may have several calls.
     pub(crate) parallel: bool,
 }
 
-/// What the client says about calling.
+/// The tool choice of the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No call; the model does not learn of the tools.
+    /// No call; the tools are not in the prompt.
     None,
-    /// At least one call, of any tool.
+    /// At least one call of any tool.
     Required,
     /// A call of this tool.
     Named(String),
-    /// The other tools are as if they were not there. Becomes one of those above when the tools are known.
+    /// Only the named tools are offered. [`ToolList::finish`] resolves it to `Required` or `Auto`.
     Allowed {
-        /// Names of the tools that may be called.
+        /// Names of the offered tools.
         names: Vec<String>,
-        /// At least one call.
+        /// Whether at least one call is required.
         required: bool,
     },
 }
 
 impl ToolChoice {
-    /// Reads what `allowed_tools` has in both dialects of OpenAI: `mode`, and `tools`, from which `name` takes the name.
-    pub(crate) fn allowed(
+    /// Parses OpenAI's `allowed_tools`: `mode`, and `tools`, whose names `name` extracts.
+    pub(crate) fn parse_allowed_tools(
         fields: Fields<'_, '_>,
         name: fn(Fields<'_, '_>) -> Result<String, ApiError>,
     ) -> Result<Self, ApiError> {
@@ -73,7 +72,7 @@ impl ToolChoice {
         }
         let names = listed.iter().enumerate().map(|(index, tool)| {
             let path = format!("{path}[{index}]");
-            let tool = Fields::of(tool, &path)?;
+            let tool = Fields::new(tool, &path)?;
             match tool.text("type")? {
                 None | Some("function") => name(tool),
                 Some(_) => Err(ApiError::unsupported(
@@ -89,7 +88,7 @@ impl ToolChoice {
     }
 }
 
-/// A tool as a dialect spells it, not checked yet. Each part goes with the path that a refusal names.
+/// An unvalidated tool. The name and the schema have the path that an error names.
 pub(crate) struct Tool<'a> {
     pub(crate) name: (&'a str, String),
     pub(crate) description: Option<&'a str>,
@@ -97,7 +96,7 @@ pub(crate) struct Tool<'a> {
     pub(crate) strict: Option<bool>,
 }
 
-/// Collects the tools of a request.
+/// Collects and validates the tools of a request.
 #[derive(Default)]
 pub(crate) struct ToolList {
     names: HashSet<String>,
@@ -105,8 +104,8 @@ pub(crate) struct ToolList {
 }
 
 impl ToolList {
-    /// Refuses lists that are too long before anybody reads them.
-    pub(crate) fn of(listed: &[Value]) -> Result<Self, ApiError> {
+    /// An empty list; fails if `listed` has too many tools.
+    pub(crate) fn new(listed: &[Value]) -> Result<Self, ApiError> {
         if listed.len() > MAX_TOOLS {
             return Err(ApiError::invalid(
                 "tools",
@@ -119,23 +118,23 @@ impl ToolList {
         Ok(Self::default())
     }
 
-    /// Checks a tool and adds it.
+    /// Validates a tool and adds it.
     pub(crate) fn add(&mut self, tool: Tool<'_>) -> Result<(), ApiError> {
         let (name, path) = tool.name;
-        let well_named = (1..=64).contains(&name.len())
+        let is_valid_name = (1..=64).contains(&name.len())
             && name
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
-        if !well_named {
+        if !is_valid_name {
             return Err(ApiError::invalid(
                 path,
-                "the name of a tool has 1 to 64 letters, digits, `_`, `-` or `.`",
+                "a tool name must have 1 to 64 letters, digits, `_`, `-` or `.`",
             ));
         }
         if !self.names.insert(name.to_owned()) {
             return Err(ApiError::invalid(
                 path,
-                format!("two tools have the name `{name}`"),
+                format!("duplicate tool name `{name}`"),
             ));
         }
         let mut function = serde_json::Map::new();
@@ -155,7 +154,7 @@ impl ToolList {
         Ok(())
     }
 
-    /// The tools with what the client says about calling them. `parallel` lets one reply hold several calls.
+    /// The tools with the tool choice. `parallel` allows several calls in one reply.
     pub(crate) fn finish(mut self, choice: ToolChoice, parallel: bool) -> Result<Tools, ApiError> {
         let named: &[String] = match &choice {
             ToolChoice::Named(name) => std::slice::from_ref(name),
@@ -185,7 +184,7 @@ impl ToolList {
         };
         let missing = match &choice {
             ToolChoice::Required if self.names.is_empty() => {
-                Some("`tool_choice` requires a call, and there are no `tools`".to_owned())
+                Some("`tool_choice` requires a call, but `tools` is empty".to_owned())
             }
             _ => None,
         };
@@ -203,26 +202,26 @@ impl ToolList {
     }
 }
 
-/// Refuses a tool that the model should not learn of before it searches for it.
-pub(crate) fn refuse_deferred(tool: Fields<'_, '_>) -> Result<(), ApiError> {
+/// Rejects `defer_loading`, which hides a tool until the model searches for it.
+pub(crate) fn reject_deferred(tool: Fields<'_, '_>) -> Result<(), ApiError> {
     if tool.flag("defer_loading")?.unwrap_or(false) {
         return Err(ApiError::unsupported(
             tool.path_of("defer_loading"),
-            "the server has no search for tools; offer the tool, or leave it out",
+            "tool search is not supported; offer the tool, or leave it out",
         ));
     }
     Ok(())
 }
 
-/// The shape of the JSON schema of a tool's parameters: an object with properties.
+/// Checks the outer structure of a parameter schema: an object with properties.
 fn check_schema(schema: &Value, path: &str) -> Result<(), ApiError> {
-    let fields = Fields::of(schema, path)?;
+    let fields = Fields::new(schema, path)?;
     if let Some(kind) = fields.value("type")
         && kind != "object"
     {
         return Err(ApiError::invalid(
             fields.path_of("type"),
-            "the parameters of a tool are an object, so the schema's `type` must be `object`",
+            "the `type` of a parameter schema must be `object`",
         ));
     }
     if let Some(properties) = fields.value("properties") {

@@ -1,35 +1,35 @@
-//! Prompts that are shortened because the client asks for it: by whole messages, or by tokens.
+//! Prompt truncation on request of the client: by whole messages, or by tokens.
 
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::Fields;
 
-/// What a prompt that is too long loses.
+/// How a prompt that is too long is truncated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Truncation {
-    /// Nothing: it is refused.
+    /// Not at all: the request is rejected.
     #[default]
     None,
-    /// The oldest messages, system messages at the beginning excepted.
+    /// Drops the oldest messages, except leading system messages.
     Messages,
-    /// Tokens of the rendered prompt.
-    Tokens(Cut),
+    /// Drops tokens of the rendered prompt.
+    Tokens(TokenTruncation),
 }
 
-/// How many tokens of a prompt are kept, and which.
+/// How many tokens of a prompt are kept, and at which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cut {
-    /// None: as many as leave room for the reply.
-    most: Option<usize>,
-    /// The first tokens are kept, not the last.
-    first: bool,
+pub(crate) struct TokenTruncation {
+    /// `None`: as many as leave room for the reply.
+    limit: Option<usize>,
+    /// Keeps the first tokens instead of the last.
+    keep_first: bool,
 }
 
-impl Cut {
-    /// Reads `truncate_prompt_tokens` and `truncation_side`, as vLLM has them.
-    pub(crate) fn read(fields: Fields<'_, '_>) -> Result<Option<Self>, ApiError> {
-        let first = match fields.text("truncation_side")? {
+impl TokenTruncation {
+    /// Parses vLLM's `truncate_prompt_tokens` and `truncation_side`.
+    pub(crate) fn parse(fields: Fields<'_, '_>) -> Result<Option<Self>, ApiError> {
+        let keep_first = match fields.text("truncation_side")? {
             None | Some("left") => false,
             Some("right") => true,
             Some(_) => {
@@ -40,62 +40,65 @@ impl Cut {
             }
         };
         let name = "truncate_prompt_tokens";
-        let Some(most) = fields.integer(name, -1, i64::from(u32::MAX))? else {
+        let Some(limit) = fields.integer(name, -1, i64::from(u32::MAX))? else {
             return Ok(None);
         };
-        if most == 0 {
+        if limit == 0 {
             return Err(ApiError::invalid(
                 name,
                 "`truncate_prompt_tokens` is 0, which leaves no prompt; it must be at least 1, or -1 for as many as fit",
             ));
         }
         Ok(Some(Self {
-            most: usize::try_from(most).ok(),
-            first,
+            limit: usize::try_from(limit).ok(),
+            keep_first,
         }))
     }
 
-    /// Tokens that are kept at most, in a context of this size beside a reply of `max_tokens`.
-    pub(crate) fn most(self, context: usize, max_tokens: u32) -> usize {
-        self.most
-            .unwrap_or_else(|| context - room(context, max_tokens))
+    /// The largest number of prompt tokens in a context of `context` tokens with a reply of `max_tokens`.
+    pub(crate) fn limit(self, context: usize, max_tokens: u32) -> usize {
+        self.limit
+            .unwrap_or_else(|| context - reserved_reply_tokens(context, max_tokens))
     }
 
-    /// Leaves `most` tokens; whether there were more.
-    pub(crate) fn apply(self, ids: &mut Vec<u32>, most: usize) -> bool {
-        if ids.len() <= most {
+    /// Truncates `ids` to `limit` tokens. Returns whether tokens were dropped.
+    pub(crate) fn apply(self, ids: &mut Vec<u32>, limit: usize) -> bool {
+        if ids.len() <= limit {
             return false;
         }
-        if self.first {
-            ids.truncate(most);
+        if self.keep_first {
+            ids.truncate(limit);
         } else {
-            ids.drain(..ids.len() - most);
+            ids.drain(..ids.len() - limit);
         }
         true
     }
 
-    /// Whether the end of the prompt goes.
+    /// Whether the end of the prompt is dropped.
     pub(crate) fn drops_end(self) -> bool {
-        self.first
+        self.keep_first
     }
 }
 
-/// Tokens of a context that a prompt leaves to its reply: as many as the reply may have, and at most a quarter.
-pub(super) fn room(context: usize, max_tokens: u32) -> usize {
+/// Tokens of a context reserved for the reply: `max_tokens`, but at most a quarter of the context.
+pub(super) fn reserved_reply_tokens(context: usize, max_tokens: u32) -> usize {
     let reply = usize::try_from(max_tokens).unwrap_or(usize::MAX);
     reply.min(context / 4).clamp(1, context.max(1))
 }
 
-/// Drops the oldest messages until the rest `fits`, as few as possible. What is left begins, behind the system messages,
-/// with a message of the user, or with any but the result of a tool where that does not fit. Nothing fits: the fewest
-/// messages. None: there is no place to cut at.
-pub(super) fn shorten<T>(
+/// Drops as few of the oldest messages as necessary until the rest `fits`. After the leading system messages, the rest
+/// begins with a user message, or with any message but a tool result if that does not fit. Returns the shortest
+/// conversation if none fits, and `None` if there is no position to cut at.
+pub(super) fn drop_oldest_messages<T>(
     messages: &[Value],
     render: impl Fn(&[Value]) -> Result<T, ApiError>,
     fits: impl Fn(&T) -> bool,
 ) -> Result<Option<(Vec<Value>, T)>, ApiError> {
-    let role = |message: &Value| message.get("role").and_then(Value::as_str) == Some("system");
-    let leading = messages.iter().take_while(|message| role(message)).count();
+    let is_system = |message: &Value| message.get("role").and_then(Value::as_str) == Some("system");
+    let leading = messages
+        .iter()
+        .take_while(|message| is_system(message))
+        .count();
     let (instructions, rest) = messages.split_at(leading);
     let from = |cut: usize| -> Vec<Value> {
         let kept = rest.iter().skip(cut);
@@ -103,14 +106,14 @@ pub(super) fn shorten<T>(
     };
     let mut shortest = None;
     for allowed in [&["user"][..], &["user", "assistant", "system"]] {
-        let begins = |message: &Value| {
+        let is_allowed_start = |message: &Value| {
             let role = message.get("role").and_then(Value::as_str);
             role.is_some_and(|role| allowed.contains(&role))
         };
         let cuts: Vec<usize> = (1..rest.len())
-            .filter(|at| rest.get(*at).is_some_and(begins))
+            .filter(|at| rest.get(*at).is_some_and(is_allowed_start))
             .collect();
-        // The more is dropped the shorter it is, so the first cut that fits is found by halving.
+        // Dropping more messages makes the prompt shorter, so a binary search finds the first cut that fits.
         let (mut low, mut high, mut found) = (0, cuts.len(), None);
         while low < high {
             let middle = low.midpoint(high);
@@ -152,15 +155,15 @@ mod tests {
             .collect()
     }
 
-    fn shortened(roles: &str, most: usize) -> Option<String> {
+    fn kept_roles(roles: &str, limit: usize) -> Option<String> {
         let letters = |messages: &[Value]| -> Result<String, ApiError> {
             Ok(messages
                 .iter()
                 .map(|message| &message["role"].as_str().unwrap()[..1])
                 .collect())
         };
-        let fits = |text: &String| text.len() <= most;
-        let found = shorten(&conversation(roles), letters, fits).unwrap();
+        let fits = |text: &String| text.len() <= limit;
+        let found = drop_oldest_messages(&conversation(roles), letters, fits).unwrap();
         found.map(|(kept, text)| {
             assert_eq!(kept.len(), text.len());
             text
@@ -168,27 +171,27 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_messages_go_first_and_instructions_stay() {
-        assert_eq!(shortened("suauau", 4).as_deref(), Some("suau"));
-        assert_eq!(shortened("suauau", 3).as_deref(), Some("su"));
-        assert_eq!(shortened("uauau", 1).as_deref(), Some("u"));
-        // The result of a tool never stands without its call.
-        assert_eq!(shortened("suatatau", 5).as_deref(), Some("su"));
-        assert_eq!(shortened("suatat", 5).as_deref(), Some("satat"));
-        assert_eq!(shortened("suatat", 4).as_deref(), Some("sat"));
-        // What cannot be made to fit is as short as it can be.
-        assert_eq!(shortened("suau", 1).as_deref(), Some("su"));
-        assert_eq!(shortened("su", 1), None);
+    fn oldest_messages_are_dropped_first_and_system_messages_kept() {
+        assert_eq!(kept_roles("suauau", 4).as_deref(), Some("suau"));
+        assert_eq!(kept_roles("suauau", 3).as_deref(), Some("su"));
+        assert_eq!(kept_roles("uauau", 1).as_deref(), Some("u"));
+        // A tool result is never kept without its call.
+        assert_eq!(kept_roles("suatatau", 5).as_deref(), Some("su"));
+        assert_eq!(kept_roles("suatat", 5).as_deref(), Some("satat"));
+        assert_eq!(kept_roles("suatat", 4).as_deref(), Some("sat"));
+        // If nothing fits, the shortest conversation is returned.
+        assert_eq!(kept_roles("suau", 1).as_deref(), Some("su"));
+        assert_eq!(kept_roles("su", 1), None);
     }
 
     #[test]
-    fn tokens_are_kept_at_either_end() {
-        let read = |body: Value| Cut::read(Fields::of(&body, "").unwrap());
+    fn tokens_are_kept_at_the_requested_end() {
+        let read = |body: Value| TokenTruncation::parse(Fields::new(&body, "").unwrap());
         let kept = |body: Value| {
             let cut = read(body).unwrap().unwrap();
             let mut ids = vec![1, 2, 3, 4, 5, 6, 7, 8];
-            let most = cut.most(8, u32::MAX);
-            cut.apply(&mut ids, most);
+            let limit = cut.limit(8, u32::MAX);
+            cut.apply(&mut ids, limit);
             ids
         };
         assert_eq!(kept(json!({"truncate_prompt_tokens": 2})), [7, 8]);

@@ -1,239 +1,279 @@
-//! Fields that would change the reply and are not supported: refused, never ignored silently.
+//! Unsupported request fields that would change the reply. They are rejected, never ignored.
 //!
-//! The rows are the request fields of OpenAI, Anthropic and vLLM. A field that changes nothing about the reply (`store`,
-//! `metadata`, `service_tier`, `prediction`, …) has no row and is let through, and so has one that nobody knows. A value that
-//! asks for what is done anyway is let through as well: many clients spell out defaults.
+//! The rows are request fields of OpenAI, Anthropic and vLLM. Fields that do not change the reply (`store`, `metadata`,
+//! `service_tier`, `prediction`, …) and unknown fields have no row and are ignored. A default value is accepted too,
+//! because many clients send defaults explicitly.
 
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::Fields;
 
-/// A kind of request, as far as its fields go.
+/// A generation endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Surface {
+pub(crate) enum Endpoint {
     Chat,
     Completions,
     Messages,
     Responses,
 }
 
-use Surface::{Chat, Completions, Messages, Responses};
+use Endpoint::{Chat, Completions, Messages, Responses};
 
-const ALL: &[Surface] = &[Chat, Completions, Messages, Responses];
-/// Those that answer with a message.
-const MESSAGE: &[Surface] = &[Chat, Messages, Responses];
-/// Those that write one reply, whose clients may still send the fields of chat completions.
-const ONE: &[Surface] = &[Messages, Responses];
-const CHAT: &[Surface] = &[Chat];
-const TEXT: &[Surface] = &[Completions];
+const ALL_ENDPOINTS: &[Endpoint] = &[Chat, Completions, Messages, Responses];
+/// Endpoints that return a message.
+const CHAT_LIKE: &[Endpoint] = &[Chat, Messages, Responses];
+/// Endpoints with a single choice, whose clients may still send chat completion fields.
+const SINGLE_CHOICE: &[Endpoint] = &[Messages, Responses];
+const CHAT_ONLY: &[Endpoint] = &[Chat];
+const COMPLETIONS_ONLY: &[Endpoint] = &[Completions];
 
 /// An unsupported field.
 struct Row {
     name: &'static str,
-    of: &'static [Surface],
-    /// Whether a value asks for nothing that is not done anyway.
-    idle: fn(&Value) -> bool,
-    /// What to do instead.
-    instead: &'static str,
+    endpoints: &'static [Endpoint],
+    /// Whether a value requests the default behaviour.
+    is_default: fn(&Value) -> bool,
+    /// What the client can do instead.
+    advice: &'static str,
 }
 
 const fn row(
     name: &'static str,
-    of: &'static [Surface],
-    idle: fn(&Value) -> bool,
-    instead: &'static str,
+    endpoints: &'static [Endpoint],
+    is_default: fn(&Value) -> bool,
+    advice: &'static str,
 ) -> Row {
     Row {
         name,
-        of,
-        idle,
-        instead,
+        endpoints,
+        is_default,
+        advice,
     }
 }
 
 const LEAVE_OUT: &str = "leave it out";
 
 const ROWS: &[Row] = &[
-    // What is drawn, and from what.
+    // Sampling.
     row(
         "use_beam_search",
-        ALL,
-        off,
-        "replies are sampled; ask for several with `n`",
+        ALL_ENDPOINTS,
+        is_false,
+        "replies are sampled; request several with `n`",
     ),
     row(
         "best_of",
-        MESSAGE,
-        one,
-        "ask for several replies with `n` and choose among them",
+        CHAT_LIKE,
+        is_one,
+        "request several replies with `n` and select one",
     ),
-    row("watermarking", ALL, off, LEAVE_OUT),
+    row("watermarking", ALL_ENDPOINTS, is_false, LEAVE_OUT),
     row(
         "repetition_detection",
-        ALL,
-        empty,
+        ALL_ENDPOINTS,
+        is_empty,
         "use `repetition_penalty` or `stop`",
     ),
     row(
         "thinking_token_budget",
-        ALL,
-        unlimited,
-        "bound the whole reply, or switch thinking off with `enable_thinking`",
+        ALL_ENDPOINTS,
+        is_unlimited,
+        "limit the whole reply with `max_tokens`, or disable thinking with `enable_thinking`",
     ),
     row(
         "verbosity",
-        ALL,
-        medium,
-        "say in the messages how long the reply should be",
+        ALL_ENDPOINTS,
+        is_medium,
+        "specify the length of the reply in the messages",
     ),
-    row("vllm_xargs", ALL, empty, LEAVE_OUT),
+    row("vllm_xargs", ALL_ENDPOINTS, is_empty, LEAVE_OUT),
     row(
         "priority",
-        ALL,
-        zero,
+        ALL_ENDPOINTS,
+        is_zero,
         "requests of one key are served in the order of arrival",
     ),
     row(
         "suffix",
-        TEXT,
-        empty,
-        "the model continues a text and does not fill gaps",
+        COMPLETIONS_ONLY,
+        is_empty,
+        "the model continues text; infilling is not supported",
     ),
-    row("n", ONE, one, "this dialect has one reply for each request"),
-    // What the prompt is made of.
+    row(
+        "n",
+        SINGLE_CHOICE,
+        is_one,
+        "this API returns one reply per request",
+    ),
+    // Prompt.
     row(
         "documents",
-        MESSAGE,
-        empty,
-        "put them into a message, or into `chat_template_kwargs` where the chat template reads them",
+        CHAT_LIKE,
+        is_empty,
+        "put them into a message, or into `chat_template_kwargs` if the chat template reads them",
     ),
     row(
         "chat_template",
-        ALL,
-        empty,
-        "the checkpoint's own chat template is used; render the prompt yourself and send it to `/v1/completions` for another",
+        ALL_ENDPOINTS,
+        is_empty,
+        "only the chat template of the checkpoint is used; to use another, render the prompt yourself and send it to `/v1/completions`",
     ),
     row(
         "prompt_embeds",
-        ALL,
-        empty,
+        ALL_ENDPOINTS,
+        is_empty,
         "send the prompt as text or tokens",
     ),
-    row("media_io_kwargs", ALL, empty, "this model reads text only"),
+    row(
+        "media_io_kwargs",
+        ALL_ENDPOINTS,
+        is_empty,
+        "this model reads text only",
+    ),
     row(
         "mm_processor_kwargs",
-        ALL,
-        empty,
+        ALL_ENDPOINTS,
+        is_empty,
         "this model reads text only",
     ),
     row(
         "cache_salt",
-        ALL,
-        empty,
+        ALL_ENDPOINTS,
+        is_empty,
         "the prefix cache is shared by all requests of a version; leave it out",
     ),
-    row("kv_transfer_params", ALL, empty, LEAVE_OUT),
-    row("ec_transfer_params", ALL, empty, LEAVE_OUT),
+    row("kv_transfer_params", ALL_ENDPOINTS, is_empty, LEAVE_OUT),
+    row("ec_transfer_params", ALL_ENDPOINTS, is_empty, LEAVE_OUT),
     row(
         "continue_final_message",
         &[Responses],
-        off,
-        "send the beginning of the reply in another dialect",
+        is_false,
+        "use chat completions or messages to continue a message",
     ),
-    row("add_generation_prompt", ONE, on, LEAVE_OUT),
+    row("add_generation_prompt", SINGLE_CHOICE, is_true, LEAVE_OUT),
     row(
         "add_special_tokens",
-        ONE,
-        off,
+        SINGLE_CHOICE,
+        is_false,
         "the chat template writes them",
     ),
-    row("truncate_prompt_tokens", ONE, never, "send what fits"),
+    row(
+        "truncate_prompt_tokens",
+        SINGLE_CHOICE,
+        never,
+        "send what fits",
+    ),
     row(
         "previous_input_messages",
         &[Responses],
-        empty,
+        is_empty,
         "send `input`, or `previous_response_id`",
     ),
     row(
         "previous_response",
         &[Responses],
-        empty,
+        is_empty,
         "send `input`, or `previous_response_id`",
     ),
     row(
         "context_management",
         &[Responses],
-        empty,
+        is_empty,
         "set `truncation` to `auto`, or send what fits",
     ),
-    // What is answered.
+    // Response.
     row(
         "echo",
-        MESSAGE,
-        off,
-        "the answer has the reply alone; text completions can repeat the prompt",
+        CHAT_LIKE,
+        is_false,
+        "only text completions can echo the prompt",
     ),
     row(
         "prompt_logprobs",
-        MESSAGE,
-        off,
-        "text completions have them: send the prompt to `/v1/completions`",
+        CHAT_LIKE,
+        is_false,
+        "only text completions return them; send the prompt to `/v1/completions`",
     ),
-    row("logprobs", ONE, off, "chat completions have them"),
+    row(
+        "logprobs",
+        SINGLE_CHOICE,
+        is_false,
+        "only chat completions return them",
+    ),
     row(
         "top_logprobs",
         &[Messages],
-        zero,
-        "chat completions have them",
+        is_zero,
+        "only chat completions return them",
     ),
     row(
         "logprob_token_ids",
-        ALL,
-        empty,
-        "ask for the likeliest tokens with `top_logprobs`",
+        ALL_ENDPOINTS,
+        is_empty,
+        "request the most likely tokens with `top_logprobs`",
     ),
     row(
         "include_reasoning",
-        ALL,
-        on,
-        "thoughts are part of the reply; switch them off with `enable_thinking`",
+        ALL_ENDPOINTS,
+        is_true,
+        "reasoning is part of the reply; disable it with `enable_thinking`",
     ),
     row(
         "return_tokens_as_token_ids",
-        ALL,
-        off,
+        ALL_ENDPOINTS,
+        is_false,
         "use `return_token_ids`",
     ),
-    row("return_token_ids", ONE, off, "chat completions have them"),
+    row(
+        "return_token_ids",
+        SINGLE_CHOICE,
+        is_false,
+        "only chat completions return them",
+    ),
     row(
         "return_prompt_text",
-        ALL,
-        off,
+        ALL_ENDPOINTS,
+        is_false,
         "use `return_token_ids` and `/detokenize`",
     ),
-    row("enable_response_messages", &[Responses], off, LEAVE_OUT),
-    row("audio", ALL, empty, "this model writes text only"),
+    row(
+        "enable_response_messages",
+        &[Responses],
+        is_false,
+        LEAVE_OUT,
+    ),
+    row(
+        "audio",
+        ALL_ENDPOINTS,
+        is_empty,
+        "this model writes text only",
+    ),
     row(
         "web_search_options",
-        ALL,
-        empty,
-        "the server runs no tools; offer a tool of your own",
+        ALL_ENDPOINTS,
+        is_empty,
+        "the server runs no tools; offer your own tool",
     ),
-    // The spellings of other dialects.
+    // Fields of other dialects.
     row(
         "response_format",
         &[Completions],
-        text,
+        is_text_format,
         "use `guided_json` or `structured_outputs`",
     ),
     row(
         "response_format",
         &[Messages],
-        text,
+        is_text_format,
         "use `output_config.format`",
     ),
-    row("response_format", &[Responses], text, "use `text.format`"),
+    row(
+        "response_format",
+        &[Responses],
+        is_text_format,
+        "use `text.format`",
+    ),
     row(
         "max_completion_tokens",
         &[Messages, Completions],
@@ -249,21 +289,24 @@ const ROWS: &[Row] = &[
     ),
     row(
         "max_output_tokens",
-        CHAT,
+        CHAT_ONLY,
         never,
         "use `max_completion_tokens`",
     ),
 ];
 
-/// Refuses the fields that this kind of request does not support.
-pub(crate) fn refuse_unsupported(fields: Fields<'_, '_>, surface: Surface) -> Result<(), ApiError> {
-    for row in ROWS.iter().filter(|row| row.of.contains(&surface)) {
-        let given = fields.value(row.name);
-        if given.is_some_and(|value| !(row.idle)(value)) {
-            let Row { name, instead, .. } = row;
+/// Rejects the fields that this endpoint does not support.
+pub(crate) fn reject_unsupported(
+    fields: Fields<'_, '_>,
+    endpoint: Endpoint,
+) -> Result<(), ApiError> {
+    for row in ROWS.iter().filter(|row| row.endpoints.contains(&endpoint)) {
+        let value = fields.value(row.name);
+        if value.is_some_and(|value| !(row.is_default)(value)) {
+            let Row { name, advice, .. } = row;
             return Err(ApiError::unsupported(
                 *name,
-                format!("`{name}` is not supported here: {instead}"),
+                format!("`{name}` is not supported here: {advice}"),
             ));
         }
     }
@@ -274,37 +317,37 @@ fn never(_: &Value) -> bool {
     false
 }
 
-fn off(value: &Value) -> bool {
+fn is_false(value: &Value) -> bool {
     *value == Value::Bool(false)
 }
 
-fn on(value: &Value) -> bool {
+fn is_true(value: &Value) -> bool {
     *value == Value::Bool(true)
 }
 
-fn zero(value: &Value) -> bool {
+fn is_zero(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
 }
 
-fn one(value: &Value) -> bool {
+fn is_one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
 }
 
-fn unlimited(value: &Value) -> bool {
+fn is_unlimited(value: &Value) -> bool {
     value.as_f64() == Some(-1.0)
 }
 
-fn medium(value: &Value) -> bool {
+fn is_medium(value: &Value) -> bool {
     value == "medium"
 }
 
-/// A format that asks for text.
-fn text(value: &Value) -> bool {
+/// A response format of the type `text`.
+fn is_text_format(value: &Value) -> bool {
     value.get("type").is_some_and(|kind| kind == "text")
 }
 
-/// A list, an object or a string with nothing in it.
-fn empty(value: &Value) -> bool {
+/// An empty array, object or string.
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
@@ -318,9 +361,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn refused(body: &Value, surface: Surface) -> Option<String> {
-        let fields = Fields::of(body, "").unwrap();
-        let error = refuse_unsupported(fields, surface).err()?;
+    fn rejected_param(body: &Value, endpoint: Endpoint) -> Option<String> {
+        let fields = Fields::new(body, "").unwrap();
+        let error = reject_unsupported(fields, endpoint).err()?;
         let body = error.to_json();
         assert_eq!(body["error"]["code"], "unsupported_parameter");
         assert_eq!(error.status().as_u16(), 400);
@@ -328,26 +371,29 @@ mod tests {
     }
 
     #[test]
-    fn every_row_refuses_and_lets_null_through() {
+    fn every_row_rejects_values_and_accepts_null() {
         for row in ROWS {
-            for surface in row.of {
+            for endpoint in row.endpoints {
                 let body = |value: Value| json!({row.name: value});
-                let asks = json!({"odd": "value"});
-                assert_eq!(refused(&body(asks), *surface).as_deref(), Some(row.name));
-                assert_eq!(refused(&body(Value::Null), *surface), None);
+                let value = json!({"odd": "value"});
+                assert_eq!(
+                    rejected_param(&body(value), *endpoint).as_deref(),
+                    Some(row.name)
+                );
+                assert_eq!(rejected_param(&body(Value::Null), *endpoint), None);
             }
         }
     }
 
     #[test]
-    fn defaults_may_be_spelled_out() {
+    fn explicit_defaults_are_accepted() {
         let body = json!({
             "use_beam_search": false, "best_of": 1, "thinking_token_budget": -1, "verbosity": "medium", "priority": 0,
             "documents": [], "echo": false, "include_reasoning": true, "vllm_xargs": {}, "chat_template": "",
             "service_tier": "auto", "prediction": {"type": "content"}, "some_future_field": [1],
         });
-        for surface in ALL {
-            assert_eq!(refused(&body, *surface), None, "{surface:?}");
+        for endpoint in ALL_ENDPOINTS {
+            assert_eq!(rejected_param(&body, *endpoint), None, "{endpoint:?}");
         }
     }
 }

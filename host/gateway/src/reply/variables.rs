@@ -1,14 +1,14 @@
-//! Further variables for the chat template, which every dialect may send: `chat_template_kwargs` and
-//! `enable_thinking`, as other servers know them.
+//! Additional chat template variables, accepted in every dialect: `chat_template_kwargs` and `enable_thinking`, as in vLLM
+//! and SGLang.
 
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// Reads the variables of a body. `effort` is how hard the model is to think, in the dialect's own field; `none` switches
-/// thinking off.
-pub(crate) fn variables(
+/// Parses the template variables of a body. `effort` is the reasoning effort from the dialect's own field; `none` disables
+/// thinking.
+pub(crate) fn parse_template_variables(
     fields: Fields<'_, '_>,
     effort: Option<&str>,
 ) -> Result<Map<String, Value>, ApiError> {
@@ -24,9 +24,9 @@ pub(crate) fn variables(
     }
     match fields.value("chat_template_kwargs") {
         None => {}
-        Some(Value::Object(given)) => {
+        Some(Value::Object(kwargs)) => {
             for reserved in ["messages", "tools", "add_generation_prompt"] {
-                if given.contains_key(reserved) {
+                if kwargs.contains_key(reserved) {
                     return Err(ApiError::invalid(
                         format!("chat_template_kwargs.{reserved}"),
                         format!(
@@ -35,7 +35,7 @@ pub(crate) fn variables(
                     ));
                 }
             }
-            out.extend(given.clone());
+            out.extend(kwargs.clone());
         }
         Some(other) => return Err(wrong_type("chat_template_kwargs", "an object", other)),
     }

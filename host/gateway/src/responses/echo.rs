@@ -1,64 +1,64 @@
-//! What a response repeats of its request. It is kept with the turn, so that the response can be read back.
+//! The request fields that a response repeats. They are stored with the turn, so that the response can be retrieved.
 
 use clawhost_journal::TurnRecord;
 use serde_json::{Map, Value, json};
 
 use crate::fields::Fields;
-use crate::reply::{Ask, Known};
+use crate::reply::{InferenceRequest, ReplyContext};
 
-/// The note under which a turn keeps it.
-const NOTE: &str = "response";
+/// Key of the fields in the recorded sampling settings of a turn.
+const SETTINGS_KEY: &str = "response";
 
-/// Fields of a response that come from its request.
-pub(super) struct Echo(Map<String, Value>);
+/// Request fields that the response repeats.
+pub(super) struct RequestEcho(Map<String, Value>);
 
-impl Echo {
-    /// From a checked request.
-    pub(super) fn read(fields: Fields<'_, '_>, ask: &Ask) -> Self {
+impl RequestEcho {
+    /// The fields of a validated request.
+    pub(super) fn parse(fields: Fields<'_, '_>, request: &InferenceRequest) -> Self {
         let mut echo = Map::new();
-        let mut put = |name: &str, default: Value| {
+        let mut insert = |name: &str, default: Value| {
             let value = fields.value(name).cloned().unwrap_or(default);
             echo.insert(name.to_owned(), value);
         };
-        put("instructions", Value::Null);
-        put("max_output_tokens", Value::Null);
-        put("metadata", json!({}));
-        put("parallel_tool_calls", true.into());
-        put("previous_response_id", Value::Null);
-        put("reasoning", json!({"effort": null, "summary": null}));
-        put("store", true.into());
-        put("temperature", decimal(ask.sampling.temperature));
-        put("text", json!({"format": {"type": "text"}}));
-        put("tool_choice", "auto".into());
-        put("tools", json!([]));
-        put("top_p", decimal(ask.sampling.top_p));
-        put("truncation", "disabled".into());
-        put("user", Value::Null);
+        insert("instructions", Value::Null);
+        insert("max_output_tokens", Value::Null);
+        insert("metadata", json!({}));
+        insert("parallel_tool_calls", true.into());
+        insert("previous_response_id", Value::Null);
+        insert("reasoning", json!({"effort": null, "summary": null}));
+        insert("store", true.into());
+        insert("temperature", decimal(request.sampling.temperature));
+        insert("text", json!({"format": {"type": "text"}}));
+        insert("tool_choice", "auto".into());
+        insert("tools", json!([]));
+        insert("top_p", decimal(request.sampling.top_p));
+        insert("truncation", "disabled".into());
+        insert("user", Value::Null);
         Self(echo)
     }
 
-    /// The notes to keep with the turn.
-    pub(super) fn into_notes(self) -> Map<String, Value> {
-        Map::from_iter([(NOTE.to_owned(), self.0.into())])
+    /// The settings to store with the turn.
+    pub(super) fn into_dialect_settings(self) -> Map<String, Value> {
+        Map::from_iter([(SETTINGS_KEY.to_owned(), self.0.into())])
     }
 
-    /// Of a reply in progress.
-    pub(super) fn of_known(known: &Known) -> Self {
-        Self(object(known.ask.notes.get(NOTE)).unwrap_or_default())
+    /// The fields of a reply in progress.
+    pub(super) fn from_context(context: &ReplyContext) -> Self {
+        Self(object(context.request.dialect_settings.get(SETTINGS_KEY)).unwrap_or_default())
     }
 
-    /// Of a recorded turn, if it was asked for in this dialect.
-    pub(super) fn of(turn: &TurnRecord) -> Option<Self> {
-        object(turn.sampling.get(NOTE)).map(Self)
+    /// The fields of a recorded turn, if it was requested in this dialect.
+    pub(super) fn from_turn(turn: &TurnRecord) -> Option<Self> {
+        object(turn.sampling.get(SETTINGS_KEY)).map(Self)
     }
 
-    /// Whether the response may be read back and continued. The turn is recorded in any case.
-    pub(super) fn stored(&self) -> bool {
+    /// Whether the response can be retrieved and continued (`store`). The turn is recorded in any case.
+    pub(super) fn is_stored(&self) -> bool {
         self.0.get("store") != Some(&Value::Bool(false))
     }
 
-    /// Whether the first message of the turn is the instructions.
-    pub(super) fn instructed(&self) -> bool {
+    /// Whether the first message of the turn holds the instructions.
+    pub(super) fn has_instructions(&self) -> bool {
         self.0.get("instructions").is_some_and(Value::is_string)
     }
 
@@ -72,7 +72,7 @@ fn object(value: Option<&Value>) -> Option<Map<String, Value>> {
     value.and_then(Value::as_object).cloned()
 }
 
-/// A setting as a person would write it: 0.7 and not 0.699999988079071.
+/// An `f32` as its shortest decimal: 0.7 and not 0.699999988079071.
 fn decimal(setting: f32) -> Value {
     setting
         .to_string()

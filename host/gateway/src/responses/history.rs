@@ -1,7 +1,6 @@
-//! The input of a Responses request in the one form that templates, sessions and judges get, which is that of chat
-//! completions.
+//! Converts the input of a Responses request to chat completions' format, which templates, sessions and judges use.
 //!
-//! What the model wrote in one reply comes back as several items: thoughts, text, calls. They become one message again.
+//! Clients send back one reply as several items (reasoning, text, function calls). They are merged into one message.
 
 use serde_json::{Value, json};
 
@@ -9,8 +8,8 @@ use crate::chat::content;
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
 
-/// Reads `instructions` and `input`, after the conversation that is continued, if any.
-pub(super) fn read(
+/// Parses `instructions` and `input`. `previous` is the conversation that they continue, if any.
+pub(super) fn parse(
     body: Fields<'_, '_>,
     previous: Option<Vec<Value>>,
 ) -> Result<Vec<Value>, ApiError> {
@@ -28,7 +27,7 @@ pub(super) fn read(
         }
         Some(Value::Array(items)) => {
             for (index, item) in items.iter().enumerate() {
-                conversation.add(item, &format!("input[{index}]"))?;
+                conversation.push_item(item, &format!("input[{index}]"))?;
             }
         }
         Some(other) => return Err(wrong_type("input", "a string or an array of items", other)),
@@ -48,23 +47,23 @@ pub(super) fn read(
 #[derive(Default)]
 struct Conversation {
     messages: Vec<Value>,
-    /// A thought whose reply has not come yet.
-    thought: Option<String>,
-    /// The last message is a reply to which further items may belong.
-    replying: bool,
+    /// Reasoning that belongs to the next assistant message.
+    reasoning_text: Option<String>,
+    /// Whether the last message is a reply that further items may belong to.
+    reply_open: bool,
 }
 
 impl Conversation {
-    fn add(&mut self, item: &Value, path: &str) -> Result<(), ApiError> {
-        let fields = Fields::of(item, path)?;
+    fn push_item(&mut self, item: &Value, path: &str) -> Result<(), ApiError> {
+        let fields = Fields::new(item, path)?;
         match fields.text("type")?.unwrap_or("message") {
-            "message" => self.message(fields),
-            "reasoning" => self.reasoning(fields),
-            "function_call" => self.call(fields),
-            "function_call_output" => self.output(fields),
+            "message" => self.push_message_item(fields),
+            "reasoning" => self.push_reasoning_item(fields),
+            "function_call" => self.push_function_call(fields),
+            "function_call_output" => self.push_function_call_output(fields),
             "item_reference" => Err(ApiError::unsupported(
                 fields.path_of("type"),
-                "items are not kept by id; send the item itself, or `previous_response_id`",
+                "item references are not supported; send the item itself, or `previous_response_id`",
             )),
             other => {
                 let shown: String = other.chars().take(40).collect();
@@ -79,7 +78,7 @@ impl Conversation {
         }
     }
 
-    fn message(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
+    fn push_message_item(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
         let role = match fields.required_text("role")? {
             "system" | "developer" => "system",
             role @ ("user" | "assistant") => role,
@@ -95,33 +94,33 @@ impl Conversation {
         };
         let text = content(fields)?.ok_or_else(|| fields.missing("content"))?;
         if role != "assistant" {
-            self.push(json!({"role": role, "content": text}));
+            self.push_message(json!({"role": role, "content": text}));
             return Ok(());
         }
-        // Text after calls is still the same reply.
-        if let Some(reply) = self.reply()
+        // Text after function calls belongs to the same reply.
+        if let Some(reply) = self.open_reply()
             && reply.get("tool_calls").is_some()
-            && let Some(Value::String(said)) = reply.get_mut("content")
+            && let Some(Value::String(content)) = reply.get_mut("content")
         {
-            said.push_str(&text);
+            content.push_str(&text);
             return Ok(());
         }
-        self.begin_reply(&text);
+        self.start_reply(&text);
         Ok(())
     }
 
-    /// A thought: its own words where they are given, else their summary.
-    fn reasoning(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
-        let mut thought = parts(fields, "content", "reasoning_text")?;
-        if thought.is_empty() {
-            thought = parts(fields, "summary", "summary_text")?;
+    /// A reasoning item: its text if present, else its summary.
+    fn push_reasoning_item(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
+        let mut reasoning_text = parse_parts(fields, "content", "reasoning_text")?;
+        if reasoning_text.is_empty() {
+            reasoning_text = parse_parts(fields, "summary", "summary_text")?;
         }
-        self.replying = false;
-        self.thought = (!thought.is_empty()).then(|| thought.concat());
+        self.reply_open = false;
+        self.reasoning_text = (!reasoning_text.is_empty()).then(|| reasoning_text.concat());
         Ok(())
     }
 
-    fn call(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
+    fn push_function_call(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
         let call = json!({
             "id": fields.required_text("call_id")?,
             "type": "function",
@@ -130,10 +129,10 @@ impl Conversation {
                 "arguments": fields.text("arguments")?.unwrap_or("{}"),
             },
         });
-        if self.reply().is_none() {
-            self.begin_reply("");
+        if self.open_reply().is_none() {
+            self.start_reply("");
         }
-        if let Some(Value::Object(reply)) = self.reply() {
+        if let Some(Value::Object(reply)) = self.open_reply() {
             let calls = reply.entry("tool_calls").or_insert_with(|| json!([]));
             if let Value::Array(calls) = calls {
                 calls.push(call);
@@ -142,7 +141,7 @@ impl Conversation {
         Ok(())
     }
 
-    fn output(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
+    fn push_function_call_output(&mut self, fields: Fields<'_, '_>) -> Result<(), ApiError> {
         let id = fields.required_text("call_id")?;
         let path = fields.path_of("output");
         let text = match fields.value("output") {
@@ -150,7 +149,7 @@ impl Conversation {
             Some(Value::String(text)) => text.clone(),
             Some(parts @ Value::Array(_)) => {
                 let holder = json!({"content": parts});
-                content(Fields::of(&holder, &path)?)?.unwrap_or_default()
+                content(Fields::new(&holder, &path)?)?.unwrap_or_default()
             }
             Some(other) => {
                 return Err(wrong_type(
@@ -160,28 +159,30 @@ impl Conversation {
                 ));
             }
         };
-        self.push(json!({"role": "tool", "content": text, "tool_call_id": id}));
+        self.push_message(json!({"role": "tool", "content": text, "tool_call_id": id}));
         Ok(())
     }
 
-    fn push(&mut self, message: Value) {
-        self.replying = false;
-        self.thought = None;
+    fn push_message(&mut self, message: Value) {
+        self.reply_open = false;
+        self.reasoning_text = None;
         self.messages.push(message);
     }
 
-    fn begin_reply(&mut self, text: &str) {
+    fn start_reply(&mut self, text: &str) {
         let mut reply = json!({"role": "assistant", "content": text});
-        if let (Some(thought), Some(reply)) = (self.thought.take(), reply.as_object_mut()) {
-            reply.insert("reasoning_content".into(), thought.into());
+        if let (Some(reasoning_text), Some(reply)) =
+            (self.reasoning_text.take(), reply.as_object_mut())
+        {
+            reply.insert("reasoning_content".into(), reasoning_text.into());
         }
         self.messages.push(reply);
-        self.replying = true;
+        self.reply_open = true;
     }
 
-    /// The reply to which the next item may belong.
-    fn reply(&mut self) -> Option<&mut Value> {
-        if self.replying {
+    /// The reply that the next item may belong to.
+    fn open_reply(&mut self) -> Option<&mut Value> {
+        if self.reply_open {
             self.messages.last_mut()
         } else {
             None
@@ -189,12 +190,16 @@ impl Conversation {
     }
 }
 
-/// The texts of a list of parts that must all be of one type.
-fn parts<'a>(fields: Fields<'a, '_>, name: &str, kind: &str) -> Result<Vec<&'a str>, ApiError> {
+/// Parses the texts of a list of parts that must all have the type `kind`.
+fn parse_parts<'a>(
+    fields: Fields<'a, '_>,
+    name: &str,
+    kind: &str,
+) -> Result<Vec<&'a str>, ApiError> {
     let mut texts = Vec::new();
     for (index, part) in fields.list(name)?.unwrap_or_default().iter().enumerate() {
         let path = format!("{}[{index}]", fields.path_of(name));
-        let part = Fields::of(part, &path)?;
+        let part = Fields::new(part, &path)?;
         if part.required_text("type")? != kind {
             return Err(ApiError::invalid(
                 part.path_of("type"),

@@ -1,14 +1,14 @@
-//! What an input becomes, row by row.
+//! Conversion of inputs to chat completions' format.
 
 use super::*;
 
-fn of(body: &Value) -> Result<Vec<Value>, ApiError> {
-    read(Fields::of(body, "").unwrap(), None)
+fn parse_body(body: &Value) -> Result<Vec<Value>, ApiError> {
+    parse(Fields::new(body, "").unwrap(), None)
 }
 
 #[test]
-fn a_string_is_a_message_of_the_user() {
-    let out = of(&json!({"input": "hi", "instructions": "be brief"})).unwrap();
+fn string_input_becomes_a_user_message() {
+    let out = parse_body(&json!({"input": "hi", "instructions": "be brief"})).unwrap();
     assert_eq!(
         Value::Array(out),
         json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}])
@@ -16,8 +16,8 @@ fn a_string_is_a_message_of_the_user() {
 }
 
 #[test]
-fn the_items_of_one_reply_become_one_message() {
-    let out = of(&json!({"input": [
+fn items_of_one_reply_are_merged_into_one_message() {
+    let out = parse_body(&json!({"input": [
         {"role": "developer", "content": "s"},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
@@ -46,8 +46,8 @@ fn the_items_of_one_reply_become_one_message() {
 }
 
 #[test]
-fn two_replies_in_a_row_stay_two_and_a_summary_is_a_thought() {
-    let out = of(&json!({"input": [
+fn consecutive_replies_stay_separate_and_summary_is_reasoning() {
+    let out = parse_body(&json!({"input": [
         {"role": "assistant", "content": "a"},
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"role": "assistant", "content": "b"},
@@ -62,7 +62,7 @@ fn two_replies_in_a_row_stay_two_and_a_summary_is_a_thought() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_fields_are_named_in_param() {
     let rows = [
         (json!({}), "input"),
         (json!({"input": 3}), "input"),
@@ -101,7 +101,7 @@ fn what_is_wrong_is_named() {
         ),
     ];
     for (body, param) in rows {
-        let error = of(&body).unwrap_err();
+        let error = parse_body(&body).unwrap_err();
         assert_eq!(error.status().as_u16(), 400, "{body}");
         assert_eq!(error.to_json()["error"]["param"], param, "{body}");
     }

@@ -1,6 +1,6 @@
-//! The output of a response as items, put together from the changes that a message went through.
+//! Assembles the output items of a response from the increments of a message.
 //!
-//! One way for both: what a stream tells event by event is what a whole answer has in the end.
+//! Streaming and non-streaming responses share this code, so that the events of a stream add up to the same items.
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
@@ -10,14 +10,14 @@ use crate::reply::Delta;
 /// The items of a response so far.
 #[derive(Debug)]
 pub(super) struct Items {
-    /// What the ids of items are made from.
-    base: String,
-    closed: Vec<Value>,
-    open: Option<Open>,
+    /// Suffix of item ids: the response id without its prefix.
+    id_suffix: String,
+    finished: Vec<Value>,
+    open: Option<OpenItem>,
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenItem {
     Message(String),
     Reasoning(String),
     Call {
@@ -27,7 +27,7 @@ enum Open {
     },
 }
 
-impl Open {
+impl OpenItem {
     fn prefix(&self) -> &'static str {
         match self {
             Self::Message(_) => "msg",
@@ -36,7 +36,7 @@ impl Open {
         }
     }
 
-    /// The item as it stands. An item that has just begun has no part yet.
+    /// The item so far. An item in progress has no content parts yet.
     fn item(&self, id: &str, status: &str) -> Value {
         let parts = |text: &str| {
             if status == "in_progress" {
@@ -73,27 +73,27 @@ impl Open {
 }
 
 impl Items {
-    /// No items yet, for the response of this id.
-    pub(super) fn of(response_id: &str) -> Self {
-        let base = response_id
+    /// No items, for the response with this id.
+    pub(super) fn new(response_id: &str) -> Self {
+        let id_suffix = response_id
             .split_once('_')
-            .map_or(response_id, |(_, base)| base);
+            .map_or(response_id, |(_, id_suffix)| id_suffix);
         Self {
-            base: base.to_owned(),
-            closed: Vec::new(),
+            id_suffix: id_suffix.to_owned(),
+            finished: Vec::new(),
             open: None,
         }
     }
 
-    /// Takes a change; returns the events that tell it, without their sequence numbers.
-    pub(super) fn take(&mut self, delta: Delta) -> Vec<Map<String, Value>> {
+    /// Applies an increment; returns its events without sequence numbers.
+    pub(super) fn push_delta(&mut self, delta: Delta) -> Vec<Map<String, Value>> {
         let mut events = Vec::new();
         match delta {
             Delta::Content(text) => {
-                if !matches!(self.open, Some(Open::Message(_))) {
-                    self.start(Open::Message(String::new()), &mut events);
+                if !matches!(self.open, Some(OpenItem::Message(_))) {
+                    self.start(OpenItem::Message(String::new()), &mut events);
                 }
-                if let Some(Open::Message(all)) = &mut self.open {
+                if let Some(OpenItem::Message(all)) = &mut self.open {
                     all.push_str(&text);
                 }
                 events.push(self.event(
@@ -102,10 +102,10 @@ impl Items {
                 ));
             }
             Delta::Reasoning(text) => {
-                if !matches!(self.open, Some(Open::Reasoning(_))) {
-                    self.start(Open::Reasoning(String::new()), &mut events);
+                if !matches!(self.open, Some(OpenItem::Reasoning(_))) {
+                    self.start(OpenItem::Reasoning(String::new()), &mut events);
                 }
-                if let Some(Open::Reasoning(all)) = &mut self.open {
+                if let Some(OpenItem::Reasoning(all)) = &mut self.open {
                     all.push_str(&text);
                 }
                 events.push(self.event(
@@ -114,7 +114,7 @@ impl Items {
                 ));
             }
             Delta::Call { id, name, .. } => {
-                let call = Open::Call {
+                let call = OpenItem::Call {
                     call_id: id,
                     name,
                     arguments: String::new(),
@@ -122,7 +122,7 @@ impl Items {
                 self.start(call, &mut events);
             }
             Delta::Arguments { json, .. } => {
-                if let Some(Open::Call { arguments, .. }) = &mut self.open {
+                if let Some(OpenItem::Call { arguments, .. }) = &mut self.open {
                     arguments.push_str(&json);
                     events.push(self.event(
                         "response.function_call_arguments.delta",
@@ -134,21 +134,21 @@ impl Items {
         events
     }
 
-    /// Ends the last item with this status; returns the events that tell it.
+    /// Ends the last item with this status; returns its events.
     pub(super) fn close(&mut self, status: &str) -> Vec<Map<String, Value>> {
         let mut events = Vec::new();
         self.stop(status, &mut events);
         events
     }
 
-    /// The items that have ended.
+    /// The finished items.
     pub(super) fn output(&self) -> &[Value] {
-        &self.closed
+        &self.finished
     }
 
     fn id(&self) -> String {
-        let prefix = self.open.as_ref().map_or("item", Open::prefix);
-        format!("{prefix}_{}_{}", self.base, self.closed.len())
+        let prefix = self.open.as_ref().map_or("item", OpenItem::prefix);
+        format!("{prefix}_{}_{}", self.id_suffix, self.finished.len())
     }
 
     /// An event about the open item.
@@ -156,23 +156,23 @@ impl Items {
         let mut event = Map::new();
         event.insert("type".into(), kind.into());
         event.insert("item_id".into(), self.id().into());
-        event.insert("output_index".into(), self.closed.len().into());
+        event.insert("output_index".into(), self.finished.len().into());
         if let Value::Object(more) = more {
             event.extend(more);
         }
         event
     }
 
-    /// An event that carries the open item itself.
+    /// An event that contains the open item.
     fn item_event(&self, kind: &str, item: Value) -> Map<String, Value> {
         let mut event = self.event(kind, json!({"item": item}));
         event.shift_remove("item_id");
         event
     }
 
-    fn start(&mut self, open: Open, events: &mut Vec<Map<String, Value>>) {
+    fn start(&mut self, open: OpenItem, events: &mut Vec<Map<String, Value>>) {
         self.stop("completed", events);
-        let has_part = !matches!(open, Open::Call { .. });
+        let has_part = !matches!(open, OpenItem::Call { .. });
         let part = open.part("");
         self.open = Some(open);
         let id = self.id();
@@ -194,7 +194,7 @@ impl Items {
             return;
         };
         match open {
-            Open::Message(text) => {
+            OpenItem::Message(text) => {
                 events.push(self.event(
                     "response.output_text.done",
                     json!({"content_index": 0, "text": text, "logprobs": []}),
@@ -204,7 +204,7 @@ impl Items {
                     json!({"content_index": 0, "part": open.part(text)}),
                 ));
             }
-            Open::Reasoning(text) => {
+            OpenItem::Reasoning(text) => {
                 events.push(self.event(
                     "response.reasoning_text.done",
                     json!({"content_index": 0, "text": text}),
@@ -214,7 +214,7 @@ impl Items {
                     json!({"content_index": 0, "part": open.part(text)}),
                 ));
             }
-            Open::Call {
+            OpenItem::Call {
                 name, arguments, ..
             } => events.push(self.event(
                 "response.function_call_arguments.done",
@@ -222,8 +222,8 @@ impl Items {
             )),
         }
         let status = match open {
-            // One that broke off is not whole, whatever followed it.
-            Open::Call { arguments, .. }
+            // A call with incomplete arguments is incomplete even if the reply continued.
+            OpenItem::Call { arguments, .. }
                 if serde_json::from_str::<IgnoredAny>(arguments).is_err() =>
             {
                 "incomplete"
@@ -233,6 +233,6 @@ impl Items {
         let item = open.item(&id, status);
         events.push(self.item_event("response.output_item.done", item.clone()));
         self.open = None;
-        self.closed.push(item);
+        self.finished.push(item);
     }
 }

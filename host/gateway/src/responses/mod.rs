@@ -1,15 +1,15 @@
-//! `POST /v1/responses`: OpenAI's Responses dialect, `GET` and `DELETE /v1/responses/{id}`, and
+//! `POST /v1/responses`: OpenAI's Responses API, `GET` and `DELETE /v1/responses/{id}`, and
 //! `POST /v1/responses/input_tokens`.
 //!
-//! What it records is what chat completions record, so that a session goes on when a client changes the dialect, and
-//! `previous_response_id` may name any recorded reply. A response is not stored anywhere but in the journal, which is
-//! also what it is read back from. It refuses tools of the server's side, background work, conversations kept by name,
-//! references to items, log-probs, images and files.
+//! Turns are recorded in the same format as those of chat completions, so that a session continues when a client changes
+//! the dialect, and `previous_response_id` accepts any recorded reply. Responses are stored only in the journal and
+//! retrieved from it. Server-side tools, background mode, stored conversations, item references, logprobs, images and
+//! files are rejected.
 
-mod earlier;
 mod echo;
 mod history;
 mod items;
+mod previous;
 mod reply;
 mod request;
 mod tools;
@@ -24,59 +24,66 @@ use serde_json::{Value, json};
 use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
 use crate::gateway::Shared;
-use crate::reply::{Arriving, Ask, Dialect, Ended, Known, Usage, count};
+use crate::reply::{
+    Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage, count_prompt_tokens,
+};
 
-/// What this dialect needs to know to answer.
+/// Settings of a Responses request that only this dialect has.
 #[derive(Debug)]
 pub(crate) struct Responses {
     stream: bool,
 }
 
 impl Dialect for Responses {
-    const REPLY_ID: &'static str = "resp_";
-    const CALL_ID: &'static str = "call_";
-    const PROMPT: &'static str = "input";
-    const FORMAT: &'static str = "text.format";
-    type Events = reply::ResponseEvents;
+    const REPLY_ID_PREFIX: &'static str = "resp_";
+    const CALL_ID_PREFIX: &'static str = "call_";
+    const PROMPT_FIELD: &'static str = "input";
+    const FORMAT_FIELD: &'static str = "text.format";
+    type Writer = reply::ResponseWriter;
 
-    fn read(request: &Arriving<'_>) -> Result<(Ask, Self), ApiError> {
-        let (ask, stream) = request::read(request)?;
-        Ok((ask, Self { stream }))
+    fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Self), ApiError> {
+        let (request, stream) = request::parse(raw)?;
+        Ok((request, Self { stream }))
     }
 
-    fn streams(&self) -> bool {
+    fn is_streaming(&self) -> bool {
         self.stream
     }
 
-    fn whole(self, known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
-        reply::body(known, ended, usage)
+    fn response_body(
+        self,
+        context: &ReplyContext,
+        finished: Vec<FinishedChoice>,
+        usage: &Usage,
+    ) -> Value {
+        reply::body(context, finished, usage)
     }
 
-    fn events(self, known: Known) -> Self::Events {
-        reply::ResponseEvents::new(known)
+    fn stream_writer(self, context: ReplyContext) -> Self::Writer {
+        reply::ResponseWriter::new(context)
     }
 }
 
-/// A response as it was recorded.
-pub(crate) async fn one(
+/// Retrieves a recorded response.
+pub(crate) async fn retrieve(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Chat)?;
     let Path(id) = path.map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))?;
-    let found = shared
-        .ask(move |shared| {
-            let turn = earlier::find(shared, &caller, &id)?;
+    let response = shared
+        .run_blocking(move |shared| {
+            let turn = previous::find_turn(shared, &caller, &id)?;
             turn.as_ref()
-                .and_then(reply::recorded)
-                .ok_or_else(|| earlier::unknown(&id))
+                .and_then(reply::recorded_response)
+                .ok_or_else(|| previous::response_not_found(&id))
         })
         .await?;
-    Ok(Json(found))
+    Ok(Json(response))
 }
 
-/// Forgets a response: its request, its reply and whatever was made of them.
+/// Deletes a response: its request, its reply, and the records made from them.
 pub(crate) async fn delete(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -86,22 +93,25 @@ pub(crate) async fn delete(
     let Path(id) = path.map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))?;
     let key = caller.name().map(str::to_owned);
     let (deleted, forgotten) = shared
-        .ask(move |shared| earlier::forget(shared, &caller, &id).map(|forgotten| (id, forgotten)))
+        .run_blocking(move |shared| {
+            previous::forget_response(shared, &caller, &id).map(|forgotten| (id, forgotten))
+        })
         .await?;
-    tracing::info!(response = deleted, session = %forgotten.session, key, "a response was forgotten");
+    tracing::info!(response = deleted, session = %forgotten.session, key, "response deleted");
     Ok(Json(
         json!({"id": deleted, "object": "response", "deleted": true}),
     ))
 }
 
-/// How many tokens the prompt of a request has; nothing is generated and nothing recorded.
+/// Counts the prompt tokens of a request; nothing is generated or recorded.
 pub(crate) async fn input_tokens(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let read = |request: &Arriving<'_>| request::read(request).map(|(ask, _)| ask);
-    let tokens = count(shared, caller, request, read, Responses::PROMPT).await?;
+    let parse = |raw: &RawRequest<'_>| request::parse(raw).map(|(request, _)| request);
+    let tokens =
+        count_prompt_tokens(shared, caller, request, parse, Responses::PROMPT_FIELD).await?;
     Ok(Json(
         json!({"object": "response.input_tokens", "input_tokens": tokens}),
     ))

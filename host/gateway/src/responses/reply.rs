@@ -1,26 +1,26 @@
-//! A reply as a response: whole, as events, and as read back from the journal.
+//! Writes a reply as a response: non-streaming, streaming, and retrieved from the journal.
 
 use clawhost_journal::{Finish, TurnRecord, TurnState, now_ms};
 use serde_json::{Map, Value, json};
 
-use super::echo::Echo;
+use super::echo::RequestEcho;
 use super::items::Items;
 use crate::error::ApiError;
-use crate::reply::{Choice, Delta, Ended, Events, Known, Outbox, Usage};
+use crate::reply::{Choice, Delta, EventQueue, FinishedChoice, ReplyContext, StreamWriter, Usage};
 
-/// How far a response has come.
+/// The status of a response.
 #[derive(Debug, Clone, Default)]
 enum Status {
     #[default]
     InProgress,
     Completed,
-    /// Cut short by the bound on its length or by the context.
+    /// Cut at the token limit or aborted; has the reason.
     Incomplete(&'static str),
     Failed(String),
 }
 
 impl Status {
-    fn of(finish: Option<Finish>) -> Self {
+    fn from_finish(finish: Option<Finish>) -> Self {
         match finish {
             None => Self::InProgress,
             Some(Finish::Stop | Finish::ToolCalls) => Self::Completed,
@@ -29,7 +29,7 @@ impl Status {
         }
     }
 
-    fn word(&self) -> &'static str {
+    fn as_str(&self) -> &'static str {
         match self {
             Self::InProgress => "in_progress",
             Self::Completed => "completed",
@@ -38,8 +38,8 @@ impl Status {
         }
     }
 
-    /// The status of the item that this ended.
-    fn of_item(&self) -> &'static str {
+    /// The status of the item that was open when the response ended.
+    fn item_status(&self) -> &'static str {
         match self {
             Self::Completed => "completed",
             _ => "incomplete",
@@ -47,54 +47,54 @@ impl Status {
     }
 }
 
-/// What tells one response from another, beside what it repeats of its request.
-struct Named<'a> {
+/// Id, creation time and model of a response.
+struct ResponseIdentity<'a> {
     id: &'a str,
     created: i64,
     model: &'a str,
 }
 
-impl<'a> Named<'a> {
-    fn of(known: &'a Known) -> Self {
+impl<'a> ResponseIdentity<'a> {
+    fn from_context(context: &'a ReplyContext) -> Self {
         Self {
-            id: &known.id,
-            created: known.created,
-            model: &known.model,
+            id: &context.id,
+            created: context.created,
+            model: &context.model,
         }
     }
 }
 
 fn response(
-    named: &Named<'_>,
-    echo: Echo,
+    identity: &ResponseIdentity<'_>,
+    echo: RequestEcho,
     status: &Status,
     output: &[Value],
     usage: Value,
 ) -> Value {
     let mut body = Map::new();
-    let mut put = |name: &str, value: Value| body.insert(name.to_owned(), value);
-    put("id", named.id.into());
-    put("object", "response".into());
-    put("created_at", named.created.into());
-    put("status", status.word().into());
-    put("background", false.into());
-    put(
+    let mut insert = |name: &str, value: Value| body.insert(name.to_owned(), value);
+    insert("id", identity.id.into());
+    insert("object", "response".into());
+    insert("created_at", identity.created.into());
+    insert("status", status.as_str().into());
+    insert("background", false.into());
+    insert(
         "error",
         match status {
             Status::Failed(message) => json!({"code": "server_error", "message": message}),
             _ => Value::Null,
         },
     );
-    put(
+    insert(
         "incomplete_details",
         match status {
             Status::Incomplete(reason) => json!({"reason": reason}),
             _ => Value::Null,
         },
     );
-    put("model", named.model.into());
-    put("output", output.into());
-    put("usage", usage);
+    insert("model", identity.model.into());
+    insert("output", output.into());
+    insert("usage", usage);
     body.extend(echo.into_fields());
     body.into()
 }
@@ -109,20 +109,20 @@ fn usage_json(usage: &Usage) -> Value {
     })
 }
 
-/// The body of a whole answer.
-pub(super) fn body(known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
-    let (mut items, mut status) = (Items::of(&known.id), Status::default());
-    // One choice is all that this dialect has.
-    for ended in ended {
-        status = Status::of(ended.choice.ended());
-        for delta in ended.deltas {
-            items.take(delta);
+/// The body of a non-streaming response.
+pub(super) fn body(context: &ReplyContext, finished: Vec<FinishedChoice>, usage: &Usage) -> Value {
+    let (mut items, mut status) = (Items::new(&context.id), Status::default());
+    // This dialect has a single choice.
+    for finished in finished {
+        status = Status::from_finish(finished.choice.finish());
+        for delta in finished.deltas {
+            items.push_delta(delta);
         }
     }
-    items.close(status.of_item());
-    let echo = Echo::of_known(known);
+    items.close(status.item_status());
+    let echo = RequestEcho::from_context(context);
     response(
-        &Named::of(known),
+        &ResponseIdentity::from_context(context),
         echo,
         &status,
         items.output(),
@@ -130,41 +130,41 @@ pub(super) fn body(known: &Known, ended: Vec<Ended>, usage: &Usage) -> Value {
     )
 }
 
-/// The response of a recorded turn; none when it was asked for in another dialect.
-pub(super) fn recorded(turn: &TurnRecord) -> Option<Value> {
-    let echo = Echo::of(turn)?;
+/// The response of a recorded turn; `None` if it was requested in another dialect.
+pub(super) fn recorded_response(turn: &TurnRecord) -> Option<Value> {
+    let echo = RequestEcho::from_turn(turn)?;
     let mut status = match turn.state {
         TurnState::Generating => Status::InProgress,
         TurnState::Failed => Status::Failed(turn.reason.clone().unwrap_or_default()),
         TurnState::Complete | TurnState::Aborted => Status::Incomplete("aborted"),
     };
-    let mut items = Items::of(&turn.response_id);
+    let mut items = Items::new(&turn.response_id);
     let mut usage = Value::Null;
     if let Some(completion) = &turn.completion {
         if turn.state == TurnState::Complete {
-            status = Status::of(Some(completion.finish));
+            status = Status::from_finish(Some(completion.finish));
         }
-        for delta in deltas(&completion.reply) {
-            items.take(delta);
+        for delta in message_deltas(&completion.reply) {
+            items.push_delta(delta);
         }
-        // The journal keeps no count of what was still in memory, or of thoughts.
+        // The journal does not record cached and reasoning token counts.
         usage = json!({
             "input_tokens": turn.prompt_ids.len(),
             "output_tokens": completion.token_ids.len(),
             "total_tokens": turn.prompt_ids.len() + completion.token_ids.len(),
         });
     }
-    items.close(status.of_item());
-    let named = Named {
+    items.close(status.item_status());
+    let identity = ResponseIdentity {
         id: &turn.response_id,
         created: turn.received_ms.div_euclid(1000),
         model: &turn.model,
     };
-    Some(response(&named, echo, &status, items.output(), usage))
+    Some(response(&identity, echo, &status, items.output(), usage))
 }
 
-/// The changes that lead to a message.
-fn deltas(message: &Value) -> Vec<Delta> {
+/// Splits a complete message into increments.
+fn message_deltas(message: &Value) -> Vec<Delta> {
     let text = |value: Option<&Value>| {
         value
             .and_then(Value::as_str)
@@ -187,25 +187,25 @@ fn deltas(message: &Value) -> Vec<Delta> {
     deltas
 }
 
-/// Writes the events of one response.
-pub(crate) struct ResponseEvents {
-    known: Known,
+/// Writes the events of a response.
+pub(crate) struct ResponseWriter {
+    context: ReplyContext,
     items: Items,
     status: Status,
     sequence: u64,
 }
 
-impl ResponseEvents {
-    pub(super) fn new(known: Known) -> Self {
+impl ResponseWriter {
+    pub(super) fn new(context: ReplyContext) -> Self {
         Self {
-            items: Items::of(&known.id),
-            known,
+            items: Items::new(&context.id),
+            context,
             status: Status::default(),
             sequence: 0,
         }
     }
 
-    fn send(&mut self, out: &mut Outbox, mut event: Map<String, Value>) {
+    fn send(&mut self, out: &mut EventQueue, mut event: Map<String, Value>) {
         event.insert("sequence_number".into(), self.sequence.into());
         self.sequence += 1;
         let name = event
@@ -213,14 +213,14 @@ impl ResponseEvents {
             .and_then(Value::as_str)
             .unwrap_or("error")
             .to_owned();
-        out.named(&name, &event.into());
+        out.push_named(&name, &event.into());
     }
 
-    /// An event that carries the whole response.
-    fn send_response(&mut self, out: &mut Outbox, kind: &str, usage: Value) {
-        let echo = Echo::of_known(&self.known);
+    /// Sends an event that contains the whole response.
+    fn send_response(&mut self, out: &mut EventQueue, kind: &str, usage: Value) {
+        let echo = RequestEcho::from_context(&self.context);
         let mut response = response(
-            &Named::of(&self.known),
+            &ResponseIdentity::from_context(&self.context),
             echo,
             &self.status,
             self.items.output(),
@@ -239,28 +239,28 @@ impl ResponseEvents {
     }
 }
 
-impl Events for ResponseEvents {
-    fn begin(&mut self, out: &mut Outbox) {
+impl StreamWriter for ResponseWriter {
+    fn start(&mut self, out: &mut EventQueue) {
         self.send_response(out, "response.created", Value::Null);
         self.send_response(out, "response.in_progress", Value::Null);
     }
 
-    fn grow(&mut self, out: &mut Outbox, _choice: &mut Choice, deltas: Vec<Delta>) {
+    fn write_deltas(&mut self, out: &mut EventQueue, _choice: &mut Choice, deltas: Vec<Delta>) {
         for delta in deltas {
-            for event in self.items.take(delta) {
+            for event in self.items.push_delta(delta) {
                 self.send(out, event);
             }
         }
     }
 
-    fn end(&mut self, out: &mut Outbox, choice: &mut Choice) {
-        self.status = Status::of(choice.ended());
-        for event in self.items.close(self.status.of_item()) {
+    fn finish_choice(&mut self, out: &mut EventQueue, choice: &mut Choice) {
+        self.status = Status::from_finish(choice.finish());
+        for event in self.items.close(self.status.item_status()) {
             self.send(out, event);
         }
     }
 
-    fn finish(&mut self, out: &mut Outbox, usage: &Usage) {
+    fn finish(&mut self, out: &mut EventQueue, usage: &Usage) {
         let kind = match self.status {
             Status::Incomplete(_) => "response.incomplete",
             _ => "response.completed",
@@ -268,9 +268,9 @@ impl Events for ResponseEvents {
         self.send_response(out, kind, usage_json(usage));
     }
 
-    fn fail(&mut self, out: &mut Outbox, error: &ApiError) {
+    fn fail(&mut self, out: &mut EventQueue, error: &ApiError) {
         self.status = Status::Failed(error.to_string());
-        for event in self.items.close(self.status.of_item()) {
+        for event in self.items.close(self.status.item_status()) {
             self.send(out, event);
         }
         self.send_response(out, "response.failed", Value::Null);

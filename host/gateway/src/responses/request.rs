@@ -1,80 +1,78 @@
-//! A Responses request: what the client asked for, checked.
+//! Parses a Responses request.
 
-use clawhost_policy::Sampling;
+use clawhost_policy::SamplingParams;
 use serde_json::Value;
 
-use super::echo::Echo;
-use super::{Responses, earlier, history, tools};
-use crate::chat::sampling::drawing;
+use super::echo::RequestEcho;
+use super::{Responses, history, previous, tools};
+use crate::chat::sampling::parse_sampling;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::reply::{
-    Arriving, Ask, Dialect, Format, Session, Surface, Truncation, refuse_unsupported, variables,
+    Dialect, Endpoint, InferenceRequest, RawRequest, SessionFields, TextFormat, Truncation,
+    parse_template_variables, reject_unsupported,
 };
 
-/// Reads a request; the flag says whether the client wants a stream.
-pub(super) fn read(request: &Arriving<'_>) -> Result<(Ask, bool), ApiError> {
-    let fields = Fields::of(request.body, "")?;
-    refuse_unsupported(fields, Surface::Responses)?;
-    refuse_not_kept(fields)?;
-    let mut session = Session::read(fields, request.headers)?;
+/// Parses a request; the flag is `stream`.
+pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), ApiError> {
+    let fields = Fields::new(raw.body, "")?;
+    reject_unsupported(fields, Endpoint::Responses)?;
+    reject_stateful_fields(fields)?;
+    let mut session = SessionFields::parse(fields, raw.headers)?;
     let previous = match fields.text("previous_response_id")? {
         None => None,
         Some(id) => {
-            let (messages, of) = earlier::conversation(request.shared, request.caller, id)?;
-            // Said outright, so there is nothing to infer from content.
+            let (messages, session_id) = previous::load_conversation(raw.shared, raw.caller, id)?;
+            // The session of the previous response; no matching by content is needed.
             if session.header.is_none() && session.body.is_none() {
-                session.body = of;
+                session.body = session_id;
             }
             Some(messages)
         }
     };
-    let messages = history::read(fields, previous)?;
-    let reasoning = object(fields, "reasoning")?;
+    let messages = history::parse(fields, previous)?;
+    let reasoning = optional_object(fields, "reasoning")?;
     let effort = match reasoning {
         None => None,
-        Some(value) => Fields::of(value, "reasoning")?.text("effort")?,
+        Some(value) => Fields::new(value, "reasoning")?.text("effort")?,
     };
-    let format = match object(fields, "text")? {
+    let format = match optional_object(fields, "text")? {
         None => None,
         Some(text) => {
-            let text = Fields::of(text, "text")?;
-            if text
-                .text("verbosity")?
-                .is_some_and(|wanted| wanted != "medium")
-            {
+            let text = Fields::new(text, "text")?;
+            if text.text("verbosity")?.is_some_and(|name| name != "medium") {
                 return Err(ApiError::unsupported(
                     "text.verbosity",
-                    "`text.verbosity` is not supported: say in the instructions how long the reply should be",
+                    "`text.verbosity` is not supported; specify the length of the reply in the instructions",
                 ));
             }
             text.value("format")
         }
     };
-    object(fields, "metadata")?;
+    optional_object(fields, "metadata")?;
     fields.flag("store")?;
-    let mut ask = Ask {
+    let mut request = InferenceRequest {
         model: fields.text("model")?.map(str::to_owned),
         messages,
-        truncation: truncation(fields)?,
-        tools: tools::read(fields)?,
-        format: Format::read(format, Responses::FORMAT, None)?,
-        sampling: sampling(fields, request.shared.engine.defaults())?,
+        truncation: parse_truncation(fields)?,
+        tools: tools::parse(fields)?,
+        format: TextFormat::parse(format, Responses::FORMAT_FIELD, None)?,
+        sampling: parse_response_sampling(fields, raw.shared.engine.defaults())?,
         n: 1,
-        template: variables(fields, effort)?,
+        template: parse_template_variables(fields, effort)?,
         session,
         user: match fields.text("user")? {
             Some(user) => Some(user.to_owned()),
             None => fields.text("safety_identifier")?.map(str::to_owned),
         },
-        ..Ask::default()
+        ..InferenceRequest::default()
     };
-    ask.notes = Echo::read(fields, &ask).into_notes();
-    Ok((ask, fields.flag("stream")?.unwrap_or(false)))
+    request.dialect_settings = RequestEcho::parse(fields, &request).into_dialect_settings();
+    Ok((request, fields.flag("stream")?.unwrap_or(false)))
 }
 
-/// Reads `truncation`.
-fn truncation(fields: Fields<'_, '_>) -> Result<Truncation, ApiError> {
+/// Parses `truncation`.
+fn parse_truncation(fields: Fields<'_, '_>) -> Result<Truncation, ApiError> {
     match fields.text("truncation")? {
         None | Some("disabled") => Ok(Truncation::None),
         Some("auto") => Ok(Truncation::Messages),
@@ -88,21 +86,21 @@ fn truncation(fields: Fields<'_, '_>) -> Result<Truncation, ApiError> {
     }
 }
 
-/// Refuses what would be done later, elsewhere or with what is not kept.
-fn refuse_not_kept(fields: Fields<'_, '_>) -> Result<(), ApiError> {
-    let refuse =
-        |name: &str, why: &str| Err(ApiError::unsupported(name, format!("`{name}`: {why}")));
+/// Rejects background mode, stored conversations and prompts, and logprobs.
+fn reject_stateful_fields(fields: Fields<'_, '_>) -> Result<(), ApiError> {
+    let reject =
+        |name: &str, reason: &str| Err(ApiError::unsupported(name, format!("`{name}`: {reason}")));
     if fields.flag("background")?.unwrap_or(false) {
-        return refuse(
+        return reject(
             "background",
-            "work in the background is not supported; leave it out",
+            "background mode is not supported; leave it out",
         );
     }
     for name in ["conversation", "prompt"] {
         if fields.value(name).is_some() {
-            return refuse(
+            return reject(
                 name,
-                "nothing is kept here by that name; send `input`, or `previous_response_id` to continue a response",
+                "not supported; send `input`, or `previous_response_id` to continue a response",
             );
         }
     }
@@ -110,29 +108,32 @@ fn refuse_not_kept(fields: Fields<'_, '_>) -> Result<(), ApiError> {
         .list("include")?
         .unwrap_or_default()
         .iter()
-        .any(|wanted| wanted == "message.output_text.logprobs");
+        .any(|name| name == "message.output_text.logprobs");
     if logprobs || fields.integer("top_logprobs", 0, 20)?.unwrap_or(0) > 0 {
-        return refuse(
+        return reject(
             if logprobs { "include" } else { "top_logprobs" },
-            "log-probs are told by chat completions only",
+            "only chat completions return logprobs",
         );
     }
     Ok(())
 }
 
-fn sampling(fields: Fields<'_, '_>, defaults: &Sampling) -> Result<Sampling, ApiError> {
-    let mut sampling = drawing(fields, defaults)?;
+fn parse_response_sampling(
+    fields: Fields<'_, '_>,
+    defaults: &SamplingParams,
+) -> Result<SamplingParams, ApiError> {
+    let mut sampling = parse_sampling(fields, defaults)?;
     if let Some(most) = fields.integer("max_output_tokens", 1, i64::from(u32::MAX))? {
         sampling.max_tokens = u32::try_from(most).unwrap_or(u32::MAX);
     }
     Ok(sampling)
 }
 
-/// A field that must be an object where it is given.
-fn object<'a>(fields: Fields<'a, '_>, name: &str) -> Result<Option<&'a Value>, ApiError> {
+/// A field that must be an object if present.
+fn optional_object<'a>(fields: Fields<'a, '_>, name: &str) -> Result<Option<&'a Value>, ApiError> {
     let value = fields.value(name);
     if let Some(value) = value {
-        Fields::of(value, name)?;
+        Fields::new(value, name)?;
     }
     Ok(value)
 }

@@ -1,35 +1,35 @@
-//! The tools of a Responses request and what the client says about their use.
+//! Tools and tool choice of a Responses request.
 
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, wrong_type};
-use crate::reply::{Tool, ToolChoice, ToolList, Tools, refuse_deferred};
+use crate::reply::{Tool, ToolChoice, ToolList, Tools, reject_deferred};
 
-/// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
-pub(super) fn read(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
+/// Parses `tools`, `tool_choice` and `parallel_tool_calls`.
+pub(super) fn parse(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
     let parallel = body.flag("parallel_tool_calls")?.unwrap_or(true);
     let listed = body.list("tools")?.unwrap_or_default();
-    let mut tools = ToolList::of(listed)?;
+    let mut tools = ToolList::new(listed)?;
     for (index, tool) in listed.iter().enumerate() {
         add(&mut tools, tool, &format!("tools[{index}]"))?;
     }
-    tools.finish(choice(body.value("tool_choice"))?, parallel)
+    tools.finish(parse_choice(body.value("tool_choice"))?, parallel)
 }
 
 fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
-    let fields = Fields::of(tool, path)?;
+    let fields = Fields::new(tool, path)?;
     let kind = fields.required_text("type")?;
     if kind != "function" {
         let shown: String = kind.chars().take(40).collect();
         return Err(ApiError::unsupported(
             fields.path_of("type"),
             format!(
-                "this server runs no tools itself, so only `function` tools are supported, not `{shown}`"
+                "tools of the type `{shown}` are not supported; this server runs no tools, use `function`"
             ),
         ));
     }
-    refuse_deferred(fields)?;
+    reject_deferred(fields)?;
     tools.add(Tool {
         name: (fields.required_text("name")?, fields.path_of("name")),
         description: fields.text("description")?,
@@ -38,10 +38,10 @@ fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
     })
 }
 
-fn choice(given: Option<&Value>) -> Result<ToolChoice, ApiError> {
+fn parse_choice(value: Option<&Value>) -> Result<ToolChoice, ApiError> {
     const FIELD: &str = "tool_choice";
-    let short = |text: &str| text.chars().take(40).collect::<String>();
-    match given {
+    let truncate = |text: &str| text.chars().take(40).collect::<String>();
+    match value {
         None => Ok(ToolChoice::Auto),
         Some(Value::String(choice)) => match choice.as_str() {
             "auto" => Ok(ToolChoice::Auto),
@@ -51,22 +51,22 @@ fn choice(given: Option<&Value>) -> Result<ToolChoice, ApiError> {
                 FIELD,
                 format!(
                     "`tool_choice` is `{}`; it must be `auto`, `none`, `required` or name a function",
-                    short(other)
+                    truncate(other)
                 ),
             )),
         },
         Some(object @ Value::Object(_)) => {
-            let fields = Fields::of(object, FIELD)?;
+            let fields = Fields::new(object, FIELD)?;
             match fields.required_text("type")? {
                 "function" => Ok(ToolChoice::Named(fields.required_text("name")?.to_owned())),
-                "allowed_tools" => {
-                    ToolChoice::allowed(fields, |tool| Ok(tool.required_text("name")?.to_owned()))
-                }
+                "allowed_tools" => ToolChoice::parse_allowed_tools(fields, |tool| {
+                    Ok(tool.required_text("name")?.to_owned())
+                }),
                 other => Err(ApiError::unsupported(
                     "tool_choice.type",
                     format!(
                         "a `tool_choice` of the type `{}` is not supported; use `function` or `allowed_tools`",
-                        short(other)
+                        truncate(other)
                     ),
                 )),
             }

@@ -1,4 +1,4 @@
-//! Whole replies: text, counts, choices, log-probs, names, and what is recorded of them.
+//! Non-streaming chat completions: text, usage, choices, logprobs, model names, and the recorded turns.
 
 use clawhost_journal::{Finish, TurnState};
 use clawhost_policy::Sequence;
@@ -11,7 +11,7 @@ fn content(body: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_reply_has_openais_shape() {
+async fn response_has_openai_format() {
     let server = Server::start().await;
     let answer = server.chat("say H").await;
     let body = answer.ok();
@@ -26,7 +26,7 @@ async fn a_reply_has_openais_shape() {
     assert_eq!(choice["message"]["role"], "assistant");
     assert!(choice["logprobs"].is_null());
     assert!(choice.get("token_ids").is_none() && body.get("prompt_token_ids").is_none());
-    // "user: say H" in bytes; six pieces and the end token.
+    // "user: say H" in bytes; six tokens and the end token.
     assert_eq!(
         body["usage"],
         json!({
@@ -38,7 +38,7 @@ async fn a_reply_has_openais_shape() {
 }
 
 #[tokio::test]
-async fn headers_say_where_the_reply_was_recorded() {
+async fn response_headers_name_session_turn_and_adapter() {
     let server = Server::start().await;
     let answer = server
         .chat_with("H", json!({"session_id": "my session", "user": "ann"}))
@@ -60,7 +60,7 @@ async fn headers_say_where_the_reply_was_recorded() {
 }
 
 #[tokio::test]
-async fn what_is_recorded_is_what_was_sampled_and_sent() {
+async fn recorded_turn_matches_sampled_tokens_and_response() {
     let server = Server::start().await;
     let answer = server
         .chat_with("H", json!({"return_token_ids": true, "logprobs": true, "top_logprobs": 2, "temperature": 0.7, "seed": 5}))
@@ -94,17 +94,17 @@ async fn what_is_recorded_is_what_was_sampled_and_sent() {
 }
 
 #[tokio::test]
-async fn the_recorded_temperature_is_the_one_of_the_recorded_log_probs() {
+async fn recorded_temperature_belongs_to_the_recorded_logprobs() {
     let server = Server::start().await;
     let model = server.engine.model();
-    // Greedy replies, the barely warm one among them, are recorded with the log-probs of temperature 1.
-    for (asked, kept) in [(0.0, 1.0), (0.0005, 1.0), (0.7, 0.7)] {
-        let extra = json!({"temperature": asked, "max_tokens": 8, "seed": 3});
+    // Greedy replies (also at very low temperature) are recorded with logprobs at temperature 1.
+    for (requested, expected) in [(0.0, 1.0), (0.0005, 1.0), (0.7, 0.7)] {
+        let extra = json!({"temperature": requested, "max_tokens": 8, "seed": 3});
         let answer = server.chat_with("?", extra).await;
         answer.ok();
         let turn = server.turn(answer.turn());
-        assert_eq!(turn.temperature, kept, "asked for {asked}");
-        assert_eq!(json!(turn.sampling["temperature"]), json!(asked as f32));
+        assert_eq!(turn.temperature, expected, "requested {requested}");
+        assert_eq!(json!(turn.sampling["temperature"]), json!(requested as f32));
         let reply = turn.completion.unwrap();
         let tokens = [&turn.prompt_ids[..], &reply.token_ids].concat();
         let sequence = Sequence {
@@ -115,15 +115,15 @@ async fn the_recorded_temperature_is_the_one_of_the_recorded_log_probs() {
         };
         let scored = model.score(None, &[sequence]).unwrap();
         for (recorded, computed) in reply.full_logprobs.iter().zip(&scored[0].logprobs) {
-            assert!((recorded - computed).abs() < 1e-3, "asked for {asked}");
+            assert!((recorded - computed).abs() < 1e-3, "requested {requested}");
         }
-        // Far from certain, so that the log-probs of another temperature would be seen.
+        // Far from certain, so that logprobs of another temperature would differ.
         assert!(reply.full_logprobs.iter().any(|lp| *lp < -0.5));
     }
 }
 
 #[tokio::test]
-async fn the_seed_that_was_drawn_is_recorded_and_gives_the_same_reply() {
+async fn random_seed_is_recorded_and_reproduces_the_reply() {
     let server = Server::start().await;
     // Nothing follows `u`, so the reply is random.
     let extra = json!({"temperature": 1, "max_tokens": 12});
@@ -143,7 +143,7 @@ async fn the_seed_that_was_drawn_is_recorded_and_gives_the_same_reply() {
 }
 
 #[tokio::test]
-async fn n_choices_are_n_turns_of_one_group() {
+async fn n_choices_are_recorded_as_turns_of_one_group() {
     let server = Server::start().await;
     let answer = server
         .chat_with(
@@ -174,7 +174,7 @@ async fn n_choices_are_n_turns_of_one_group() {
 }
 
 #[tokio::test]
-async fn length_and_stop_strings_end_a_reply() {
+async fn max_tokens_and_stop_strings_end_a_reply() {
     let server = Server::start().await;
     let body = server.chat_with("L", json!({"max_tokens": 3})).await.ok();
     assert_eq!(body["choices"][0]["finish_reason"], "length");
@@ -192,7 +192,7 @@ async fn length_and_stop_strings_end_a_reply() {
 }
 
 #[tokio::test]
-async fn the_model_has_a_name_aliases_and_versions() {
+async fn model_is_served_under_name_aliases_and_versions() {
     let server = Server::with(|options| options.aliases = vec!["gpt-4o".into()]).await;
     for model in [json!(null), json!(""), json!("tiny"), json!("gpt-4o")] {
         let body = server.chat_with("A", json!({"model": model})).await.ok();
@@ -214,7 +214,7 @@ async fn the_model_has_a_name_aliases_and_versions() {
 }
 
 #[tokio::test]
-async fn a_published_version_is_served_and_older_ones_can_still_be_named() {
+async fn published_version_is_served_and_older_versions_can_be_requested() {
     let server = Server::start().await;
     let before = server.chat("A").await;
     let adapter = clawhost_policy::Adapter::init(
@@ -249,9 +249,9 @@ async fn a_published_version_is_served_and_older_ones_can_still_be_named() {
     );
 }
 
-/// Each copy of the weights is as large as the base, so that fewer are held than of adapters.
+/// Each full copy of the weights is as large as the base model, so fewer of them stay loaded than adapters.
 #[tokio::test]
-async fn of_whole_models_the_last_but_one_can_still_be_named() {
+async fn full_weight_versions_keep_only_one_previous_version() {
     let server = Server::start().await;
     let mut weak = Vec::new();
     for version in 1..=3 {
@@ -267,14 +267,14 @@ async fn of_whole_models_the_last_but_one_can_still_be_named() {
     }
     let named = server.chat_with("A", json!({"model": "tiny:2"})).await;
     assert_eq!(server.turn(named.turn()).adapter_version, 2);
-    let gone = server.chat_with("A", json!({"model": "tiny:1"})).await;
-    assert_eq!(gone.status, 404);
+    let unloaded = server.chat_with("A", json!({"model": "tiny:1"})).await;
+    assert_eq!(unloaded.status, 404);
     let alive: Vec<bool> = weak.iter().map(|one| one.upgrade().is_some()).collect();
     assert_eq!(alive, [false, true, true]);
 }
 
 #[tokio::test]
-async fn developer_messages_and_text_parts_reach_the_template() {
+async fn developer_messages_and_text_parts_are_rendered() {
     let server = Server::start().await;
     let messages = json!([
         {"role": "developer", "content": "d"},
@@ -295,7 +295,7 @@ async fn developer_messages_and_text_parts_reach_the_template() {
 }
 
 #[tokio::test]
-async fn template_variables_can_be_set() {
+async fn template_variables_are_passed_to_the_template() {
     let server = Server::start().await;
     let body = server
         .chat_with("x", json!({"chat_template_kwargs": {"ending": "B"}}))
@@ -305,7 +305,7 @@ async fn template_variables_can_be_set() {
 }
 
 #[tokio::test]
-async fn two_requests_at_once_do_not_mix() {
+async fn concurrent_requests_do_not_mix() {
     let server = Server::start().await;
     let (first, second) = tokio::join!(
         server.chat_with("A", json!({"session_id": "same"})),
@@ -319,13 +319,13 @@ async fn two_requests_at_once_do_not_mix() {
 }
 
 #[tokio::test]
-async fn reasoning_is_apart_from_the_content() {
+async fn reasoning_is_separate_from_content() {
     let server = Server::start().await;
     let body = server.chat("R").await.ok();
     let message = &body["choices"][0]["message"];
     assert_eq!(message["reasoning_content"], "Two and two.");
     assert_eq!(message["content"], "It is 4.");
     let details = &body["usage"]["completion_tokens_details"];
-    // The closing tag counts, the opening one does not.
+    // The closing tag counts as reasoning, the opening one does not.
     assert_eq!(details["reasoning_tokens"], 3);
 }

@@ -1,19 +1,19 @@
-//! Text completions: prompts in four forms, what is said of their tokens, streams, and no record.
+//! Text completions: prompt formats, logprobs, streams, and that nothing is recorded.
 
 use clawhost_policy::{Candidates, Sequence};
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server};
+use crate::server::{ApiResponse, Server};
 use crate::streaming::read;
 
 const PATH: &str = "/v1/completions";
 
-async fn complete(server: &Server, body: Value) -> Answer {
+async fn complete(server: &Server, body: Value) -> ApiResponse {
     server.post(PATH, &body).await
 }
 
 #[tokio::test]
-async fn a_prompt_is_continued_as_it_stands() {
+async fn prompt_is_continued_without_chat_template() {
     let server = Server::start().await;
     let answer = complete(
         &server,
@@ -34,7 +34,7 @@ async fn a_prompt_is_continued_as_it_stands() {
 }
 
 #[tokio::test]
-async fn nothing_of_it_is_collected_and_the_answer_says_so() {
+async fn completions_are_not_recorded_and_the_header_says_so() {
     let server = Server::start().await;
     let answer = complete(&server, json!({"prompt": "H", "temperature": 0})).await;
     answer.ok();
@@ -48,14 +48,14 @@ async fn nothing_of_it_is_collected_and_the_answer_says_so() {
     assert!(server.journal.sessions(10).unwrap().is_empty());
     let metrics = server.get("/metrics").await.text;
     assert!(
-        metrics.contains("clawhost_replies_total{end=\"stop\"} 1"),
+        metrics.contains("clawhost_request_success_total{finished_reason=\"stop\"} 1"),
         "{metrics}"
     );
-    assert!(metrics.contains("clawhost_completion_tokens_total 7"));
+    assert!(metrics.contains("clawhost_generation_tokens_total 7"));
 }
 
 #[tokio::test]
-async fn prompts_are_texts_or_tokens_one_or_many() {
+async fn prompts_may_be_text_or_tokens_one_or_several() {
     let server = Server::start().await;
     let say = |prompt: Value| {
         let server = &server;
@@ -82,7 +82,7 @@ async fn prompts_are_texts_or_tokens_one_or_many() {
 }
 
 #[tokio::test]
-async fn several_texts_of_a_prompt_come_in_order_with_their_own_seeds() {
+async fn choices_of_a_prompt_are_ordered_and_have_own_seeds() {
     let server = Server::start().await;
     let body = json!({"prompt": ["?", "A"], "n": 2, "seed": 4, "temperature": 1, "max_tokens": 6, "best_of": 2});
     let first = complete(&server, body.clone()).await.ok();
@@ -102,7 +102,7 @@ async fn several_texts_of_a_prompt_come_in_order_with_their_own_seeds() {
 }
 
 #[tokio::test]
-async fn echo_with_log_probs_scores_the_prompt_without_a_word_of_its_own() {
+async fn echo_with_logprobs_scores_the_prompt_without_generating() {
     let server = Server::start().await;
     let ids = [63u32, 72, 256, 65, 33];
     let body = json!({"prompt": ids, "echo": true, "logprobs": 2, "max_tokens": 0});
@@ -157,7 +157,7 @@ impl ConcatText for Vec<Value> {
 }
 
 #[tokio::test]
-async fn prompt_and_text_stand_in_one_list_of_log_probs() {
+async fn echoed_prompt_and_text_share_one_logprobs_list() {
     let server = Server::start().await;
     let body = json!({"prompt": "öH", "echo": true, "logprobs": 1, "temperature": 0});
     let body = complete(&server, body).await.ok();
@@ -171,7 +171,7 @@ async fn prompt_and_text_stand_in_one_list_of_log_probs() {
     }
     assert_eq!(lists["tokens"][0], "bytes:\\xc3");
     assert_eq!(lists["tokens"][3], "Hello");
-    // Characters, not bytes, and those of the prompt count.
+    // Offsets are in characters, not bytes, and include the prompt.
     assert_eq!(
         lists["text_offset"].as_array().unwrap()[..5],
         json!([0, 0, 1, 2, 7]).as_array().unwrap()[..]
@@ -179,7 +179,7 @@ async fn prompt_and_text_stand_in_one_list_of_log_probs() {
 }
 
 #[tokio::test]
-async fn the_log_probs_of_a_prompt_come_in_vllms_form_too() {
+async fn prompt_logprobs_have_vllm_format() {
     let server = Server::start().await;
     let body = json!({"prompt": "AH", "prompt_logprobs": 2, "max_tokens": 1, "temperature": 0});
     let body = complete(&server, body).await.ok();
@@ -202,14 +202,14 @@ async fn the_log_probs_of_a_prompt_come_in_vllms_form_too() {
 }
 
 #[tokio::test]
-async fn a_stream_says_what_the_whole_answer_says() {
+async fn stream_equals_the_non_streaming_response() {
     let server = Server::start().await;
-    let asked = json!({
+    let request = json!({
         "prompt": ["H", "S"], "temperature": 0, "echo": true, "logprobs": 1, "return_token_ids": true,
         "stop": "ST", "stream_options": {"include_usage": true},
     });
-    let whole = complete(&server, asked.clone()).await.ok();
-    let mut streaming = asked;
+    let full = complete(&server, request.clone()).await.ok();
+    let mut streaming = request;
     streaming["stream"] = true.into();
     let response = server
         .request(reqwest::Method::POST, PATH)
@@ -228,7 +228,7 @@ async fn a_stream_says_what_the_whole_answer_says() {
     assert_eq!(last["choices"], json!([]));
     assert_eq!(
         last["usage"]["completion_tokens"],
-        whole["usage"]["completion_tokens"]
+        full["usage"]["completion_tokens"]
     );
     assert_eq!(last["usage"]["prompt_tokens"], 2);
     for index in 0..2 {
@@ -237,7 +237,7 @@ async fn a_stream_says_what_the_whole_answer_says() {
             .flat_map(|chunk| chunk["choices"].as_array().unwrap())
             .filter(|choice| choice["index"] == index)
             .collect();
-        let right = &whole["choices"][index];
+        let right = &full["choices"][index];
         let text: String = mine
             .iter()
             .map(|choice| choice["text"].as_str().unwrap())
@@ -264,12 +264,12 @@ async fn a_stream_says_what_the_whole_answer_says() {
             );
         }
     }
-    assert_eq!(whole["choices"][1]["text"], "Sone ");
-    assert_eq!(whole["choices"][1]["stop_reason"], "ST");
+    assert_eq!(full["choices"][1]["text"], "Sone ");
+    assert_eq!(full["choices"][1]["stop_reason"], "ST");
 }
 
 #[tokio::test]
-async fn tokens_are_biased_banned_and_made_ends() {
+async fn logit_bias_and_stop_token_ids_are_applied() {
     let server = Server::start().await;
     let say = |extra: Value| {
         let server = &server;
@@ -302,7 +302,7 @@ async fn tokens_are_biased_banned_and_made_ends() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_and_the_next_request_is_served() {
+async fn invalid_requests_are_rejected_and_the_next_one_is_served() {
     let server = Server::start().await;
     let rows = [
         (json!({}), "prompt"),
@@ -337,7 +337,7 @@ async fn what_is_wrong_is_named_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
-async fn who_goes_away_cancels_the_text() {
+async fn disconnect_cancels_the_completion() {
     let server = Server::start().await;
     let body = json!({"prompt": "L", "temperature": 0, "max_tokens": 60_000, "stream": true});
     let response = server

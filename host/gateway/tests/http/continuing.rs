@@ -1,10 +1,10 @@
-//! A reply that continues the last message: Anthropic's prefill, and `continue_final_message` of chat completions.
+//! Replies that continue the last message: Anthropic's prefill, and `continue_final_message` of chat completions.
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server, chat_body};
+use crate::server::{ApiResponse, Server, chat_body};
 
-async fn message(server: &Server, extra: Value) -> Answer {
+async fn message(server: &Server, extra: Value) -> ApiResponse {
     let mut body = json!({"model": "tiny", "max_tokens": 50, "temperature": 0});
     for (name, value) in extra.as_object().unwrap() {
         body[name] = value.clone();
@@ -17,12 +17,12 @@ fn say(role: &str, content: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_prefilled_message_is_continued_and_recorded_whole() {
+async fn prefilled_message_is_continued_and_recorded_as_one() {
     let server = Server::start().await;
     let messages = json!([say("user", "A"), say("assistant", "I say H")]);
     let answer = message(&server, json!({"messages": messages})).await;
     let body = answer.ok();
-    // The answer has what is new, the record has the message as a client sends it back.
+    // The response has the new text only, the record has the whole message, as a client sends it back.
     assert_eq!(
         body["content"],
         json!([{"type": "text", "text": "Hello, w\u{f6}rld!"}])
@@ -34,8 +34,12 @@ async fn a_prefilled_message_is_continued_and_recorded_whole() {
     let reply = turn.completion.unwrap().reply;
     assert_eq!(reply["content"], "I say HHello, w\u{f6}rld!");
 
-    let said = reply["content"].as_str().unwrap();
-    let next = json!([say("user", "A"), say("assistant", said), say("user", "B")]);
+    let content = reply["content"].as_str().unwrap();
+    let next = json!([
+        say("user", "A"),
+        say("assistant", content),
+        say("user", "B")
+    ]);
     let next = message(&server, json!({"messages": next})).await;
     next.ok();
     assert_eq!(
@@ -47,7 +51,7 @@ async fn a_prefilled_message_is_continued_and_recorded_whole() {
 }
 
 #[tokio::test]
-async fn a_final_message_is_continued_in_chat_completions_too() {
+async fn continue_final_message_continues_the_last_message() {
     let server = Server::start().await;
     let messages = json!([say("user", "B"), say("assistant", "A")]);
     let continued = json!({"messages": messages, "continue_final_message": true, "add_generation_prompt": false});
@@ -89,7 +93,7 @@ async fn a_final_message_is_continued_in_chat_completions_too() {
 }
 
 #[tokio::test]
-async fn a_continued_thought_is_reasoning() {
+async fn continued_reasoning_block_is_parsed_as_reasoning() {
     let server = Server::start().await;
     let messages = json!([say("user", "B"), say("assistant", "<think>\nso R")]);
     let answer = message(&server, json!({"messages": messages})).await;

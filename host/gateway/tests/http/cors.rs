@@ -1,10 +1,10 @@
-//! Web pages of the origins that are configured can use the server from a browser; others cannot.
+//! CORS: pages of allowed origins can use the server, others cannot.
 
 use clawhost_gateway::{AllowedOrigins, ApiKey, GatewayOptions, Scope};
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
 
-use crate::server::{Answer, Server, chat_body};
+use crate::server::{ApiResponse, Server, chat_body};
 
 const PAGE: &str = "https://app.example";
 const CHAT: &str = "/v1/chat/completions";
@@ -17,11 +17,11 @@ fn keyed(options: &mut GatewayOptions) {
     options.keys = vec![ApiKey::new("ann", "key-of-ann", [Scope::Chat]).unwrap()];
 }
 
-async fn send(request: RequestBuilder) -> Answer {
-    Answer::of(request.send().await.unwrap()).await
+async fn send(request: RequestBuilder) -> ApiResponse {
+    ApiResponse::read(request.send().await.unwrap()).await
 }
 
-/// What a browser asks before it sends a chat request with a key.
+/// The preflight request of a browser before a chat request with a key.
 fn preflight(server: &Server, origin: &str) -> RequestBuilder {
     server
         .request(Method::OPTIONS, CHAT)
@@ -35,7 +35,7 @@ fn preflight(server: &Server, origin: &str) -> RequestBuilder {
 }
 
 #[tokio::test]
-async fn a_page_that_is_allowed_can_ask_with_and_without_a_key() {
+async fn allowed_origin_can_send_requests_with_and_without_a_key() {
     for with_key in [true, false] {
         let server = Server::with(|options| {
             page(options);
@@ -60,15 +60,15 @@ async fn a_page_that_is_allowed_can_ask_with_and_without_a_key() {
             answer.header("access-control-allow-private-network"),
             "true"
         );
-        let ask = || {
+        let chat_request = || {
             server
                 .request(Method::POST, CHAT)
                 .header("origin", PAGE)
                 .json(&chat_body("A", json!({})))
         };
         let answer = match with_key {
-            true => send(ask().bearer_auth("key-of-ann")).await,
-            false => send(ask()).await,
+            true => send(chat_request().bearer_auth("key-of-ann")).await,
+            false => send(chat_request()).await,
         };
         answer.ok();
         assert_eq!(answer.header("access-control-allow-origin"), PAGE);
@@ -78,8 +78,8 @@ async fn a_page_that_is_allowed_can_ask_with_and_without_a_key() {
                 .contains("x-clawhost-turn")
         );
         if with_key {
-            // The page can read why it was refused.
-            let refused = send(ask()).await;
+            // The page can read the error.
+            let refused = send(chat_request()).await;
             refused.error(401);
             assert_eq!(refused.header("access-control-allow-origin"), PAGE);
         }
@@ -87,7 +87,7 @@ async fn a_page_that_is_allowed_can_ask_with_and_without_a_key() {
 }
 
 #[tokio::test]
-async fn other_pages_get_no_permission() {
+async fn other_origins_get_no_cors_headers() {
     for with_key in [true, false] {
         let server = Server::with(|options| {
             page(options);
@@ -114,7 +114,7 @@ async fn other_pages_get_no_permission() {
 }
 
 #[tokio::test]
-async fn the_advice_to_a_page_that_is_kept_out_helps() {
+async fn advice_in_the_origin_error_works() {
     let server = Server::start().await;
     let request = server
         .request(Method::POST, CHAT)

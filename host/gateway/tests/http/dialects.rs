@@ -1,5 +1,4 @@
-//! What every dialect owes its clients alike: errors in the words that they look for, and what their requests may say about
-//! tools and about conversations that are too long.
+//! Behaviour that all dialects share: error texts that clients match on, allowed tools, truncation, deletion.
 
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::Journal;
@@ -7,14 +6,14 @@ use clawhost_policy::EngineOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server};
+use crate::server::{ApiResponse, Server};
 
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 const COMPLETIONS: &str = "/v1/completions";
 
-/// A request of each dialect that says `text`.
+/// A request of each dialect with the message `text`.
 fn requests(text: &str) -> [(&'static str, Value); 4] {
     let messages = json!([{"role": "user", "content": text}]);
     [
@@ -46,7 +45,7 @@ async fn small(context: usize) -> Server {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for() {
+async fn context_overflow_errors_match_what_clients_expect() {
     let server = small(40).await;
     for (path, body) in requests(&"x".repeat(100)) {
         let answer = server.post(path, &body).await;
@@ -70,7 +69,7 @@ async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for
 }
 
 #[tokio::test]
-async fn an_unknown_model_is_not_found_in_every_dialect() {
+async fn unknown_model_is_404_in_every_dialect() {
     let server = Server::start().await;
     let mut all = requests("A").to_vec();
     all.push(("/v1/messages/count_tokens", requests("A")[1].1.clone()));
@@ -95,7 +94,7 @@ async fn an_unknown_model_is_not_found_in_every_dialect() {
     assert_eq!(server.journal.counts().unwrap().sessions, 0);
 }
 
-/// The tools `read` and `stat`, which take one known argument.
+/// The tools `read` and `stat` with one argument each.
 fn tools(flat: bool) -> Value {
     let tool = |name: &str| {
         let parameters = json!({"type": "object", "properties": {"k": {"enum": ["v"]}}, "required": ["k"],
@@ -110,7 +109,7 @@ fn tools(flat: bool) -> Value {
 }
 
 #[tokio::test]
-async fn of_the_tools_only_the_allowed_ones_are_offered_and_called() {
+async fn allowed_tools_restricts_offered_and_called_tools() {
     let server = Server::start().await;
     for mode in ["auto", "required"] {
         let nested =
@@ -124,7 +123,7 @@ async fn of_the_tools_only_the_allowed_ones_are_offered_and_called() {
         for (path, mut body) in [(CHAT, chat), (RESPONSES, response)] {
             body["parallel_tool_calls"] = false.into();
             if mode == "required" {
-                // By chance, because a greedy draw may prefer white space for ever.
+                // Random sampling, because greedy decoding may generate white space forever.
                 body["temperature"] = 1.into();
                 body["seed"] = 3.into();
             }
@@ -159,7 +158,7 @@ async fn of_the_tools_only_the_allowed_ones_are_offered_and_called() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_loses_its_oldest_messages_where_the_client_wants_it() {
+async fn truncation_auto_drops_the_oldest_messages() {
     let server = small(60).await;
     let say = |role: &str, content: &str| json!({"role": role, "content": content});
     let input = json!([
@@ -173,24 +172,27 @@ async fn a_conversation_that_is_too_long_loses_its_oldest_messages_where_the_cli
 
     body["truncation"] = "auto".into();
     let answer = server.post(RESPONSES, &body).await;
-    let told = answer.ok();
-    assert_eq!(told["truncation"], "auto");
-    assert_eq!(told["output"][0]["content"][0]["text"], "yes");
-    assert_eq!(told["usage"]["input_tokens"], "system: i\nuser: A".len());
+    let response = answer.ok();
+    assert_eq!(response["truncation"], "auto");
+    assert_eq!(response["output"][0]["content"][0]["text"], "yes");
+    assert_eq!(
+        response["usage"]["input_tokens"],
+        "system: i\nuser: A".len()
+    );
     let turn = server.turn(answer.turn());
     assert_eq!(turn.messages, json!([say("system", "i"), say("user", "A")]));
-    // A conversation that fits stays whole.
+    // A conversation that fits is not truncated.
     body["input"] = json!([say("user", "x"), say("assistant", "y"), say("user", "A")]);
     let turn = server.turn(server.post(RESPONSES, &body).await.turn());
     assert_eq!(turn.messages.as_array().unwrap().len(), 4);
-    // One message that is too long by itself is refused with the numbers.
+    // A single message that is too long is rejected with both token counts.
     body["input"] = "x".repeat(100).into();
     let answer = server.post(RESPONSES, &body).await;
     assert_eq!(answer.error(400), "context_length_exceeded");
 }
 
 #[tokio::test]
-async fn a_response_is_deleted_by_its_owner_and_nobody_else() {
+async fn response_can_be_deleted_by_its_owner_only() {
     let server = Server::with(|options| {
         options.keys = vec![
             ApiKey::new("ann", "key-of-ann", [Scope::Chat]).unwrap(),
@@ -204,16 +206,28 @@ async fn a_response_is_deleted_by_its_owner_and_nobody_else() {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        Answer::of(request.send().await.unwrap()).await
+        ApiResponse::read(request.send().await.unwrap()).await
     };
-    let ask = |text: &str, previous: Value| {
+    let request_body = |text: &str, previous: Value| {
         Some(
             json!({"model": "tiny", "input": text, "temperature": 0, "previous_response_id": previous}),
         )
     };
-    let first = send("key-of-ann", Method::POST, RESPONSES, ask("A", Value::Null)).await;
+    let first = send(
+        "key-of-ann",
+        Method::POST,
+        RESPONSES,
+        request_body("A", Value::Null),
+    )
+    .await;
     let id = first.ok()["id"].clone();
-    let second = send("key-of-ann", Method::POST, RESPONSES, ask("B", id.clone())).await;
+    let second = send(
+        "key-of-ann",
+        Method::POST,
+        RESPONSES,
+        request_body("B", id.clone()),
+    )
+    .await;
     let kept = second.ok()["id"].clone();
     let path = |id: &Value| format!("{RESPONSES}/{}", id.as_str().unwrap());
 
@@ -232,10 +246,10 @@ async fn a_response_is_deleted_by_its_owner_and_nobody_else() {
         json!({"id": id, "object": "response", "deleted": true})
     );
     for method in [Method::GET, Method::DELETE] {
-        let gone = send("key-of-ann", method, &path(&id), None).await;
-        assert_eq!(gone.error(404), "response_not_found");
+        let deleted = send("key-of-ann", method, &path(&id), None).await;
+        assert_eq!(deleted.error(404), "response_not_found");
     }
-    let next = send("key-of-ann", Method::POST, RESPONSES, ask("A", id)).await;
+    let next = send("key-of-ann", Method::POST, RESPONSES, request_body("A", id)).await;
     assert_eq!(next.error(400), "previous_response_not_found");
     assert_eq!(
         server
@@ -244,11 +258,11 @@ async fn a_response_is_deleted_by_its_owner_and_nobody_else() {
             .unwrap(),
         None
     );
-    assert_eq!(server.journal.forgotten(9).unwrap().len(), 1);
+    assert_eq!(server.journal.forget_records(9).unwrap().len(), 1);
     send("key-of-ann", Method::GET, &path(&kept), None)
         .await
         .ok();
-    // What another dialect was asked for is no response.
+    // A reply requested in another dialect is not a response.
     let chat = send(
         "key-of-ann",
         Method::POST,
@@ -256,6 +270,6 @@ async fn a_response_is_deleted_by_its_owner_and_nobody_else() {
         Some(requests("A")[0].1.clone()),
     )
     .await;
-    let gone = send("key-of-ann", Method::DELETE, &path(&chat.ok()["id"]), None).await;
-    gone.error(404);
+    let deleted = send("key-of-ann", Method::DELETE, &path(&chat.ok()["id"]), None).await;
+    deleted.error(404);
 }

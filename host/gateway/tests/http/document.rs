@@ -1,11 +1,11 @@
-//! The OpenAPI document is true: it has the methods that really answer, and real bodies and answers fit its schemas.
+//! The OpenAPI document matches the server: its methods exist, and real requests and responses match its schemas.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server, chat_body};
+use crate::server::{ApiResponse, Server, chat_body};
 
-/// Why a value does not fit a schema; none when it does. Knows the part of JSON Schema that the document uses.
+/// Why a value does not match a schema; `None` if it does. Supports the part of JSON Schema that the document uses.
 fn misfit(document: &Value, schema: &Value, value: &Value, place: &str) -> Option<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let target = document.pointer(name.strip_prefix('#').unwrap()).unwrap();
@@ -114,15 +114,15 @@ fn check(document: &Value, schema: &Value, value: &Value, place: &str) {
     }
 }
 
-/// Asks, and checks body and answer against the document.
-async fn ask(
+/// Sends a request and checks its body and response against the document.
+async fn send_request(
     server: &Server,
     document: &Value,
     method: &Method,
     path: &str,
     body: Option<Value>,
     status: u16,
-) -> Answer {
+) -> ApiResponse {
     let bare = path.split('?').next().unwrap();
     let template = document["paths"]
         .as_object()
@@ -144,7 +144,7 @@ async fn ask(
         }
         request = request.json(body);
     }
-    let answer = Answer::of(request.send().await.unwrap()).await;
+    let answer = ApiResponse::read(request.send().await.unwrap()).await;
     assert_eq!(answer.status, status, "{method} {path}: {}", answer.text);
     let described = &operation["responses"][status.to_string()];
     assert!(
@@ -164,7 +164,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn the_document_that_is_checked_in_is_the_one_that_is_served() {
+async fn checked_in_document_equals_the_served_one() {
     let server = Server::start().await;
     let served = server.get("/openapi.json").await.ok();
     let served = serde_json::to_string_pretty(&served).unwrap() + "\n";
@@ -179,7 +179,7 @@ async fn the_document_that_is_checked_in_is_the_one_that_is_served() {
 }
 
 #[tokio::test]
-async fn real_bodies_and_answers_fit() {
+async fn real_requests_and_responses_match_the_schemas() {
     let server = Server::start().await;
     let document = server.get("/openapi.json").await.ok();
     let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
@@ -191,7 +191,7 @@ async fn real_bodies_and_answers_fit() {
         let messages = json!([{"role": "user", "content": text}]);
         let chat = json!({"messages": messages, "tools": openai, "temperature": 0, "logprobs": true, "top_logprobs": 2,
                           "n": 2, "return_token_ids": true, "stop": ["zzz"], "stream": null, "session_done": false});
-        let answer = ask(
+        let answer = send_request(
             &server,
             &document,
             &post,
@@ -203,7 +203,7 @@ async fn real_bodies_and_answers_fit() {
         session = answer.header("x-clawhost-session").to_owned();
         let message = json!({"model": "tiny", "max_tokens": 50, "messages": messages, "tools": anthropic,
                              "system": [{"type": "text", "text": "s"}], "thinking": {"type": "adaptive"}});
-        ask(
+        send_request(
             &server,
             &document,
             &post,
@@ -212,7 +212,7 @@ async fn real_bodies_and_answers_fit() {
             200,
         )
         .await;
-        ask(
+        send_request(
             &server,
             &document,
             &post,
@@ -223,7 +223,7 @@ async fn real_bodies_and_answers_fit() {
         .await;
         let response = json!({"input": [{"role": "user", "content": text}], "tools": flat, "temperature": 0,
                               "instructions": "i", "metadata": {"a": "b"}});
-        ask(
+        send_request(
             &server,
             &document,
             &post,
@@ -232,7 +232,7 @@ async fn real_bodies_and_answers_fit() {
             200,
         )
         .await;
-        let told = ask(
+        let response = send_request(
             &server,
             &document,
             &post,
@@ -242,10 +242,10 @@ async fn real_bodies_and_answers_fit() {
         )
         .await
         .json();
-        let path = format!("/v1/responses/{}", told["id"].as_str().unwrap());
-        ask(&server, &document, &get, &path, None, 200).await;
+        let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+        send_request(&server, &document, &get, &path, None, 200).await;
     }
-    let told = ask(
+    let response = send_request(
         &server,
         &document,
         &post,
@@ -255,15 +255,15 @@ async fn real_bodies_and_answers_fit() {
     )
     .await
     .json();
-    let path = format!("/v1/responses/{}", told["id"].as_str().unwrap());
-    ask(&server, &document, &delete, &path, None, 200).await;
-    ask(&server, &document, &delete, &path, None, 404).await;
+    let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+    send_request(&server, &document, &delete, &path, None, 200).await;
+    send_request(&server, &document, &delete, &path, None, 404).await;
     let text = json!({"prompt": "Hi", "return_token_strs": true});
-    ask(&server, &document, &post, "/tokenize", Some(text), 200).await;
+    send_request(&server, &document, &post, "/tokenize", Some(text), 200).await;
     let talk = json!({"messages": [{"role": "user", "content": "A"}]});
-    ask(&server, &document, &post, "/tokenize", Some(talk), 200).await;
+    send_request(&server, &document, &post, "/tokenize", Some(talk), 200).await;
     let streamed = chat_body("H", json!({"stream": true}));
-    let answer = ask(
+    let answer = send_request(
         &server,
         &document,
         &post,
@@ -273,7 +273,7 @@ async fn real_bodies_and_answers_fit() {
     )
     .await;
     let feedback = json!({"turn_id": answer.turn(), "score": 0.5, "text": "fine"});
-    ask(
+    send_request(
         &server,
         &document,
         &post,
@@ -298,7 +298,7 @@ async fn real_bodies_and_answers_fit() {
         "/v1/adapters",
         "/v1/plugins",
     ] {
-        ask(&server, &document, &get, path, None, 200).await;
+        send_request(&server, &document, &get, path, None, 200).await;
     }
     let (promote, rollback, pin) = (
         "/v1/adapters/promote",
@@ -306,19 +306,19 @@ async fn real_bodies_and_answers_fit() {
         "/v1/adapters/pin",
     );
     let version = |version: u64| Some(json!({"version": version}));
-    ask(&server, &document, &post, rollback, None, 409).await;
-    server.loops.chain.get().unwrap().publish(1);
-    ask(&server, &document, &post, promote, version(0), 200).await;
-    ask(&server, &document, &post, rollback, None, 200).await;
-    ask(&server, &document, &post, pin, version(1), 200).await;
-    ask(&server, &document, &post, promote, version(0), 409).await;
-    ask(&server, &document, &get, "/v1/adapters", None, 200).await;
-    ask(&server, &document, &delete, pin, None, 200).await;
-    ask(&server, &document, &post, promote, version(9), 404).await;
-    ask(&server, &document, &post, promote, Some(json!({})), 400).await;
+    send_request(&server, &document, &post, rollback, None, 409).await;
+    server.loops.releases.get().unwrap().publish(1);
+    send_request(&server, &document, &post, promote, version(0), 200).await;
+    send_request(&server, &document, &post, rollback, None, 200).await;
+    send_request(&server, &document, &post, pin, version(1), 200).await;
+    send_request(&server, &document, &post, promote, version(0), 409).await;
+    send_request(&server, &document, &get, "/v1/adapters", None, 200).await;
+    send_request(&server, &document, &delete, pin, None, 200).await;
+    send_request(&server, &document, &post, promote, version(9), 404).await;
+    send_request(&server, &document, &post, promote, Some(json!({})), 400).await;
     let done = format!("/v1/sessions/{session}/done");
-    ask(&server, &document, &post, &done, None, 200).await;
-    ask(
+    send_request(&server, &document, &post, &done, None, 200).await;
+    send_request(
         &server,
         &document,
         &delete,
@@ -327,15 +327,15 @@ async fn real_bodies_and_answers_fit() {
         200,
     )
     .await;
-    // And refusals of all kinds.
+    // Errors of all kinds.
     for path in [
         "/v1/chat/completions",
         "/v1/messages",
         "/v1/responses",
         "/v1/feedback",
     ] {
-        ask(&server, &document, &post, path, Some(json!([])), 400).await;
-        ask(&server, &document, &post, path, None, 415).await;
+        send_request(&server, &document, &post, path, Some(json!([])), 400).await;
+        send_request(&server, &document, &post, path, None, 415).await;
     }
     for path in [
         "/v1/models/x",
@@ -344,13 +344,13 @@ async fn real_bodies_and_answers_fit() {
         "/v1/steps/99",
         "/v1/responses/x",
     ] {
-        ask(&server, &document, &get, path, None, 404).await;
+        send_request(&server, &document, &get, path, None, 404).await;
     }
-    ask(&server, &document, &post, "/v1/plugins/reload", None, 404).await;
+    send_request(&server, &document, &post, "/v1/plugins/reload", None, 404).await;
     let unknown =
         json!({"model": "x", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]});
     for path in ["/v1/messages", "/v1/chat/completions"] {
-        ask(&server, &document, &post, path, Some(unknown.clone()), 404).await;
+        send_request(&server, &document, &post, path, Some(unknown.clone()), 404).await;
     }
     for (path, field) in [
         ("/v1/responses", "input"),
@@ -359,12 +359,12 @@ async fn real_bodies_and_answers_fit() {
         ("/tokenize", "prompt"),
     ] {
         let unknown = json!({"model": "x", field: "x"});
-        ask(&server, &document, &post, path, Some(unknown), 404).await;
+        send_request(&server, &document, &post, path, Some(unknown), 404).await;
     }
 }
 
 #[tokio::test]
-async fn every_example_of_a_reply_is_served() {
+async fn generation_examples_are_accepted() {
     let server = Server::start().await;
     let document = server.get("/openapi.json").await.ok();
     for (path, operations) in document["paths"].as_object().unwrap() {
@@ -372,7 +372,7 @@ async fn every_example_of_a_reply_is_served() {
         if example.is_null() || path == "/v1/feedback" {
             continue;
         }
-        ask(
+        send_request(
             &server,
             &document,
             &Method::POST,
@@ -385,7 +385,7 @@ async fn every_example_of_a_reply_is_served() {
 }
 
 #[tokio::test]
-async fn the_methods_that_are_described_are_the_ones_that_answer() {
+async fn described_methods_match_the_supported_ones() {
     let server = Server::start().await;
     let document = server.get("/openapi.json").await.ok();
     for (path, operations) in document["paths"].as_object().unwrap() {
@@ -398,11 +398,12 @@ async fn the_methods_that_are_described_are_the_ones_that_answer() {
             Method::DELETE,
         ] {
             let answer =
-                Answer::of(server.request(method.clone(), &place).send().await.unwrap()).await;
+                ApiResponse::read(server.request(method.clone(), &place).send().await.unwrap())
+                    .await;
             let described = operations
                 .get(method.as_str().to_ascii_lowercase())
                 .is_some();
-            // The static path beside a path with an id answers for it.
+            // A static path next to a path with an id handles the request.
             if place == "/v1/responses/1" || described || answer.status == 405 {
                 assert_eq!(
                     described,

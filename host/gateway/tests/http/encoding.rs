@@ -1,4 +1,4 @@
-//! Bodies are compressed on the way in and out where the client says so; streams never are.
+//! Request decompression and response compression; streams are never compressed.
 
 use std::io::{Read, Write};
 
@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server, chat_body};
+use crate::server::{ApiResponse, Server, chat_body};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -19,17 +19,17 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-async fn post(server: &Server, encoding: &str, body: Vec<u8>) -> Answer {
+async fn post(server: &Server, encoding: &str, body: Vec<u8>) -> ApiResponse {
     let request = server
         .request(Method::POST, CHAT)
         .header("content-type", "application/json")
         .header("content-encoding", encoding)
         .body(body);
-    Answer::of(request.send().await.unwrap()).await
+    ApiResponse::read(request.send().await.unwrap()).await
 }
 
 #[tokio::test]
-async fn a_compressed_request_is_read_within_the_limit_of_what_it_holds() {
+async fn body_limit_applies_to_the_decompressed_size() {
     let server = Server::with(|options| options.max_body = 4096).await;
     let body = chat_body("A", json!({})).to_string();
     let answer = post(&server, "gzip", gzip(body.as_bytes())).await.ok();
@@ -69,7 +69,7 @@ async fn get(server: &Server, accept: &str) -> Response {
 }
 
 #[tokio::test]
-async fn an_answer_is_compressed_as_the_client_accepts() {
+async fn response_is_compressed_as_the_client_accepts() {
     let server = Server::start().await;
     let plain = get(&server, "identity").await;
     assert!(!plain.headers().contains_key("content-encoding"));
@@ -89,7 +89,7 @@ async fn an_answer_is_compressed_as_the_client_accepts() {
 }
 
 #[tokio::test]
-async fn a_stream_is_neither_compressed_nor_held_back() {
+async fn streams_are_not_compressed_or_buffered() {
     let server = Server::start().await;
     let body = chat_body("L", json!({"stream": true, "max_tokens": 60_000}));
     let response = server

@@ -1,11 +1,11 @@
-//! Feedback finds the one reply that is meant, or says why it cannot.
+//! Feedback identifies a single reply, or returns an error.
 
 use serde_json::{Value, json};
 
 use crate::server::Server;
 
 #[tokio::test]
-async fn a_reply_can_be_named_in_three_ways() {
+async fn reply_can_be_identified_in_three_ways() {
     let server = Server::start().await;
     let answer = server.chat_with("A", json!({"session_id": "s"})).await;
     let (turn, response) = (answer.turn(), answer.ok()["id"].clone());
@@ -28,7 +28,7 @@ async fn a_reply_can_be_named_in_three_ways() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_or_ambiguous_is_refused() {
+async fn invalid_and_ambiguous_feedback_is_rejected() {
     let server = Server::start().await;
     let answer = server
         .chat_with("A", json!({"session_id": "s", "n": 2}))
@@ -73,7 +73,7 @@ async fn what_is_wrong_or_ambiguous_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_not_complete_takes_none() {
+async fn feedback_on_incomplete_replies_is_rejected() {
     let server = Server::start().await;
     server
         .chat_with("F", json!({"session_id": "f"}))

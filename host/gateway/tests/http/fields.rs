@@ -1,11 +1,11 @@
-//! Fields that change the reply do what they say or are refused by name; none is ignored silently.
+//! Fields that change the reply are applied or rejected by name, never ignored.
 
 use serde_json::{Value, json};
 
 use crate::server::Server;
 
 #[tokio::test]
-async fn only_allowed_tokens_are_drawn_and_are_recorded_as_forced() {
+async fn allowed_token_ids_are_enforced_and_recorded_as_forced() {
     let server = Server::start().await;
     let answer = server
         .chat_with("A", json!({"allowed_token_ids": [66], "max_tokens": 3}))
@@ -24,7 +24,7 @@ async fn only_allowed_tokens_are_drawn_and_are_recorded_as_forced() {
 }
 
 #[tokio::test]
-async fn bad_words_are_not_written() {
+async fn bad_words_are_not_generated() {
     let server = Server::start().await;
     let say = async |words: Value| {
         let extra = json!({"bad_words": words, "max_tokens": 6});
@@ -35,17 +35,17 @@ async fn bad_words_are_not_written() {
             .to_owned()
     };
     assert_eq!(say(json!([])).await, "Hello, w\u{f6}rld!");
-    let mild = say(json!(["!"])).await;
+    let biased = say(json!(["!"])).await;
     assert!(
-        mild.starts_with("Hello, w\u{f6}rld") && !mild.contains('!'),
-        "{mild}"
+        biased.starts_with("Hello, w\u{f6}rld") && !biased.contains('!'),
+        "{biased}"
     );
     // A word of two tokens.
     assert!(!say(json!(["\u{f6}"])).await.contains('\u{f6}'));
 }
 
 #[tokio::test]
-async fn the_stop_string_is_shown_where_that_is_wanted() {
+async fn include_stop_str_in_output_keeps_the_stop_string() {
     let server = Server::start().await;
     for (shown, text) in [(false, "one "), (true, "one STOP")] {
         let extra = json!({"stop": ["STOP"], "include_stop_str_in_output": shown});
@@ -59,7 +59,7 @@ async fn the_stop_string_is_shown_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn prompts_are_cut_at_either_end() {
+async fn truncate_prompt_tokens_truncates_at_the_requested_side() {
     let server = Server::start().await;
     let rows = [
         (json!({"truncate_prompt_tokens": 1}), "no", 1),
@@ -86,7 +86,7 @@ async fn prompts_are_cut_at_either_end() {
 }
 
 #[tokio::test]
-async fn the_generation_prompt_can_be_left_out() {
+async fn add_generation_prompt_can_be_disabled() {
     let server = Server::start().await;
     for (begins, text) in [(true, "yes"), (false, "no")] {
         let extra =
@@ -97,7 +97,7 @@ async fn the_generation_prompt_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn settings_of_other_servers_count_in_every_dialect() {
+async fn vllm_sampling_fields_apply_in_every_dialect() {
     let server = Server::start().await;
     let extra = json!({"stop": ["STOP"], "bad_words": ["x"], "seed": 5});
     let mut message = json!({"model": "tiny", "max_tokens": 9, "temperature": 0, "messages": [{"role": "user", "content": "S"}]});
@@ -113,7 +113,7 @@ async fn settings_of_other_servers_count_in_every_dialect() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_refused_by_name_in_every_dialect() {
+async fn unsupported_fields_are_rejected_by_name_in_every_dialect() {
     let server = Server::start().await;
     let user = json!([{"role": "user", "content": "A"}]);
     let dialects = [

@@ -1,4 +1,4 @@
-//! Readiness says whether chat works; health says what else does not, and shows places to the operator only.
+//! Readiness covers chat requests; health covers all components and shows file paths to operators only.
 
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::Journal;
@@ -6,30 +6,30 @@ use clawhost_policy::EngineOptions;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::server::{Answer, PATIENCE, Server};
+use crate::server::{ApiResponse, Server, TIMEOUT};
 
 const FAULT: &str = "cannot use /srv/my data/adapters: Permission denied (os error 13)";
 
-/// Refuses every row that is written, as a full disk does.
+/// Makes every write fail, like a full disk.
 const FULL: &str = "
     CREATE TRIGGER full_meta BEFORE INSERT ON meta BEGIN SELECT RAISE(ABORT, 'the disk is full'); END;
     CREATE TRIGGER full_turns BEFORE INSERT ON turns BEGIN SELECT RAISE(ABORT, 'the disk is full'); END;";
 
-/// Asks until the status is this one: what was found out by writing is believed for a second.
-async fn until_status(server: &Server, path: &str, status: u16) -> Answer {
+/// Polls until the status matches: the result of the write check is cached for a second.
+async fn until_status(server: &Server, path: &str, status: u16) -> ApiResponse {
     let began = std::time::Instant::now();
     loop {
         let answer = server.get(path).await;
         if answer.status == status {
             return answer;
         }
-        assert!(began.elapsed() < PATIENCE, "{path} stays {}", answer.status);
+        assert!(began.elapsed() < TIMEOUT, "{path} stays {}", answer.status);
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_journal_that_cannot_be_written_is_not_ready() {
+async fn unwritable_journal_makes_the_server_unready() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     let server = Server::on(journal, EngineOptions::default(), |_| {}).await;
@@ -40,7 +40,7 @@ async fn a_journal_that_cannot_be_written_is_not_ready() {
     intruder.execute_batch(FULL).unwrap();
     for path in ["/readyz", "/health", "/healthz"] {
         let answer = until_status(&server, path, 503).await;
-        assert_eq!(answer.json()["reason"], "the journal cannot be written");
+        assert_eq!(answer.json()["reason"], "the journal is not writable");
         assert!(!answer.text.contains(folder.path().to_str().unwrap()));
     }
     assert_eq!(server.chat("A").await.error(503), "journal_unavailable");
@@ -54,20 +54,20 @@ async fn a_journal_that_cannot_be_written_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_fault_of_training_is_unhealthy_and_ready() {
+async fn training_error_is_unhealthy_but_ready() {
     let server = Server::start().await;
-    *server.loops.trouble.lock().unwrap() = Some(FAULT.into());
+    *server.loops.training_error.lock().unwrap() = Some(FAULT.into());
     let answer = server.get("/healthz").await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["status"], "unhealthy");
-    assert_eq!(answer.json()["reason"], "no training step can be recorded");
+    assert_eq!(answer.json()["reason"], "training steps cannot be recorded");
     assert_eq!(server.get("/readyz").await.ok()["status"], "ready");
     assert_eq!(server.get("/health").await.status, 200);
     server.chat("A").await.ok();
 }
 
 #[tokio::test]
-async fn places_are_shown_with_the_key_of_an_operator_only() {
+async fn locations_are_shown_to_operators_only() {
     let server = Server::with(|options| {
         options.keys = vec![
             ApiKey::new("ann", "key-of-ann", [Scope::Chat]).unwrap(),
@@ -84,12 +84,12 @@ async fn places_are_shown_with_the_key_of_an_operator_only() {
         (&server, "key-of-ann"),
         (&server, "key-of-ops"),
     ] {
-        *server.loops.trouble.lock().unwrap() = Some(FAULT.into());
+        *server.loops.training_error.lock().unwrap() = Some(FAULT.into());
         let mut request = server.request(Method::GET, "/healthz");
         if !key.is_empty() {
             request = request.bearer_auth(key);
         }
-        let answer = Answer::of(request.send().await.unwrap()).await;
+        let answer = ApiResponse::read(request.send().await.unwrap()).await;
         assert_eq!(answer.status, 503);
         let body = answer.json();
         let text = body["training"]["last_error"].as_str().unwrap().to_owned();
@@ -98,7 +98,7 @@ async fn places_are_shown_with_the_key_of_an_operator_only() {
             body["reason"]
                 .as_str()
                 .unwrap()
-                .starts_with("no training step"),
+                .starts_with("training steps"),
             "{body}"
         );
     }
@@ -106,7 +106,7 @@ async fn places_are_shown_with_the_key_of_an_operator_only() {
 }
 
 #[tokio::test]
-async fn health_and_version_are_as_vllm_has_them() {
+async fn health_and_version_have_vllm_format() {
     let server = Server::with(|options| {
         options.keys = vec![ApiKey::new("ann", "key-of-ann", [Scope::Chat]).unwrap()];
         options.max_concurrent = 1;

@@ -1,4 +1,4 @@
-//! With a certificate the server speaks https, and nothing else.
+//! With a certificate the server accepts HTTPS only.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::server::{Server, chat_body, head};
 
-/// A server with a certificate for `localhost`, and that certificate.
+/// A server with a certificate for `localhost`, and the certificate.
 async fn serve() -> (Server, CertifiedKey<rcgen::KeyPair>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn a_chat_is_streamed_over_https() {
+async fn chat_is_streamed_over_https() {
     let (server, made) = serve().await;
     let mut stream = connect(&server, Some(&made)).await.unwrap();
     let body = chat_body("H", json!({"stream": true})).to_string();
@@ -65,9 +65,9 @@ async fn a_chat_is_streamed_over_https() {
         answer.contains("Hello") && answer.contains("data: [DONE]"),
         "{answer}"
     );
-    // Who does not trust the certificate is not served.
+    // A client that does not trust the certificate fails.
     assert!(connect(&server, None).await.is_err());
-    // And the server goes on after that, and after whoever speaks no TLS.
+    // The server keeps running after that, and after a client without TLS.
     assert!(
         server
             .client

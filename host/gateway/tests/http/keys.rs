@@ -1,10 +1,10 @@
-//! Keys, scopes, rates, and what protects a server without keys from web pages.
+//! API keys, scopes, rate limits, and the protection of a server without keys from web pages.
 
 use clawhost_gateway::{ApiKey, GatewayOptions, RateLimit, Scope};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::server::{Answer, Server, chat_body};
+use crate::server::{ApiResponse, Server, chat_body};
 
 fn keyed(options: &mut GatewayOptions) {
     options.keys = vec![
@@ -14,9 +14,9 @@ fn keyed(options: &mut GatewayOptions) {
     ];
 }
 
-async fn ask(server: &Server, key: &str, method: Method, path: &str) -> Answer {
+async fn send_request(server: &Server, key: &str, method: Method, path: &str) -> ApiResponse {
     let request = server.request(method, path).bearer_auth(key);
-    Answer::of(
+    ApiResponse::read(
         request
             .json(&chat_body("A", json!({})))
             .send()
@@ -27,17 +27,17 @@ async fn ask(server: &Server, key: &str, method: Method, path: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn only_known_keys_are_let_in() {
+async fn unknown_keys_are_rejected() {
     let server = Server::with(keyed).await;
     let chat = "/v1/chat/completions";
     let answer = server.chat("A").await;
     assert_eq!(answer.error(401), "invalid_api_key");
     assert_eq!(answer.header("www-authenticate"), "Bearer");
     for wrong in ["", "key-of-an", "key-of-ann2", "KEY-OF-ANN"] {
-        let answer = ask(&server, wrong, Method::POST, chat).await;
+        let answer = send_request(&server, wrong, Method::POST, chat).await;
         assert_eq!(answer.error(401), "invalid_api_key", "{wrong}");
     }
-    let answer = ask(&server, "key-of-ann", Method::POST, chat).await;
+    let answer = send_request(&server, "key-of-ann", Method::POST, chat).await;
     answer.ok();
     assert_eq!(server.turn(answer.turn()).key.as_deref(), Some("ann"));
     assert_eq!(server.get("/healthz").await.status, 200);
@@ -46,7 +46,7 @@ async fn only_known_keys_are_let_in() {
 }
 
 #[tokio::test]
-async fn each_path_needs_its_scope() {
+async fn each_path_requires_its_scope() {
     let server = Server::with(keyed).await;
     let rows = [
         ("key-of-ann", Method::POST, "/v1/feedback", 403),
@@ -67,7 +67,7 @@ async fn each_path_needs_its_scope() {
         ("key-of-ops", Method::GET, "/", 200),
     ];
     for (key, method, path, status) in rows {
-        let answer = ask(&server, key, method, path).await;
+        let answer = send_request(&server, key, method, path).await;
         assert_eq!(answer.status, status, "{key} {path}: {}", answer.text);
         if status == 403 {
             assert_eq!(answer.error(403), "missing_scope");
@@ -76,9 +76,9 @@ async fn each_path_needs_its_scope() {
 }
 
 #[tokio::test]
-async fn a_session_is_visible_to_its_key_and_the_operator_only() {
+async fn session_is_visible_to_its_key_and_operators_only() {
     let server = Server::with(keyed).await;
-    let answer = ask(&server, "key-of-ann", Method::POST, "/v1/chat/completions").await;
+    let answer = send_request(&server, "key-of-ann", Method::POST, "/v1/chat/completions").await;
     let turn = answer.turn();
     let session = answer.header("x-clawhost-session").to_owned();
     let paths = [
@@ -88,29 +88,33 @@ async fn a_session_is_visible_to_its_key_and_the_operator_only() {
     ];
     for path in &paths {
         assert_eq!(
-            ask(&server, "key-of-ann", Method::GET, path).await.status,
+            send_request(&server, "key-of-ann", Method::GET, path)
+                .await
+                .status,
             200,
             "{path}"
         );
         assert_eq!(
-            ask(&server, "key-of-ops", Method::GET, path).await.status,
+            send_request(&server, "key-of-ops", Method::GET, path)
+                .await
+                .status,
             200,
             "{path}"
         );
-        ask(&server, "key-of-bob", Method::GET, path)
+        send_request(&server, "key-of-bob", Method::GET, path)
             .await
             .error(404);
     }
-    ask(&server, "key-of-bob", Method::DELETE, &paths[0])
+    send_request(&server, "key-of-bob", Method::DELETE, &paths[0])
         .await
         .error(404);
-    ask(&server, "key-of-ann", Method::DELETE, &paths[0])
+    send_request(&server, "key-of-ann", Method::DELETE, &paths[0])
         .await
         .ok();
 }
 
 #[tokio::test]
-async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
+async fn rate_limited_key_gets_retry_after() {
     let server = Server::with(|options| {
         keyed(options);
         options.rate = Some(RateLimit {
@@ -120,21 +124,21 @@ async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
     })
     .await;
     for _ in 0..2 {
-        ask(&server, "key-of-ann", Method::GET, "/v1/models")
+        send_request(&server, "key-of-ann", Method::GET, "/v1/models")
             .await
             .ok();
     }
-    let answer = ask(&server, "key-of-ann", Method::GET, "/v1/models").await;
+    let answer = send_request(&server, "key-of-ann", Method::GET, "/v1/models").await;
     assert_eq!(answer.error(429), "rate_limit_exceeded");
     let wait: u64 = answer.header("retry-after").parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
-    ask(&server, "key-of-bob", Method::GET, "/v1/models")
+    send_request(&server, "key-of-bob", Method::GET, "/v1/models")
         .await
         .ok();
 }
 
 #[tokio::test]
-async fn a_key_may_have_an_adapter_of_its_own() {
+async fn key_can_have_its_own_adapter_version() {
     let server = Server::with(|options| {
         keyed(options);
         let chat = |name: &str, secret: &str| ApiKey::new(name, secret, [Scope::Chat]).unwrap();
@@ -151,24 +155,24 @@ async fn a_key_may_have_an_adapter_of_its_own() {
     );
     server.engine.publish(4, Some(std::sync::Arc::new(adapter)));
     let chat = "/v1/chat/completions";
-    let answer = ask(&server, "key-of-ann", Method::POST, chat).await;
+    let answer = send_request(&server, "key-of-ann", Method::POST, chat).await;
     assert!(answer.header("x-clawhost-adapter").starts_with("4:"));
-    let answer = ask(&server, "key-of-old", Method::POST, chat).await;
+    let answer = send_request(&server, "key-of-old", Method::POST, chat).await;
     answer.ok();
     assert!(answer.header("x-clawhost-adapter").starts_with("0:"));
-    let answer = ask(&server, "key-of-gone", Method::POST, chat).await;
+    let answer = send_request(&server, "key-of-gone", Method::POST, chat).await;
     assert_eq!(answer.error(503), "adapter_not_held");
     let named = chat_body("A", json!({"model": "tiny:0"}));
     let request = server
         .request(Method::POST, chat)
         .bearer_auth("key-of-gone");
-    Answer::of(request.json(&named).send().await.unwrap())
+    ApiResponse::read(request.json(&named).send().await.unwrap())
         .await
         .ok();
 }
 
 #[tokio::test]
-async fn a_browser_is_asked_for_the_key_of_the_operator_page() {
+async fn operator_page_accepts_basic_auth() {
     let server = Server::with(keyed).await;
     let answer = server.get("/").await;
     answer.error(401);
@@ -177,16 +181,18 @@ async fn a_browser_is_asked_for_the_key_of_the_operator_page() {
         .request(Method::GET, "/")
         .basic_auth("me", Some("key-of-ops"));
     assert_eq!(page.send().await.unwrap().status(), 200);
-    // Nothing that changes something takes what a browser sends by itself.
+    // Endpoints that change state do not accept credentials that a browser sends by itself.
     let request = server
         .request(Method::POST, "/v1/chat/completions")
         .basic_auth("me", Some("key-of-ops"))
         .json(&chat_body("A", json!({})));
-    Answer::of(request.send().await.unwrap()).await.error(401);
+    ApiResponse::read(request.send().await.unwrap())
+        .await
+        .error(401);
 }
 
 #[tokio::test]
-async fn without_keys_foreign_web_pages_are_kept_out() {
+async fn other_origins_are_rejected_without_keys() {
     let server = Server::with(|options| options.allowed_hosts = vec!["gate.lan".into()]).await;
     let port = server.address.port();
     let rows = [
@@ -213,7 +219,7 @@ async fn without_keys_foreign_web_pages_are_kept_out() {
         if let Some(origin) = origin {
             request = request.header("origin", origin);
         }
-        let answer = Answer::of(request.send().await.unwrap()).await;
+        let answer = ApiResponse::read(request.send().await.unwrap()).await;
         assert_eq!(answer.status, status, "{host} {origin:?}: {}", answer.text);
         if status == 403 {
             answer.error(403);
@@ -222,7 +228,7 @@ async fn without_keys_foreign_web_pages_are_kept_out() {
 }
 
 #[tokio::test]
-async fn with_a_key_any_host_name_and_origin_will_do() {
+async fn any_host_and_origin_is_accepted_with_a_key() {
     let server = Server::with(keyed).await;
     let request = server
         .request(Method::GET, "/v1/models")

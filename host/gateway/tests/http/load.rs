@@ -1,4 +1,4 @@
-//! Overload is refused at once, with a time to come back, and ends when the load does.
+//! Requests over the concurrency limit are rejected at once with `Retry-After`.
 
 use clawhost_journal::Journal;
 use clawhost_policy::EngineOptions;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::server::{Server, until};
 
 #[tokio::test]
-async fn more_than_the_limit_at_once_is_refused_and_streams_count() {
+async fn concurrency_limit_includes_streams() {
     let server = Server::with(|options| options.max_concurrent = 1).await;
     let stream = server.stream("L", json!({"max_tokens": 60_000})).await;
     let answer = server.chat("A").await;
@@ -19,7 +19,7 @@ async fn more_than_the_limit_at_once_is_refused_and_streams_count() {
             .get("/metrics")
             .await
             .text
-            .contains("clawhost_requests_in_progress 1")
+            .contains("clawhost_http_requests_in_progress 1")
     );
     drop(stream);
     until("the stream is over", || {
@@ -36,7 +36,7 @@ async fn more_than_the_limit_at_once_is_refused_and_streams_count() {
 }
 
 #[tokio::test]
-async fn a_full_engine_refuses_without_leaving_a_turn() {
+async fn request_rejected_by_a_full_engine_leaves_no_turn() {
     let engine = EngineOptions {
         max_batch: 1,
         max_waiting: 1,

@@ -1,6 +1,6 @@
-//! The HTTP surface over a real socket, with a real engine on a model whose replies are known.
+//! HTTP tests over a real socket, with a real engine and a model with predictable replies.
 //!
-//! One file per promise; `model` builds the model, `server` starts a gateway on it, `chain` keeps its versions.
+//! One file per topic; `model` builds the model, `server` starts a gateway, `releases` manages adapter versions.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,7 +10,6 @@
 )]
 
 mod adapters;
-mod chain;
 mod chat;
 mod completions;
 mod continuing;
@@ -31,6 +30,7 @@ mod operator;
 mod ownership;
 mod recording;
 mod refusals;
+mod releases;
 mod responses;
 mod server;
 mod sessions;

@@ -1,4 +1,4 @@
-//! Anthropic's dialect: shapes, the order of events, errors, cancellation, and what is recorded.
+//! Anthropic's messages API: formats, event order, errors, cancellation, and recorded turns.
 
 use clawhost_gateway::{ApiKey, RateLimit, Scope};
 use clawhost_journal::TurnState;
@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Connection, Server, chat_body, head, until};
+use crate::server::{ApiResponse, Connection, Server, chat_body, head, until};
 
 const MESSAGES: &str = "/v1/messages";
 
@@ -25,14 +25,14 @@ fn tools() -> Value {
     json!([tool("read"), tool("stat")])
 }
 
-async fn ask(server: &Server, text: &str, extra: Value) -> Answer {
+async fn send_request(server: &Server, text: &str, extra: Value) -> ApiResponse {
     server.post(MESSAGES, &body(text, extra)).await
 }
 
 /// The events of a stream: name and data.
 async fn stream(server: &Server, text: &str, mut extra: Value) -> Vec<(String, Value)> {
     extra["stream"] = true.into();
-    let answer = ask(server, text, extra).await;
+    let answer = send_request(server, text, extra).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert_eq!(answer.header("content-type"), "text/event-stream");
     events(&answer.text)
@@ -55,7 +55,7 @@ fn events(text: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// The message that a client puts together from the events, as the SDKs do it.
+/// Assembles the message from the events like the SDKs.
 fn assembled(events: &[(String, Value)]) -> Value {
     let mut message = Value::Null;
     let mut json = String::new();
@@ -112,9 +112,9 @@ fn assembled(events: &[(String, Value)]) -> Value {
 }
 
 #[tokio::test]
-async fn a_reply_has_anthropics_shape() {
+async fn response_has_anthropic_format() {
     let server = Server::start().await;
-    let answer = ask(&server, "say H", json!({})).await;
+    let answer = send_request(&server, "say H", json!({})).await;
     let message = answer.ok();
     assert!(message["id"].as_str().unwrap().starts_with("msg_"));
     let mut rest = message.clone();
@@ -138,7 +138,7 @@ async fn a_reply_has_anthropics_shape() {
 }
 
 #[tokio::test]
-async fn how_a_reply_ended_is_told() {
+async fn stop_reason_is_reported() {
     let server = Server::start().await;
     let rows = [
         ("H", json!({}), "end_turn", Value::Null),
@@ -153,9 +153,9 @@ async fn how_a_reply_ended_is_told() {
         ("T", json!({"tools": tools()}), "tool_use", Value::Null),
     ];
     for (text, extra, reason, sequence) in rows {
-        let whole = ask(&server, text, extra.clone()).await.ok();
-        assert_eq!(whole["stop_reason"], reason, "{extra}");
-        assert_eq!(whole["stop_sequence"], sequence, "{extra}");
+        let full = send_request(&server, text, extra.clone()).await.ok();
+        assert_eq!(full["stop_reason"], reason, "{extra}");
+        assert_eq!(full["stop_sequence"], sequence, "{extra}");
         let streamed = assembled(&stream(&server, text, extra).await);
         assert_eq!(streamed["stop_reason"], reason);
         assert_eq!(streamed["stop_sequence"], sequence);
@@ -163,7 +163,7 @@ async fn how_a_reply_ended_is_told() {
 }
 
 #[tokio::test]
-async fn the_events_come_in_anthropics_order() {
+async fn events_have_anthropic_order() {
     let server = Server::start().await;
     let events = stream(&server, "R", json!({})).await;
     let mut names: Vec<String> = events
@@ -197,7 +197,7 @@ async fn the_events_come_in_anthropics_order() {
 }
 
 #[tokio::test]
-async fn a_stream_says_what_the_whole_reply_says() {
+async fn stream_equals_the_non_streaming_response() {
     let server = Server::start().await;
     for (text, extra) in [
         ("H", json!({})),
@@ -205,10 +205,10 @@ async fn a_stream_says_what_the_whole_reply_says() {
         ("X", json!({})),
         ("T", json!({"tools": tools()})),
     ] {
-        let mut whole = ask(&server, text, extra.clone()).await.ok();
+        let mut full = send_request(&server, text, extra.clone()).await.ok();
         let mut streamed = assembled(&stream(&server, text, extra).await);
-        for message in [&mut whole, &mut streamed] {
-            // Ids differ, and what the first request ran the second finds in memory.
+        for message in [&mut full, &mut streamed] {
+            // Ids differ, and the second request hits the prefix cache.
             message["id"] = Value::Null;
             message["usage"] = message["usage"]["output_tokens"].clone();
             for block in message["content"].as_array_mut().unwrap() {
@@ -218,14 +218,16 @@ async fn a_stream_says_what_the_whole_reply_says() {
                 }
             }
         }
-        assert_eq!(whole, streamed, "{text}");
+        assert_eq!(full, streamed, "{text}");
     }
 }
 
 #[tokio::test]
-async fn calls_and_thoughts_are_blocks() {
+async fn tool_calls_and_reasoning_are_content_blocks() {
     let server = Server::start().await;
-    let message = ask(&server, "T", json!({"tools": tools()})).await.ok();
+    let message = send_request(&server, "T", json!({"tools": tools()}))
+        .await
+        .ok();
     let content = message["content"].as_array().unwrap();
     assert_eq!(content[0], json!({"type": "text", "text": "I look."}));
     assert_eq!(content[1]["type"], "tool_use");
@@ -233,12 +235,12 @@ async fn calls_and_thoughts_are_blocks() {
     assert_eq!(content[1]["input"], json!({"path": "a.txt"}));
     assert_eq!(content[2]["input"], json!({}));
     let one = json!({"tools": tools(), "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}});
-    let message = ask(&server, "T", one).await.ok();
+    let message = send_request(&server, "T", one).await.ok();
     assert_eq!(message["content"].as_array().unwrap().len(), 2);
     let none = json!({"tools": tools(), "tool_choice": {"type": "none"}});
-    let message = ask(&server, "T", none).await.ok();
+    let message = send_request(&server, "T", none).await.ok();
     assert_eq!(message["stop_reason"], "end_turn");
-    let message = ask(&server, "R", json!({})).await.ok();
+    let message = send_request(&server, "R", json!({})).await.ok();
     let thought = &message["content"][0];
     assert_eq!(thought["thinking"], "Two and two.");
     assert!(!thought["signature"].as_str().unwrap().is_empty());
@@ -246,7 +248,7 @@ async fn calls_and_thoughts_are_blocks() {
 }
 
 #[tokio::test]
-async fn turns_are_recorded_as_those_of_chat_completions() {
+async fn turns_are_recorded_like_those_of_chat_completions() {
     let server = Server::start().await;
     let chat = server
         .chat_with("T", json!({"tools": [
@@ -255,7 +257,7 @@ async fn turns_are_recorded_as_those_of_chat_completions() {
         ]}))
         .await;
     chat.ok();
-    let answer = ask(
+    let answer = send_request(
         &server,
         "T",
         json!({"tools": tools(), "metadata": {"user_id": "ann"}}),
@@ -281,18 +283,18 @@ async fn turns_are_recorded_as_those_of_chat_completions() {
 }
 
 #[tokio::test]
-async fn a_session_goes_on_across_dialects() {
+async fn session_continues_across_dialects() {
     let server = Server::start().await;
-    let first = ask(&server, "T", json!({"tools": tools()})).await;
-    let said = first.ok()["content"].clone();
+    let first = send_request(&server, "T", json!({"tools": tools()})).await;
+    let content = first.ok()["content"].clone();
     let results = json!([
-        {"type": "tool_result", "tool_use_id": said[1]["id"], "content": "the text H"},
-        {"type": "tool_result", "tool_use_id": said[2]["id"], "content": [{"type": "text", "text": "42 A"}]},
+        {"type": "tool_result", "tool_use_id": content[1]["id"], "content": "the text H"},
+        {"type": "tool_result", "tool_use_id": content[2]["id"], "content": [{"type": "text", "text": "42 A"}]},
     ]);
     let messages = json!([
-        {"role": "user", "content": "T"}, {"role": "assistant", "content": said}, {"role": "user", "content": results},
+        {"role": "user", "content": "T"}, {"role": "assistant", "content": content}, {"role": "user", "content": results},
     ]);
-    let second = ask(&server, "", json!({"tools": tools(), "messages": messages})).await;
+    let second = send_request(&server, "", json!({"tools": tools(), "messages": messages})).await;
     assert_eq!(
         second.ok()["content"],
         json!([{"type": "text", "text": "yes"}])
@@ -305,7 +307,7 @@ async fn a_session_goes_on_across_dialects() {
         json!({"role": "tool", "content": "the text H",
                                "tool_call_id": first.ok()["content"][1]["id"]})
     );
-    // The same conversation goes on in the other dialect.
+    // The same conversation continues in the other dialect.
     let recorded = server.turn(second.turn());
     let mut messages = recorded.messages.as_array().unwrap().clone();
     messages.push(recorded.completion.unwrap().reply);
@@ -330,28 +332,28 @@ async fn a_session_goes_on_across_dialects() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_nothing_recorded() {
+async fn counting_tokens_records_nothing() {
     let server = Server::start().await;
     let mut counted = body("say H", json!({"tools": tools(), "system": "be brief"}));
     counted.as_object_mut().unwrap().shift_remove("max_tokens");
     let answer = server.post("/v1/messages/count_tokens", &counted).await;
     let tokens = answer.ok()["input_tokens"].clone();
     assert_eq!(server.journal.counts().unwrap().sessions, 0);
-    let whole = server
+    let full = server
         .post(
             MESSAGES,
             &body("say H", json!({"tools": tools(), "system": "be brief"})),
         )
         .await
         .ok();
-    assert_eq!(whole["usage"]["input_tokens"], tokens);
+    assert_eq!(full["usage"]["input_tokens"], tokens);
     counted["messages"] = json!([]);
     let answer = server.post("/v1/messages/count_tokens", &counted).await;
     refused(&answer, 400, "invalid_request_error");
 }
 
-/// Checks that this is an error in Anthropic's shape.
-fn refused(answer: &Answer, status: u16, kind: &str) {
+/// Asserts that this is an error in Anthropic's format.
+fn refused(answer: &ApiResponse, status: u16, kind: &str) {
     assert_eq!(answer.status, status, "{}", answer.text);
     let body = answer.json();
     assert_eq!(body["type"], "error", "{body}");
@@ -362,7 +364,7 @@ fn refused(answer: &Answer, status: u16, kind: &str) {
 }
 
 #[tokio::test]
-async fn every_bad_request_is_refused_in_anthropics_shape_and_the_connection_goes_on() {
+async fn invalid_requests_get_anthropic_errors_and_keep_the_connection() {
     let server = Server::start().await;
     let mut connection = Connection::open(&server).await;
     let good = body("A", json!({})).to_string();
@@ -532,7 +534,7 @@ async fn every_bad_request_is_refused_in_anthropics_shape_and_the_connection_goe
 }
 
 #[tokio::test]
-async fn the_door_speaks_anthropic_too() {
+async fn admission_errors_have_anthropic_format() {
     let server = Server::with(|options| {
         let key = |name: &str, secret: &str, scope| ApiKey::new(name, secret, [scope]).unwrap();
         let rate = RateLimit {
@@ -551,7 +553,7 @@ async fn the_door_speaks_anthropic_too() {
         let request = request
             .header(name, value)
             .header("anthropic-version", "2023-06-01");
-        Answer::of(request.send().await.unwrap()).await
+        ApiResponse::read(request.send().await.unwrap()).await
     };
     let good = body("A", json!({}));
     refused(
@@ -578,7 +580,7 @@ async fn the_door_speaks_anthropic_too() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_too_long_is_told() {
+async fn context_overflow_is_reported() {
     let engine = clawhost_policy::EngineOptions {
         context: Some(40),
         ..Default::default()
@@ -589,19 +591,21 @@ async fn a_context_that_is_too_long_is_told() {
         |_| {},
     )
     .await;
-    let answer = ask(&server, &"x".repeat(100), json!({})).await;
+    let answer = send_request(&server, &"x".repeat(100), json!({})).await;
     refused(&answer, 400, "invalid_request_error");
     assert!(answer.text.contains("106 tokens > 39 maximum"));
-    let cut = ask(&server, "L", json!({"max_tokens": 1000})).await.ok();
+    let cut = send_request(&server, "L", json!({"max_tokens": 1000}))
+        .await
+        .ok();
     assert_eq!(cut["stop_reason"], "model_context_window_exceeded");
 }
 
 #[tokio::test]
-async fn a_failure_in_a_stream_is_an_error_event() {
+async fn failure_in_a_stream_is_an_error_event() {
     let server = Server::start().await;
-    let mut asked = body("F", json!({"stream": true}));
-    asked["temperature"] = 0.into();
-    let answer = server.post(MESSAGES, &asked).await;
+    let mut request = body("F", json!({"stream": true}));
+    request["temperature"] = 0.into();
+    let answer = server.post(MESSAGES, &request).await;
     let events = events(&answer.text);
     let (name, data) = events.last().unwrap();
     assert_eq!(name, "error");
@@ -610,7 +614,7 @@ async fn a_failure_in_a_stream_is_an_error_event() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_cancels_and_what_was_said_is_kept() {
+async fn disconnect_cancels_and_records_the_partial_reply() {
     let server = Server::start().await;
     let request = body(
         "L",
@@ -644,7 +648,7 @@ async fn a_client_that_leaves_cancels_and_what_was_said_is_kept() {
 }
 
 #[tokio::test]
-async fn thinking_is_switched_for_the_template() {
+async fn thinking_field_sets_the_template_variable() {
     let server = Server::start().await;
     let rows = [
         (json!({}), None),
@@ -656,7 +660,7 @@ async fn thinking_is_switched_for_the_template() {
         ),
     ];
     for (extra, thinks) in rows {
-        let answer = ask(&server, "A", extra.clone()).await;
+        let answer = send_request(&server, "A", extra.clone()).await;
         answer.ok();
         let kept = server.turn(answer.turn()).template;
         assert_eq!(
@@ -665,23 +669,23 @@ async fn thinking_is_switched_for_the_template() {
             "{extra}"
         );
     }
-    // A thought in the history comes back as one.
+    // Reasoning in the history is kept as reasoning.
     let messages = json!([
         {"role": "user", "content": "2+2"},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"},
                                           {"type": "text", "text": "4"}]},
         {"role": "user", "content": "A"},
     ]);
-    let answer = ask(&server, "", json!({"messages": messages})).await;
+    let answer = send_request(&server, "", json!({"messages": messages})).await;
     answer.ok();
     let kept = server.turn(answer.turn()).messages;
     assert_eq!(kept[1]["reasoning_content"], "hm");
 }
 
 #[tokio::test]
-async fn feedback_finds_a_reply_of_this_dialect() {
+async fn feedback_accepts_message_ids() {
     let server = Server::start().await;
-    let id = ask(&server, "A", json!({})).await.ok()["id"].clone();
+    let id = send_request(&server, "A", json!({})).await.ok()["id"].clone();
     let answer = server
         .post("/v1/feedback", &json!({"response_id": id, "score": 1}))
         .await;

@@ -1,8 +1,8 @@
-//! A model whose replies are known: the next token depends on the last one only.
+//! A test model with predictable replies: the next token depends on the last one only.
 //!
-//! Attention and feed-forward layers add nothing, embeddings are one-hot, and the head holds for each
-//! token the one that follows. So the last character of a prompt picks the reply, token by token, on
-//! the real engine with real log-probs. A token that nothing follows is followed by any, at random.
+//! Attention and feed-forward layers add nothing, embeddings are one-hot, and the output layer maps each token to its
+//! successor. The last character of a prompt thus determines the reply, on the real engine with real logprobs. A token
+//! without a successor is followed by a random token.
 
 use std::sync::Arc;
 
@@ -53,14 +53,14 @@ const REPLIES: [(char, &[&str]); 10] = [
             "4.",
         ],
     ),
-    // The last token gives logits that are not finite.
+    // The last token produces non-finite logits.
     ('F', &["so far ", "so good"]),
     ('X', &["<script>", "alert(1)", "</script>"]),
     ('A', &["yes"]),
     ('B', &["no"]),
 ];
 
-/// Starts an engine on that model.
+/// Starts an engine with that model.
 pub(crate) fn engine(options: EngineOptions) -> Engine {
     let mut vocab = Vocabulary::bytes();
     let end = vocab.add(END);
@@ -101,7 +101,7 @@ pub(crate) fn engine(options: EngineOptions) -> Engine {
             }
         } else if name.contains("lm_head") {
             values.fill(0.0);
-            // What is drawn by chance is bytes that begin no reply, so that it goes on.
+            // Random tokens are bytes that start no scripted reply, so that the text continues.
             let scripted = REPLIES.iter().map(|(first, _)| *first as usize);
             for token in scripted.chain(256..VOCAB) {
                 values[token * VOCAB..][..VOCAB].fill(-2.0);
@@ -123,8 +123,8 @@ pub(crate) fn engine(options: EngineOptions) -> Engine {
     )
 }
 
-/// Ends with the last character of the last message, or of the variable `ending`. Tells the time when `clock` is set, and
-/// with `probe` whether a reply is to begin.
+/// Ends with the last character of the last message, or of the variable `ending`. Renders the time if `clock` is set, and
+/// whether a generation prompt is added if `probe` is set.
 const TEMPLATE: &str = "{% if clock %}{{ strftime_now('%Y-%m-%d %H:%M:%S') }}\n{% endif %}\
     {% for tool in tools or [] %}tool {{ tool.function.name }}\n{% endfor %}\
     {% for message in messages %}{{ message.role }}: {{ message.content }}\
@@ -133,22 +133,22 @@ const TEMPLATE: &str = "{% if clock %}{{ strftime_now('%Y-%m-%d %H:%M:%S') }}\n{
     {% if probe %}{{ 'A' if add_generation_prompt else 'B' }}{% endif %}";
 
 struct Vocabulary {
-    spelled: Vec<String>,
+    vocabulary: Vec<String>,
 }
 
 impl Vocabulary {
     fn bytes() -> Self {
         Self {
-            spelled: (0..=255u8).map(|byte| letter(byte).to_string()).collect(),
+            vocabulary: (0..=255u8).map(|byte| letter(byte).to_string()).collect(),
         }
     }
 
     fn add(&mut self, token: &str) -> usize {
-        self.spelled.push(token.to_owned());
-        self.spelled.len() - 1
+        self.vocabulary.push(token.to_owned());
+        self.vocabulary.len() - 1
     }
 
-    /// The id of a piece of text; a single character below U+0100 is that byte.
+    /// The id of a token text; a single character below U+0100 is that byte.
     fn add_piece(&mut self, piece: &str) -> usize {
         let mut characters = piece.chars();
         if let (Some(only), None) = (characters.next(), characters.next())
@@ -156,17 +156,17 @@ impl Vocabulary {
         {
             return only as usize;
         }
-        let spelled: String = piece.bytes().map(letter).collect();
-        if let Some(known) = self.spelled.iter().position(|token| *token == spelled) {
-            return known;
+        let token: String = piece.bytes().map(letter).collect();
+        if let Some(id) = self.vocabulary.iter().position(|known| *known == token) {
+            return id;
         }
-        self.add(&spelled)
+        self.add(&token)
     }
 
     fn file(&self) -> Value {
-        assert!(self.spelled.len() <= VOCAB, "make room for more pieces");
+        assert!(self.vocabulary.len() <= VOCAB, "make room for more pieces");
         let vocab: serde_json::Map<String, Value> = self
-            .spelled
+            .vocabulary
             .iter()
             .enumerate()
             .map(|(id, token)| (token.clone(), json!(id)))
@@ -186,7 +186,7 @@ impl Vocabulary {
     }
 }
 
-/// The character by which byte-level vocabularies spell a byte.
+/// The character that represents a byte in byte-level vocabularies.
 fn letter(byte: u8) -> char {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(byte) {

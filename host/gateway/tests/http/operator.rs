@@ -1,11 +1,11 @@
-//! Health, metrics and the operator page say what is, and let nobody's text become markup.
+//! Health, metrics and the operator page; text on the page is escaped.
 
 use serde_json::json;
 
 use crate::server::Server;
 
 #[tokio::test]
-async fn health_shows_engine_loops_and_journal() {
+async fn healthz_reports_engine_loops_and_journal() {
     let server = Server::start().await;
     server.chat("A").await.ok();
     let body = server.get("/healthz").await.ok();
@@ -32,11 +32,11 @@ async fn metrics_count_requests_tokens_and_turns() {
     for line in [
         "clawhost_http_requests_total{path=\"/v1/chat/completions\",method=\"POST\",status=\"200\"} 1",
         "clawhost_http_requests_total{path=\"other\",method=\"GET\",status=\"404\"} 1",
-        "clawhost_replies_total{end=\"stop\"} 1",
-        "clawhost_completion_tokens_total 2",
-        "clawhost_first_token_seconds_count 1",
-        "clawhost_journal_turns{by=\"complete\"} 1",
-        "clawhost_engine_finished 1",
+        "clawhost_request_success_total{finished_reason=\"stop\"} 1",
+        "clawhost_generation_tokens_total 2",
+        "clawhost_time_to_first_token_seconds_count 1",
+        "clawhost_journal_turns{state=\"complete\"} 1",
+        "clawhost_engine_requests_finished_total 1",
         "clawhost_judge_calls_total 7",
     ] {
         assert!(
@@ -47,7 +47,7 @@ async fn metrics_count_requests_tokens_and_turns() {
 }
 
 #[tokio::test]
-async fn the_page_shows_replies_as_text_only() {
+async fn operator_page_escapes_replies() {
     let server = Server::with(|options| options.model_name = "<img src=x>".into()).await;
     server
         .chat_with(

@@ -1,4 +1,4 @@
-//! What a key collected is out of reach of every other key, on every path that takes an id.
+//! Records of a key are inaccessible to other keys, on every path with an id.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use clawhost_journal::SessionId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server};
+use crate::server::{ApiResponse, Server};
 
-/// The name that a key gives its session.
+/// The session name that the owner uses.
 const NAME: &str = "main";
 
 fn keyed(options: &mut GatewayOptions) {
@@ -21,12 +21,12 @@ fn keyed(options: &mut GatewayOptions) {
     ];
 }
 
-/// What an id is of.
+/// The kind of an id.
 #[derive(Clone, Copy, PartialEq)]
 enum Id {
     /// A session, by id.
     Session,
-    /// A session, by the name that its key gave it.
+    /// A session, by its name.
     Name,
     Turn,
     Response,
@@ -35,7 +35,7 @@ enum Id {
 }
 
 impl Id {
-    /// An id of this kind that nothing has.
+    /// An unused id of this kind.
     fn unknown(self) -> &'static str {
         match self {
             Self::Session => "s-00000000000000000000",
@@ -48,12 +48,12 @@ impl Id {
     }
 }
 
-/// A path that takes an id, and what comes of it: for the owner, another key, nobody, the operator.
+/// A path with an id, and the expected outcome for the owner, another key, no key, and the operator.
 struct Row {
     /// Method, path and the parameter or field with the id, as in the OpenAPI document.
     place: &'static str,
     id: Id,
-    /// A status, or into which session a reply was filed: `joins` that of the id, or is `apart`.
+    /// A status, or the session of the reply: `joins` (that of the id) or `apart`.
     expected: [&'static str; 4],
 }
 
@@ -65,10 +65,10 @@ const fn row(place: &'static str, id: Id, expected: [&'static str; 4]) -> Row {
     }
 }
 
-/// Only the owner's requests go on with the session, whoever else names it.
+/// Only the owner's requests continue the session.
 const FILED: [&str; 4] = ["joins", "apart", "401", "apart"];
 const BY_ID: [&str; 4] = ["200", "404", "401", "200"];
-/// A name means something to the key that gave it.
+/// Session names are scoped by key.
 const BY_NAME: [&str; 4] = ["200", "404", "401", "404"];
 /// The same for every key.
 const SHARED: [&str; 4] = ["200", "200", "401", "200"];
@@ -96,7 +96,7 @@ const ROWS: &[Row] = &[
         Id::Response,
         ["200", "400", "401", "200"],
     ),
-    // Counted, and filed nowhere.
+    // Only counts tokens; nothing is recorded.
     row(
         "POST /v1/messages/count_tokens session_id",
         Id::Session,
@@ -123,7 +123,7 @@ const ROWS: &[Row] = &[
     row("DELETE /v1/sessions/{id} id", Id::Session, BY_ID),
     row("DELETE /v1/sessions/{id} id", Id::Name, BY_NAME),
     row("GET /v1/turns/{id}/explain id", Id::Turn, BY_ID),
-    // A step has samples of everybody.
+    // A step has samples of all keys.
     row(
         "GET /v1/steps/{id} id",
         Id::Step,
@@ -131,7 +131,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// Every parameter and field of the document that takes an id, as in [`Row::place`].
+/// Every parameter and field of the document that is an id, as in [`Row::place`].
 fn places(document: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
@@ -156,7 +156,7 @@ fn places(document: &Value) -> BTreeSet<String> {
     found
 }
 
-/// What a key has collected: one reply in a session with a name, and nothing else is in the journal.
+/// The records of one key: one reply in a named session; the journal has nothing else.
 struct Collected {
     session: String,
     turn: i64,
@@ -171,7 +171,7 @@ impl Collected {
         let body = json!({"input": "A", "temperature": 0, "session_id": NAME});
         let request = server.request(Method::POST, "/v1/responses");
         let request = request.bearer_auth("key-of-ann").json(&body);
-        let answer = Answer::of(request.send().await.unwrap()).await;
+        let answer = ApiResponse::read(request.send().await.unwrap()).await;
         let turn = answer.turn();
         assert_eq!(answer.header("x-clawhost-session"), NAME);
         Self {
@@ -206,7 +206,7 @@ impl Collected {
 }
 
 /// Sends the request of a row with this id.
-async fn send(server: &Server, row: &Row, key: Option<&str>, id: &str) -> Answer {
+async fn send(server: &Server, row: &Row, key: Option<&str>, id: &str) -> ApiResponse {
     let parts: Vec<&str> = row.place.split(' ').collect();
     let [method, path, name] = parts.try_into().unwrap();
     let method: Method = method.parse().unwrap();
@@ -235,11 +235,11 @@ async fn send(server: &Server, row: &Row, key: Option<&str>, id: &str) -> Answer
     if method == Method::POST {
         request = request.json(&body);
     }
-    Answer::of(request.send().await.unwrap()).await
+    ApiResponse::read(request.send().await.unwrap()).await
 }
 
-/// What came of it, as in [`Row::expected`].
-fn outcome(server: &Server, answer: &Answer, of: &Collected) -> String {
+/// The outcome, as in [`Row::expected`].
+fn outcome(server: &Server, answer: &ApiResponse, of: &Collected) -> String {
     match answer.headers.contains_key("x-clawhost-turn") {
         false => answer.status.to_string(),
         true if server.turn(answer.turn()).session.as_str() == of.session => "joins".to_owned(),
@@ -252,9 +252,9 @@ fn outcome(server: &Server, answer: &Answer, of: &Collected) -> String {
     clippy::print_stdout,
     reason = "the matrix is what a person wants to see of this test"
 )]
-async fn every_path_that_takes_an_id_checks_whose_it_is() {
+async fn every_path_with_an_id_checks_the_owner() {
     let server = Server::with(keyed).await;
-    server.loops.chain.get().unwrap().publish(1);
+    server.loops.releases.get().unwrap().publish(1);
     let document = server.get("/openapi.json").await.ok();
     let known: BTreeSet<String> = ROWS.iter().map(|row| row.place.to_owned()).collect();
     assert_eq!(
@@ -286,18 +286,18 @@ async fn every_path_that_takes_an_id_checks_whose_it_is() {
             let collected = Collected::by_ann(&server).await;
             let id = collected.id(row.id);
             let answer = send(&server, row, *key, &id).await;
-            let came = outcome(&server, &answer, &collected);
-            matrix.push_str(&format!("{came:>9}"));
-            if came != expected {
-                wrong.push(format!("{case}: {came}, not {expected}: {}", answer.text));
+            let actual = outcome(&server, &answer, &collected);
+            matrix.push_str(&format!("{actual:>9}"));
+            if actual != expected {
+                wrong.push(format!("{case}: {actual}, not {expected}: {}", answer.text));
             }
             if matches!(*name, "other's" | "none") {
                 collected.assert_untouched(&server, &case);
             }
             if *name == "other's" && row.expected[1] != "200" {
-                // Whoever may not reach it does not learn that it exists.
+                // Inaccessible records are reported as not found.
                 let unknown = send(&server, row, *key, row.id.unknown()).await;
-                let shown = |answer: &Answer, id: &str| match came.as_str() {
+                let shown = |answer: &ApiResponse, id: &str| match actual.as_str() {
                     "apart" => String::new(),
                     _ => answer.text.replace(id, "ID"),
                 };
@@ -314,19 +314,19 @@ async fn every_path_that_takes_an_id_checks_whose_it_is() {
 }
 
 #[tokio::test]
-async fn two_keys_with_the_same_session_name_share_nothing() {
+async fn same_session_name_of_two_keys_is_two_sessions() {
     let server = Server::with(keyed).await;
     let say = async |key: &str, messages: Value| {
         let body = json!({"model": "tiny", "messages": messages, "temperature": 0});
         let request = server.request(Method::POST, "/v1/chat/completions");
         let request = request.bearer_auth(key).header("x-session-id", NAME);
-        let answer = Answer::of(request.json(&body).send().await.unwrap()).await;
+        let answer = ApiResponse::read(request.json(&body).send().await.unwrap()).await;
         assert_eq!(answer.header("x-clawhost-session"), NAME);
         answer
     };
-    let ask = async |key: &str, method: Method, path: &str| {
+    let send_request = async |key: &str, method: Method, path: &str| {
         let request = server.request(method, path).bearer_auth(key);
-        Answer::of(request.send().await.unwrap()).await
+        ApiResponse::read(request.send().await.unwrap()).await
     };
     let secret = "the code of ann is 4711, A";
     let of_ann = say("key-of-ann", json!([{"role": "user", "content": secret}]))
@@ -341,7 +341,7 @@ async fn two_keys_with_the_same_session_name_share_nothing() {
     assert_ne!(server.turn(of_ann).session, server.turn(of_bob).session);
     assert_eq!(server.turn(of_ann).next_state, None);
     let path = format!("/v1/sessions/{NAME}");
-    let shown = ask(
+    let shown = send_request(
         "key-of-bob",
         Method::GET,
         &format!("{path}?include=messages"),
@@ -349,22 +349,26 @@ async fn two_keys_with_the_same_session_name_share_nothing() {
     .await;
     assert_eq!(shown.ok()["turns"].as_array().unwrap().len(), 1);
     assert!(!shown.text.contains("4711"), "{}", shown.text);
-    ask("key-of-bob", Method::DELETE, &path).await.ok();
-    ask("key-of-bob", Method::DELETE, &path).await.error(404);
-    let left = ask("key-of-ann", Method::GET, &path).await.ok();
+    send_request("key-of-bob", Method::DELETE, &path).await.ok();
+    send_request("key-of-bob", Method::DELETE, &path)
+        .await
+        .error(404);
+    let left = send_request("key-of-ann", Method::GET, &path).await.ok();
     assert_eq!(left["name"], NAME);
     assert_eq!(left["turns"][0]["id"], of_ann);
-    // The operator tells them apart by id.
-    let list = ask("key-of-ops", Method::GET, "/v1/sessions").await.ok();
+    // The operator distinguishes them by id.
+    let list = send_request("key-of-ops", Method::GET, "/v1/sessions")
+        .await
+        .ok();
     let id = list["data"][0]["id"].as_str().unwrap();
     assert_eq!(list["data"][0]["key"], "ann");
-    ask("key-of-ops", Method::GET, &format!("/v1/sessions/{id}"))
+    send_request("key-of-ops", Method::GET, &format!("/v1/sessions/{id}"))
         .await
         .ok();
 }
 
 #[tokio::test]
-async fn strangers_without_a_session_id_who_say_the_same_stay_apart() {
+async fn identical_openings_of_different_users_stay_separate() {
     for keys in [false, true] {
         let server = Server::with(|options| {
             if keys {
@@ -379,7 +383,7 @@ async fn strangers_without_a_session_id_who_say_the_same_stay_apart() {
             if keys {
                 request = request.bearer_auth("key-of-ops");
             }
-            let answer = Answer::of(request.json(&body).send().await.unwrap()).await;
+            let answer = ApiResponse::read(request.json(&body).send().await.unwrap()).await;
             people.push((
                 answer.header("x-clawhost-session").to_owned(),
                 answer.turn(),
@@ -392,7 +396,7 @@ async fn strangers_without_a_session_id_who_say_the_same_stay_apart() {
         if keys {
             request = request.bearer_auth("key-of-ops");
         }
-        Answer::of(request.send().await.unwrap()).await.ok();
+        ApiResponse::read(request.send().await.unwrap()).await.ok();
         for (session, turn) in &people[1..] {
             assert_eq!(server.turn(*turn).session.as_str(), session);
         }
@@ -400,7 +404,7 @@ async fn strangers_without_a_session_id_who_say_the_same_stay_apart() {
 }
 
 #[tokio::test]
-async fn the_same_request_id_makes_an_opening_a_retry() {
+async fn same_request_id_makes_an_opening_a_retry() {
     let server = Server::start().await;
     for header in ["x-request-id", "idempotency-key", "traceparent"] {
         let value = match header {
@@ -412,7 +416,7 @@ async fn the_same_request_id_makes_an_opening_a_retry() {
             let body = crate::server::chat_body(&format!("{header} A"), json!({}));
             let request = server.request(Method::POST, "/v1/chat/completions");
             let request = request.header(header, value).json(&body);
-            let answer = Answer::of(request.send().await.unwrap()).await;
+            let answer = ApiResponse::read(request.send().await.unwrap()).await;
             sessions.insert(answer.header("x-clawhost-session").to_owned());
         }
         assert_eq!(sessions.len(), 1, "{header}");

@@ -1,4 +1,4 @@
-//! What cannot be recorded is not served, and what is recorded is all that a prompt was rendered from.
+//! Requests that cannot be recorded are not served, and a prompt can be rendered again from its record.
 
 use clawhost_journal::{Journal, TurnId};
 use clawhost_policy::{ChatInput, EngineOptions};
@@ -7,12 +7,12 @@ use serde_json::json;
 use crate::server::{Server, until};
 
 #[tokio::test]
-async fn a_journal_that_cannot_be_written_refuses_requests_until_it_can() {
+async fn requests_are_rejected_while_the_journal_is_unwritable() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     let server = Server::on(journal, EngineOptions::default(), |_| {}).await;
     server.chat("A").await.ok();
-    // Somebody else holds the write lock of the database, as a full disk would do without a trick.
+    // Another connection holds the write lock of the database, which fails writes like a full disk.
     let intruder = rusqlite::Connection::open(folder.path().join("journal.sqlite")).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
     let answer = server.chat("A").await;
@@ -27,26 +27,26 @@ async fn a_journal_that_cannot_be_written_refuses_requests_until_it_can() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_tells_the_time_can_be_rendered_again_from_the_record() {
+async fn prompt_with_the_time_is_reproducible_from_the_record() {
     let server = Server::start().await;
     let extra = json!({"chat_template_kwargs": {"clock": true, "ending": "B"}, "n": 2});
     let answer = server.chat_with("x", extra).await;
     answer.ok();
     let first = answer.header("x-clawhost-turn").split(',').next().unwrap();
     let turn = TurnId(first.parse().unwrap());
-    let asked = server.journal.asked(turn).unwrap().unwrap();
-    assert_eq!(asked.template, json!({"clock": true, "ending": "B"}));
+    let inputs = server.journal.prompt_inputs(turn).unwrap().unwrap();
+    assert_eq!(inputs.template, json!({"clock": true, "ending": "B"}));
     let record = server.turn(turn.0);
-    assert_eq!(asked.received_ms, record.received_ms);
+    assert_eq!(inputs.received_ms, record.received_ms);
     let input = ChatInput {
-        messages: asked.messages.as_array().unwrap(),
-        tools: asked.tools.as_array().unwrap(),
+        messages: inputs.messages.as_array().unwrap(),
+        tools: inputs.tools.as_array().unwrap(),
         add_generation_prompt: true,
-        extra: asked.template.as_object(),
+        extra: inputs.template.as_object(),
     };
     let template = server.engine.template();
     let text = template
-        .render_at(&input, asked.received_ms.div_euclid(1000))
+        .render_at(&input, inputs.received_ms.div_euclid(1000))
         .unwrap();
     assert!(
         text.starts_with("20") && text.ends_with("user: xB"),
@@ -55,7 +55,7 @@ async fn a_prompt_that_tells_the_time_can_be_rendered_again_from_the_record() {
     let ids = server.engine.tokenizer().encode(&text).unwrap();
     assert_eq!(ids, record.prompt_ids);
     let later = template
-        .render_at(&input, asked.received_ms.div_euclid(1000) + 1)
+        .render_at(&input, inputs.received_ms.div_euclid(1000) + 1)
         .unwrap();
-    assert_ne!(later, text, "the second is told");
+    assert_ne!(later, text, "the prompt contains the seconds");
 }

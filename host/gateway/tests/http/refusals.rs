@@ -1,4 +1,4 @@
-//! Bad input gets a clear answer in OpenAI's shape, and the connection goes on.
+//! Invalid requests get an error in OpenAI's format, and the connection stays usable.
 
 use clawhost_journal::Journal;
 use clawhost_policy::EngineOptions;
@@ -10,7 +10,7 @@ use crate::server::{Connection, Server, chat_body, head};
 const CHAT: &str = "/v1/chat/completions";
 
 #[tokio::test]
-async fn every_bad_request_is_refused_and_the_connection_goes_on() {
+async fn invalid_requests_are_rejected_and_keep_the_connection() {
     let server = Server::start().await;
     let mut connection = Connection::open(&server).await;
     let good = chat_body("A", json!({})).to_string();
@@ -164,7 +164,7 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_refused_request_leaves_no_turn() {
+async fn rejected_request_leaves_no_turn() {
     let server = Server::start().await;
     server
         .chat_with("A", json!({"model": "other"}))
@@ -178,7 +178,7 @@ async fn a_refused_request_leaves_no_turn() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_too_long_is_named_with_both_numbers() {
+async fn context_overflow_error_has_both_token_counts() {
     let engine = EngineOptions {
         context: Some(40),
         ..EngineOptions::default()
@@ -196,7 +196,7 @@ async fn a_context_that_is_too_long_is_named_with_both_numbers() {
 }
 
 #[tokio::test]
-async fn a_huge_body_is_refused_and_the_client_may_go_on() {
+async fn oversized_body_is_rejected_and_the_connection_reusable() {
     let server = Server::with(|options| options.max_body = 10_000).await;
     let mut connection = Connection::open(&server).await;
     let huge = chat_body(&"x".repeat(300_000), json!({})).to_string();
@@ -212,7 +212,7 @@ async fn a_huge_body_is_refused_and_the_client_may_go_on() {
 }
 
 #[tokio::test]
-async fn a_body_far_beyond_the_limit_is_not_even_read() {
+async fn body_far_over_the_limit_is_not_read() {
     let server = Server::with(|options| options.max_body = 10_000).await;
     let mut connection = Connection::open(&server).await;
     let head = format!(
@@ -224,7 +224,7 @@ async fn a_body_far_beyond_the_limit_is_not_even_read() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_the_right_one() {
+async fn wrong_method_gets_allow_header() {
     let server = Server::start().await;
     let answer = server.request(Method::GET, CHAT).send().await.unwrap();
     assert_eq!(answer.status(), 405);

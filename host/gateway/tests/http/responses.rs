@@ -1,4 +1,4 @@
-//! OpenAI's Responses dialect: shapes, the order of events, what is continued and read back, errors, and what is recorded.
+//! OpenAI's Responses API: formats, event order, continuation, retrieval, errors, and recorded turns.
 
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::TurnState;
@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Connection, Server, head, until};
+use crate::server::{ApiResponse, Connection, Server, head, until};
 
 const RESPONSES: &str = "/v1/responses";
 
@@ -25,14 +25,14 @@ fn tools() -> Value {
     json!([tool("read"), tool("stat")])
 }
 
-async fn ask(server: &Server, text: &str, extra: Value) -> Answer {
+async fn send_request(server: &Server, text: &str, extra: Value) -> ApiResponse {
     server.post(RESPONSES, &body(text, extra)).await
 }
 
-/// The events of a stream, whose names and numbers must be right.
+/// The events of a stream; checks their names and sequence numbers.
 async fn stream(server: &Server, text: &str, mut extra: Value) -> Vec<Value> {
     extra["stream"] = true.into();
-    let answer = ask(server, text, extra).await;
+    let answer = send_request(server, text, extra).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert_eq!(answer.header("content-type"), "text/event-stream");
     let events = events(&answer.text);
@@ -69,11 +69,11 @@ fn output_text(response: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_reply_has_the_shape_of_a_response() {
+async fn response_has_responses_format() {
     let server = Server::start().await;
     let extra =
         json!({"instructions": "be brief", "metadata": {"a": "b"}, "max_output_tokens": 50});
-    let answer = ask(&server, "say H", extra).await;
+    let answer = send_request(&server, "say H", extra).await;
     let response = answer.ok();
     assert!(response["id"].as_str().unwrap().starts_with("resp_"));
     assert_eq!(response["object"], "response");
@@ -113,9 +113,11 @@ async fn a_reply_has_the_shape_of_a_response() {
 }
 
 #[tokio::test]
-async fn thoughts_text_and_calls_are_items() {
+async fn reasoning_text_and_calls_are_output_items() {
     let server = Server::start().await;
-    let response = ask(&server, "T", json!({"tools": tools()})).await.ok();
+    let response = send_request(&server, "T", json!({"tools": tools()}))
+        .await
+        .ok();
     let output = response["output"].as_array().unwrap();
     let kinds: Vec<&str> = output
         .iter()
@@ -126,7 +128,7 @@ async fn thoughts_text_and_calls_are_items() {
     assert_eq!(output[1]["arguments"], "{\"path\": \"a.txt\"}");
     assert!(output[1]["call_id"].as_str().unwrap().starts_with("call_"));
     assert_ne!(output[1]["id"], output[2]["id"]);
-    let one = ask(
+    let one = send_request(
         &server,
         "T",
         json!({"tools": tools(), "parallel_tool_calls": false}),
@@ -134,7 +136,7 @@ async fn thoughts_text_and_calls_are_items() {
     .await
     .ok();
     assert_eq!(one["output"].as_array().unwrap().len(), 2);
-    let response = ask(&server, "R", json!({})).await.ok();
+    let response = send_request(&server, "R", json!({})).await.ok();
     let thought = &response["output"][0];
     assert_eq!(thought["type"], "reasoning");
     assert_eq!(thought["summary"], json!([]));
@@ -152,7 +154,7 @@ async fn thoughts_text_and_calls_are_items() {
 }
 
 #[tokio::test]
-async fn the_events_come_in_order_and_say_what_the_whole_reply_says() {
+async fn events_are_ordered_and_equal_the_non_streaming_response() {
     let server = Server::start().await;
     let events = stream(&server, "R", json!({})).await;
     let mut kinds: Vec<&str> = events
@@ -186,7 +188,7 @@ async fn the_events_come_in_order_and_say_what_the_whole_reply_says() {
         ("R", json!({})),
         ("T", json!({"tools": tools()})),
     ] {
-        let whole = ask(&server, text, extra.clone()).await.ok();
+        let full = send_request(&server, text, extra.clone()).await.ok();
         let events = stream(&server, text, extra).await;
         let last = &events.last().unwrap()["response"];
         assert_eq!(last["status"], "completed");
@@ -214,7 +216,7 @@ async fn the_events_come_in_order_and_say_what_the_whole_reply_says() {
         assert_eq!(last["output"], Value::Array(done.clone()));
         for ((item, other), written) in done
             .iter()
-            .zip(whole["output"].as_array().unwrap())
+            .zip(full["output"].as_array().unwrap())
             .zip(&written)
         {
             let words = |item: &Value| {
@@ -227,15 +229,15 @@ async fn the_events_come_in_order_and_say_what_the_whole_reply_says() {
         }
         assert_eq!(
             last["usage"]["output_tokens"],
-            whole["usage"]["output_tokens"]
+            full["usage"]["output_tokens"]
         );
     }
 }
 
 #[tokio::test]
-async fn a_reply_that_was_cut_is_incomplete() {
+async fn truncated_reply_is_incomplete() {
     let server = Server::start().await;
-    let response = ask(&server, "H", json!({"max_output_tokens": 2}))
+    let response = send_request(&server, "H", json!({"max_output_tokens": 2}))
         .await
         .ok();
     assert_eq!(response["status"], "incomplete");
@@ -251,17 +253,17 @@ async fn a_reply_that_was_cut_is_incomplete() {
 }
 
 #[tokio::test]
-async fn a_response_is_continued_from_the_journal() {
+async fn previous_response_id_continues_from_the_journal() {
     let server = Server::start().await;
     let extra = json!({"tools": tools(), "instructions": "one"});
-    let first = ask(&server, "T", extra).await;
+    let first = send_request(&server, "T", extra).await;
     let (id, output) = (first.ok()["id"].clone(), first.ok()["output"].clone());
     let results = json!([
         {"type": "function_call_output", "call_id": output[1]["call_id"], "output": "x"},
         {"type": "function_call_output", "call_id": output[2]["call_id"], "output": "42 A"},
     ]);
     let extra = json!({"tools": tools(), "previous_response_id": id, "input": results, "instructions": "two"});
-    let second = ask(&server, "", extra).await;
+    let second = send_request(&server, "", extra).await;
     assert_eq!(output_text(&second.ok()), "yes");
     assert_eq!(second.ok()["previous_response_id"], id);
     let session = first.header("x-clawhost-session");
@@ -274,48 +276,48 @@ async fn a_response_is_continued_from_the_journal() {
         .map(|message| message["role"].as_str().unwrap())
         .collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);
-    // Instructions hold for one response only.
+    // Instructions apply to a single response.
     assert_eq!(messages[0]["content"], "two");
-    // The same by sending everything.
+    // The same by sending the full conversation.
     let mut input = vec![json!({"role": "user", "content": "T"})];
     input.extend(output.as_array().unwrap().clone());
     input.extend(results.as_array().unwrap().clone());
     let extra = json!({"tools": tools(), "input": input, "instructions": "two"});
-    let again = ask(&server, "", extra).await;
+    let again = send_request(&server, "", extra).await;
     again.ok();
     assert_eq!(server.turn(again.turn()).messages, messages);
     assert_eq!(again.header("x-clawhost-session"), session);
 }
 
 #[tokio::test]
-async fn a_response_is_read_back_as_it_was() {
+async fn response_can_be_retrieved() {
     let server = Server::start().await;
     for (text, extra) in [
         ("R", json!({"metadata": {"a": "b"}})),
         ("T", json!({"tools": tools()})),
     ] {
-        let mut told = ask(&server, text, extra).await.ok();
-        let path = format!("{RESPONSES}/{}", told["id"].as_str().unwrap());
+        let mut response = send_request(&server, text, extra).await.ok();
+        let path = format!("{RESPONSES}/{}", response["id"].as_str().unwrap());
         let mut read = server.get(&path).await.ok();
-        for response in [&mut told, &mut read] {
+        for response in [&mut response, &mut read] {
             let usage = response["usage"].as_object_mut().unwrap();
             usage.shift_remove("input_tokens_details");
             usage.shift_remove("output_tokens_details");
         }
-        assert_eq!(told, read);
+        assert_eq!(response, read);
     }
-    let hidden = ask(&server, "A", json!({"store": false})).await;
+    let hidden = send_request(&server, "A", json!({"store": false})).await;
     let id = hidden.ok()["id"].clone();
     let path = format!("{RESPONSES}/{}", id.as_str().unwrap());
     assert_eq!(server.get(&path).await.error(404), "response_not_found");
-    let answer = ask(&server, "B", json!({"previous_response_id": id})).await;
+    let answer = send_request(&server, "B", json!({"previous_response_id": id})).await;
     assert_eq!(answer.error(400), "previous_response_not_found");
-    // It is recorded all the same.
+    // It is recorded nevertheless.
     assert_eq!(server.turn(hidden.turn()).state, TurnState::Complete);
 }
 
 #[tokio::test]
-async fn nobody_reads_or_continues_what_another_key_was_told() {
+async fn responses_of_other_keys_cannot_be_retrieved_or_continued() {
     let server = Server::with(|options| {
         let key = |name: &str, secret: &str| ApiKey::new(name, secret, [Scope::Chat]).unwrap();
         options.keys = vec![key("ann", "key-of-ann"), key("bob", "key-of-bob")];
@@ -323,17 +325,17 @@ async fn nobody_reads_or_continues_what_another_key_was_told() {
     .await;
     let send = async |key: &str, method: Method, path: &str, body: Value| {
         let request = server.request(method, path).bearer_auth(key).json(&body);
-        Answer::of(request.send().await.unwrap()).await
+        ApiResponse::read(request.send().await.unwrap()).await
     };
-    let told = send("key-of-ann", Method::POST, RESPONSES, body("A", json!({})))
+    let response = send("key-of-ann", Method::POST, RESPONSES, body("A", json!({})))
         .await
         .ok();
-    let path = format!("{RESPONSES}/{}", told["id"].as_str().unwrap());
+    let path = format!("{RESPONSES}/{}", response["id"].as_str().unwrap());
     send("key-of-ann", Method::GET, &path, json!({})).await.ok();
     send("key-of-bob", Method::GET, &path, json!({}))
         .await
         .error(404);
-    let more = body("B", json!({"previous_response_id": told["id"]}));
+    let more = body("B", json!({"previous_response_id": response["id"]}));
     send("key-of-bob", Method::POST, RESPONSES, more.clone())
         .await
         .error(400);
@@ -341,7 +343,7 @@ async fn nobody_reads_or_continues_what_another_key_was_told() {
 }
 
 #[tokio::test]
-async fn every_bad_request_is_refused_and_the_connection_goes_on() {
+async fn invalid_requests_are_rejected_and_keep_the_connection() {
     let server = Server::start().await;
     let mut connection = Connection::open(&server).await;
     let good = body("A", json!({})).to_string();
@@ -443,10 +445,13 @@ async fn every_bad_request_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_nothing_recorded() {
+async fn counting_tokens_records_nothing() {
     let server = Server::start().await;
-    let asked = body("say H", json!({"instructions": "be brief"}));
-    let counted = server.post("/v1/responses/input_tokens", &asked).await.ok();
+    let request = body("say H", json!({"instructions": "be brief"}));
+    let counted = server
+        .post("/v1/responses/input_tokens", &request)
+        .await
+        .ok();
     assert_eq!(
         counted,
         json!({"object": "response.input_tokens", "input_tokens": 28})
@@ -455,9 +460,9 @@ async fn tokens_are_counted_and_nothing_recorded() {
 }
 
 #[tokio::test]
-async fn a_failure_in_a_stream_is_told_and_recorded() {
+async fn failure_in_a_stream_is_reported_and_recorded() {
     let server = Server::start().await;
-    let answer = ask(&server, "F", json!({"stream": true})).await;
+    let answer = send_request(&server, "F", json!({"stream": true})).await;
     let events = events(&answer.text);
     let last = events.last().unwrap();
     assert_eq!(last["type"], "response.failed");
@@ -468,7 +473,7 @@ async fn a_failure_in_a_stream_is_told_and_recorded() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_cancels_and_what_was_said_is_kept() {
+async fn disconnect_cancels_and_records_the_partial_reply() {
     let server = Server::start().await;
     let request = body(
         "L",

@@ -1,11 +1,13 @@
-//! A gateway on a port of its own, and short ways to talk to it.
+//! Starts a gateway on its own port, with helpers to send requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use clawhost_gateway::{Fault, Gateway, GatewayOptions, NotChanged, StatusSource};
-use clawhost_journal::{Change, Journal, SessionId, Standing, TurnId, TurnRecord, TurnState};
+use clawhost_gateway::{ControlPlane, Gateway, GatewayOptions, HealthError, ReleaseError};
+use clawhost_journal::{
+    Journal, ReleaseChange, ReleaseState, SessionId, TurnId, TurnRecord, TurnState,
+};
 use clawhost_policy::{Engine, EngineOptions};
 use clawhost_sessions::{SessionOptions, Sessions};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -15,43 +17,47 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::chain::Chain;
+use crate::releases::ReleaseChain;
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of the tests; longer than anything takes on a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the binary would say of judging and training.
+/// Stands in for judging and training.
 #[derive(Default)]
 pub(crate) struct Loops {
-    pub(crate) trouble: Mutex<Option<String>>,
-    pub(crate) chain: OnceLock<Chain>,
+    pub(crate) training_error: Mutex<Option<String>>,
+    pub(crate) releases: OnceLock<ReleaseChain>,
 }
 
-impl StatusSource for Loops {
+impl ControlPlane for Loops {
     fn status(&self) -> Value {
-        let trouble = self.trouble.lock().unwrap().clone();
+        let training_error = self.training_error.lock().unwrap().clone();
         let mut status = json!({"judging": {"running": 1}, "plugins": ["judge-next-state"]});
-        if let Some(trouble) = trouble {
-            status["training"] = json!({"last_error": trouble});
+        if let Some(training_error) = training_error {
+            status["training"] = json!({"last_error": training_error});
         }
         status
     }
 
-    fn faults(&self) -> Vec<Fault> {
-        let trouble = self.trouble.lock().unwrap().clone();
-        let fault = |why| Fault {
-            what: "no training step can be recorded",
-            why,
+    fn health_errors(&self) -> Vec<HealthError> {
+        let training_error = self.training_error.lock().unwrap().clone();
+        let to_health_error = |detail| HealthError {
+            summary: "training steps cannot be recorded",
+            detail,
         };
-        trouble.map(fault).into_iter().collect()
+        training_error.map(to_health_error).into_iter().collect()
     }
 
     fn metrics(&self) -> String {
         "# TYPE clawhost_judge_calls_total counter\nclawhost_judge_calls_total 7".to_owned()
     }
 
-    fn release(&self, change: Change, by: Option<&str>) -> Option<Result<Standing, NotChanged>> {
-        Some(self.chain.get()?.change(change, by))
+    fn change_release(
+        &self,
+        change: ReleaseChange,
+        by: Option<&str>,
+    ) -> Option<Result<ReleaseState, ReleaseError>> {
+        Some(self.releases.get()?.change(change, by))
     }
 }
 
@@ -81,7 +87,7 @@ impl Server {
     ) -> Self {
         let engine = crate::model::engine(engine);
         let loops = Arc::new(Loops {
-            chain: Chain::new(journal.clone(), engine.clone()).into(),
+            releases: ReleaseChain::new(journal.clone(), engine.clone()).into(),
             ..Loops::default()
         });
         let mut options = GatewayOptions::new("tiny");
@@ -112,12 +118,12 @@ impl Server {
             .request(method, format!("http://{}{path}", self.address))
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
-        Answer::of(self.request(Method::GET, path).send().await.unwrap()).await
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
+        ApiResponse::read(self.request(Method::GET, path).send().await.unwrap()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
-        Answer::of(
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> ApiResponse {
+        ApiResponse::read(
             self.request(Method::POST, path)
                 .json(body)
                 .send()
@@ -127,12 +133,12 @@ impl Server {
         .await
     }
 
-    /// A chat request whose only message is `text`.
-    pub(crate) async fn chat(&self, text: &str) -> Answer {
+    /// Sends a chat request whose only message is `text`.
+    pub(crate) async fn chat(&self, text: &str) -> ApiResponse {
         self.chat_with(text, json!({})).await
     }
 
-    pub(crate) async fn chat_with(&self, text: &str, extra: Value) -> Answer {
+    pub(crate) async fn chat_with(&self, text: &str, extra: Value) -> ApiResponse {
         self.post("/v1/chat/completions", &chat_body(text, extra))
             .await
     }
@@ -175,28 +181,28 @@ pub(crate) fn chat_body(text: &str, extra: Value) -> Value {
     body
 }
 
-/// Waits for a condition of another task.
+/// Polls until `ready` returns a value.
 pub(crate) async fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(value) = ready() {
             return value;
         }
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(began.elapsed() < TIMEOUT, "waited in vain until {what}");
         tokio::task::yield_now().await;
     }
 }
 
-/// A whole answer.
+/// A complete HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
-    pub(crate) async fn of(response: Response) -> Self {
+impl ApiResponse {
+    pub(crate) async fn read(response: Response) -> Self {
         Self {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -208,7 +214,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
     }
 
-    /// The body of an answer that must be good.
+    /// The body of a response that must be successful.
     pub(crate) fn ok(&self) -> Value {
         assert_eq!(self.status, StatusCode::OK.as_u16(), "{}", self.text);
         self.json()
@@ -226,7 +232,7 @@ impl Answer {
         self.header("x-clawhost-turn").parse().unwrap()
     }
 
-    /// Checks that this is an error in OpenAI's shape and returns its code.
+    /// Asserts that this is an error in OpenAI's format and returns its code.
     pub(crate) fn error(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.text);
         let body = self.json();
@@ -239,7 +245,7 @@ impl Answer {
     }
 }
 
-/// One connection, used for one request after the other.
+/// A connection that sends requests one after the other.
 pub(crate) struct Connection(TcpStream);
 
 impl Connection {
@@ -247,7 +253,7 @@ impl Connection {
         Self(TcpStream::connect(server.address).await.unwrap())
     }
 
-    /// Sends a request as it stands and returns status and body. Panics when the server hung up.
+    /// Sends a raw request and returns status and body. Panics if the server closed the connection.
     pub(crate) async fn send(&mut self, head: &str, body: &[u8]) -> (u16, String) {
         let head = format!("{head}\r\nContent-Length: {}\r\n\r\n", body.len());
         self.0.write_all(head.as_bytes()).await.unwrap();
@@ -255,7 +261,7 @@ impl Connection {
         self.answer().await
     }
 
-    /// Sends bytes as they stand and returns the answer.
+    /// Sends raw bytes and returns the response.
     pub(crate) async fn raw(&mut self, bytes: &str) -> (u16, String) {
         self.0.write_all(bytes.as_bytes()).await.unwrap();
         self.answer().await

@@ -1,12 +1,12 @@
-//! What was collected can be looked at, explained, ended and forgotten.
+//! Sessions can be listed, retrieved, explained, ended and deleted.
 
 use reqwest::Method;
 use serde_json::json;
 
-use crate::server::{Answer, Server};
+use crate::server::{ApiResponse, Server};
 
 #[tokio::test]
-async fn headers_and_body_fields_name_the_session() {
+async fn session_is_set_by_headers_and_body_fields() {
     let server = Server::start().await;
     let request = server
         .request(Method::POST, "/v1/chat/completions")
@@ -16,7 +16,7 @@ async fn headers_and_body_fields_name_the_session() {
             "A",
             json!({"session_id": "from body"}),
         ));
-    let answer = Answer::of(request.send().await.unwrap()).await;
+    let answer = ApiResponse::read(request.send().await.unwrap()).await;
     assert_eq!(answer.header("x-clawhost-session"), "from header");
     assert_eq!(server.turn(answer.turn()).kind.as_str(), "side");
     let answer = server
@@ -28,7 +28,7 @@ async fn headers_and_body_fields_name_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_shows_its_turns_without_repeating_the_history() {
+async fn session_lists_turns_without_messages_by_default() {
     let server = Server::start().await;
     server
         .chat_with("A", json!({"session_id": "a/b c"}))
@@ -59,7 +59,7 @@ async fn a_session_shows_its_turns_without_repeating_the_history() {
 }
 
 #[tokio::test]
-async fn a_session_is_explained_ended_and_forgotten() {
+async fn session_can_be_explained_ended_and_deleted() {
     let server = Server::start().await;
     let answer = server.chat_with("A", json!({"session_id": "s"})).await;
     let turn = answer.turn();
@@ -88,7 +88,7 @@ async fn a_session_is_explained_ended_and_forgotten() {
 
     let path = "/v1/sessions/s";
     let forgotten = server.request(Method::DELETE, path).send().await.unwrap();
-    let forgotten = Answer::of(forgotten).await.ok();
+    let forgotten = ApiResponse::read(forgotten).await.ok();
     assert_eq!(forgotten["deleted"], true);
     assert_eq!(forgotten["forgotten"]["turns"], json!([turn]));
     for path in [path, "/v1/sessions/s/explain"] {

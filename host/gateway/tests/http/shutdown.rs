@@ -1,4 +1,4 @@
-//! Stopping: no new connections, time for what is in progress, and a record of what was cut.
+//! Graceful shutdown: no new connections, a grace period, and records of aborted replies.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::server::{Server, until};
 use crate::streaming::{Streamed, read};
 
 #[tokio::test]
-async fn replies_in_progress_finish_after_the_signal() {
+async fn replies_in_progress_finish_after_the_stop_signal() {
     let server = Server::start().await;
     let response = server.stream("L", json!({"max_tokens": 3000})).await;
     server.stop.send(true).unwrap();
@@ -25,7 +25,7 @@ async fn replies_in_progress_finish_after_the_signal() {
 }
 
 #[tokio::test]
-async fn what_does_not_finish_in_time_is_cut_and_recorded() {
+async fn replies_over_the_grace_period_are_aborted_and_recorded() {
     let server = Server::with(|options| options.shutdown_grace = Duration::ZERO).await;
     let response = server
         .stream("L", json!({"max_tokens": 60_000, "session_id": "cut"}))
@@ -43,7 +43,7 @@ async fn what_does_not_finish_in_time_is_cut_and_recorded() {
 }
 
 #[tokio::test]
-async fn losing_whoever_could_stop_it_stops_the_server() {
+async fn dropping_the_stop_sender_stops_the_server() {
     let server = Server::start().await;
     let Server { stop, running, .. } = server;
     drop(stop);

@@ -1,4 +1,4 @@
-//! Clients that send a request and never read: they keep nobody out, and their connection ends.
+//! Clients that never read their response: they occupy no slot, and their connection is closed.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::server::{Server, chat_body, head, until};
 
 const SLOTS: usize = 8;
 
-/// A connection over which a request was sent, and nothing is read.
-async fn ask(server: &Server, path: &str, body: &Value) -> TcpStream {
+/// A connection that has sent a request and reads nothing.
+async fn send_request(server: &Server, path: &str, body: &Value) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let body = body.to_string();
     let request = format!(
@@ -38,7 +38,7 @@ async fn with(set: impl FnOnce(&mut GatewayOptions)) -> Server {
     .await
 }
 
-/// With all that can be shown of a token, some thousand tokens are more than the buffers of a connection hold.
+/// With logprobs and ids, a few thousand tokens exceed the buffers of a connection.
 fn long(max_tokens: u32) -> Value {
     json!({
         "stream": true, "max_tokens": max_tokens, "session_id": "stalled", "logprobs": true, "top_logprobs": 20,
@@ -46,7 +46,7 @@ fn long(max_tokens: u32) -> Value {
 }
 
 #[tokio::test]
-async fn replies_that_are_generated_and_not_read_occupy_no_slot() {
+async fn unread_finished_replies_occupy_no_slot() {
     let server = with(|_| {}).await;
     let mut stalled = Vec::new();
     for index in 0..SLOTS {
@@ -56,13 +56,13 @@ async fn replies_that_are_generated_and_not_read_occupy_no_slot() {
             0 => ("/v1/chat/completions", chat),
             _ => ("/v1/completions", text),
         };
-        stalled.push(ask(&server, path, &body).await);
+        stalled.push(send_request(&server, path, &body).await);
     }
     until("all are generated", || {
         (server.engine.stats().finished == SLOTS as u64).then_some(())
     })
     .await;
-    // The engine counts a reply as finished a moment before it lets go of it.
+    // The engine counts a reply as finished shortly before it releases it.
     let answer = loop {
         let answer = server.chat("A").await;
         if answer.status != 429 {
@@ -72,7 +72,7 @@ async fn replies_that_are_generated_and_not_read_occupy_no_slot() {
         tokio::task::yield_now().await;
     };
     answer.ok();
-    // Nothing is lost for those who read after all.
+    // A client that reads later still gets the whole reply.
     for turn in server.turns("stalled") {
         assert_eq!(turn.state, TurnState::Generating, "nobody has read it");
     }
@@ -95,12 +95,12 @@ async fn replies_that_are_generated_and_not_read_occupy_no_slot() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_gone_after_the_write_timeout() {
+async fn client_that_does_not_read_is_closed_after_the_write_timeout() {
     let server = with(|options| options.write_timeout = Duration::from_millis(50)).await;
     let mut stalled = Vec::new();
     for max_tokens in [4000, 60_000] {
         let body = chat_body("L", long(max_tokens));
-        stalled.push(ask(&server, "/v1/chat/completions", &body).await);
+        stalled.push(send_request(&server, "/v1/chat/completions", &body).await);
     }
     until("both turns are recorded", || {
         (server.turns("stalled").len() == 2).then_some(())

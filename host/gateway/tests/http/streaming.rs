@@ -1,4 +1,4 @@
-//! Streams: one chunk per piece of text, as it is drawn, and an end that means "recorded".
+//! Streaming chat completions: one chunk per token text; the end is sent after the turn is recorded.
 
 use clawhost_journal::TurnState;
 use futures_util::StreamExt;
@@ -22,7 +22,7 @@ fn events(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a client puts together from the chunks of choice 0.
+/// The message that a client assembles from the chunks of a choice.
 #[derive(Debug, Default)]
 pub(crate) struct Streamed {
     pub(crate) content: String,
@@ -68,7 +68,7 @@ impl Streamed {
 }
 
 #[tokio::test]
-async fn the_chunks_are_openais() {
+async fn chunks_have_openai_format() {
     let server = Server::start().await;
     let events = read(server.stream("H", json!({})).await).await;
     assert_eq!(events.last().unwrap(), "[DONE]");
@@ -92,7 +92,7 @@ async fn the_chunks_are_openais() {
         .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
         .filter(|text| !text.is_empty())
         .collect();
-    // The two bytes of one character arrive together, everything else as it was drawn.
+    // The two bytes of one character arrive together, everything else token by token.
     assert_eq!(texts.concat(), "Hello, wörld!");
     assert!(texts.len() >= 4, "{texts:?}");
     let last = chunks.last().unwrap();
@@ -105,11 +105,11 @@ async fn the_chunks_are_openais() {
 }
 
 #[tokio::test]
-async fn a_stream_says_what_the_whole_reply_says() {
+async fn stream_equals_the_non_streaming_response() {
     let server = Server::start().await;
     for text in ["H", "R", "S", "X"] {
-        let whole = server.chat(text).await.ok();
-        let message = &whole["choices"][0]["message"];
+        let full = server.chat(text).await.ok();
+        let message = &full["choices"][0]["message"];
         let streamed = Streamed::of(&read(server.stream(text, json!({})).await).await);
         assert_eq!(message["content"], streamed.content.as_str());
         assert_eq!(
@@ -117,14 +117,14 @@ async fn a_stream_says_what_the_whole_reply_says() {
             streamed.reasoning
         );
         assert_eq!(
-            whole["choices"][0]["finish_reason"].as_str(),
+            full["choices"][0]["finish_reason"].as_str(),
             streamed.finish.as_deref()
         );
     }
 }
 
 #[tokio::test]
-async fn usage_comes_last_when_asked_for() {
+async fn usage_chunk_is_last_if_requested() {
     let server = Server::start().await;
     let extra = json!({"stream_options": {"include_usage": true}, "n": 2});
     let events = read(server.stream("H", extra).await).await;
@@ -137,15 +137,15 @@ async fn usage_comes_last_when_asked_for() {
 }
 
 #[tokio::test]
-async fn choices_are_told_apart() {
+async fn chunks_carry_the_choice_index() {
     let server = Server::start().await;
     let extra = json!({"n": 2, "temperature": 1, "seed": 3, "max_tokens": 9});
-    let whole = server.chat_with("u", extra.clone()).await.ok();
+    let full = server.chat_with("u", extra.clone()).await.ok();
     let events = read(server.stream("u", extra).await).await;
     for index in 0..2 {
         let streamed = Streamed::choice(&events, index);
         assert_eq!(
-            whole["choices"][index]["message"]["content"],
+            full["choices"][index]["message"]["content"],
             streamed.content.as_str()
         );
         assert_eq!(streamed.finish.as_deref(), Some("length"));
@@ -153,17 +153,17 @@ async fn choices_are_told_apart() {
 }
 
 #[tokio::test]
-async fn token_ids_and_log_probs_add_up_over_the_chunks() {
+async fn token_ids_and_logprobs_add_up_over_the_chunks() {
     let server = Server::start().await;
     let extra = json!({"return_token_ids": true, "logprobs": true, "top_logprobs": 1});
-    let whole = server.chat_with("H", extra.clone()).await.ok();
+    let full = server.chat_with("H", extra.clone()).await.ok();
     let events = read(server.stream("H", extra).await).await;
     let (mut ids, mut logprobs) = (Vec::new(), Vec::new());
     let mut prompts = 0;
     for event in &events[..events.len() - 1] {
         let chunk: Value = serde_json::from_str(event).unwrap();
         if let Some(prompt) = chunk.get("prompt_token_ids") {
-            assert_eq!(*prompt, whole["prompt_token_ids"]);
+            assert_eq!(*prompt, full["prompt_token_ids"]);
             prompts += 1;
         }
         let choice = &chunk["choices"][0];
@@ -183,12 +183,12 @@ async fn token_ids_and_log_probs_add_up_over_the_chunks() {
         );
     }
     assert_eq!(prompts, 1);
-    assert_eq!(json!(ids), whole["choices"][0]["token_ids"]);
-    assert_eq!(json!(logprobs), whole["choices"][0]["logprobs"]["content"]);
+    assert_eq!(json!(ids), full["choices"][0]["token_ids"]);
+    assert_eq!(json!(logprobs), full["choices"][0]["logprobs"]["content"]);
 }
 
 #[tokio::test]
-async fn text_leaves_long_before_the_reply_is_complete() {
+async fn text_is_sent_before_the_reply_is_complete() {
     let server = Server::start().await;
     let response = server.stream("L", json!({"max_tokens": 20_000})).await;
     let turn: i64 = response.headers()["x-clawhost-turn"]
@@ -205,7 +205,7 @@ async fn text_leaves_long_before_the_reply_is_complete() {
 }
 
 #[tokio::test]
-async fn who_sees_the_end_can_count_on_the_record() {
+async fn end_of_stream_is_sent_after_the_turn_is_recorded() {
     let server = Server::start().await;
     let response = server.stream("H", json!({})).await;
     let turn: i64 = response.headers()["x-clawhost-turn"]
@@ -227,7 +227,7 @@ async fn who_sees_the_end_can_count_on_the_record() {
 }
 
 #[tokio::test]
-async fn a_failure_in_the_middle_is_an_event_of_its_own() {
+async fn failure_in_the_middle_is_an_error_event() {
     let server = Server::start().await;
     let response = server.stream("F", json!({})).await;
     let turn: i64 = response.headers()["x-clawhost-turn"]
@@ -245,7 +245,7 @@ async fn a_failure_in_the_middle_is_an_event_of_its_own() {
     assert_ne!(recorded.state, TurnState::Complete);
     let partial = recorded.completion.unwrap().reply;
     assert_eq!(partial["content"], "so far so good");
-    // The next request is served as if nothing had happened, and a whole reply fails with a status.
+    // The next request is served, and a failing non-streaming request gets an error status.
     assert_eq!(server.chat("F").await.error(500), "generation_failed");
     server.chat("A").await.ok();
 }

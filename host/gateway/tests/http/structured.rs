@@ -1,12 +1,12 @@
-//! Replies that are held to a form: a model that draws by chance writes what was asked for, every time.
+//! Structured output: a randomly sampling model always produces the requested format.
 
 use serde_json::{Value, json};
 
 use crate::server::Server;
 use crate::streaming::{Streamed, read};
 
-/// By chance, not greedily, and differently each time.
-fn by_chance(seed: u64, extra: Value) -> Value {
+/// Random sampling with another seed each time.
+fn random_request(seed: u64, extra: Value) -> Value {
     let mut body = json!({"temperature": 1, "seed": seed, "max_tokens": 4000});
     for (name, value) in extra.as_object().unwrap() {
         body[name] = value.clone();
@@ -14,7 +14,7 @@ fn by_chance(seed: u64, extra: Value) -> Value {
     body
 }
 
-fn in_form(schema: &Value) -> Value {
+fn json_schema_format(schema: &Value) -> Value {
     json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": schema}}})
 }
 
@@ -45,11 +45,11 @@ fn check_person(text: &str) {
 }
 
 #[tokio::test]
-async fn a_schema_is_kept_whole_and_streamed_and_by_each_choice() {
+async fn schema_is_enforced_streamed_or_not_and_per_choice() {
     let server = Server::start().await;
     let mut texts = std::collections::HashSet::new();
     for seed in 0..4 {
-        let mut extra = by_chance(seed, in_form(&person()));
+        let mut extra = random_request(seed, json_schema_format(&person()));
         extra["n"] = 2.into();
         let body = server.chat_with("?", extra.clone()).await.ok();
         for choice in body["choices"].as_array().unwrap() {
@@ -65,12 +65,12 @@ async fn a_schema_is_kept_whole_and_streamed_and_by_each_choice() {
 }
 
 #[tokio::test]
-async fn any_object_is_one_when_it_ends_and_a_beginning_when_it_is_cut() {
+async fn json_object_is_valid_or_a_valid_prefix_if_truncated() {
     let server = Server::start().await;
     let object = json!({"response_format": {"type": "json_object"}, "max_tokens": 6});
     for seed in 0..8 {
         let body = server
-            .chat_with("?", by_chance(seed, object.clone()))
+            .chat_with("?", random_request(seed, object.clone()))
             .await
             .ok();
         let choice = &body["choices"][0];
@@ -85,10 +85,10 @@ async fn any_object_is_one_when_it_ends_and_a_beginning_when_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_stop_string_ends_a_form_as_it_ends_any_text() {
+async fn stop_string_ends_structured_output() {
     let server = Server::start().await;
     let schema = json!({"type": "array", "items": {"const": 7}, "minItems": 5, "maxItems": 5});
-    let mut extra = by_chance(1, in_form(&schema));
+    let mut extra = random_request(1, json_schema_format(&schema));
     extra["stop"] = json!([","]);
     let body = server.chat_with("?", extra).await.ok();
     let choice = &body["choices"][0];
@@ -98,15 +98,17 @@ async fn a_stop_string_ends_a_form_as_it_ends_any_text() {
 }
 
 #[tokio::test]
-async fn a_mask_is_recorded_in_the_first_log_prob_alone() {
+async fn token_bitmask_affects_only_the_sampling_logprob() {
     let server = Server::start().await;
     let schema = json!({"const": "ab"});
-    let answer = server.chat_with("?", by_chance(3, in_form(&schema))).await;
+    let answer = server
+        .chat_with("?", random_request(3, json_schema_format(&schema)))
+        .await;
     answer.ok();
     let turn = server.turn(answer.turn());
     assert_eq!(turn.sampling["constraint"]["answer"]["json_schema"], schema);
     let reply = turn.completion.unwrap();
-    // Only single bytes of this vocabulary spell it, so nothing was left to choose.
+    // The vocabulary has only single-byte tokens for it, so every token is forced.
     assert_eq!(reply.token_ids.len(), 5);
     assert!(reply.logprobs.iter().all(|logprob| *logprob == 0.0));
     assert!(reply.full_logprobs.iter().all(|logprob| *logprob < -1.0));
@@ -114,27 +116,29 @@ async fn a_mask_is_recorded_in_the_first_log_prob_alone() {
 }
 
 #[tokio::test]
-async fn what_a_form_forced_is_recorded_and_a_free_reply_has_nothing_of_it() {
+async fn forced_tokens_are_recorded_and_absent_without_constraint() {
     let server = Server::start().await;
     let schema = json!({"enum": ["left", "life"]});
-    let answer = server.chat_with("?", by_chance(3, in_form(&schema))).await;
+    let answer = server
+        .chat_with("?", random_request(3, json_schema_format(&schema)))
+        .await;
     answer.ok();
     let reply = server.turn(answer.turn()).completion.unwrap();
-    // `"l`, then `e` or `i`, and all that follows from it.
+    // `"l`, then `e` or `i`, and the forced rest.
     assert_eq!(reply.token_ids.len(), 7);
     assert_eq!(reply.forced, [0, 1, 3, 4, 5, 6]);
     assert!(reply.logprobs[2] < 0.0);
-    let told = server
+    let explanation = server
         .get(&format!("/v1/turns/{}/explain", answer.turn()))
         .await
         .ok();
-    assert_eq!(told["forced_tokens"], 6);
+    assert_eq!(explanation["forced_tokens"], 6);
 
     let tool = json!({"type": "function", "function": {"name": "wait", "parameters": {"additionalProperties": false}}});
     let call = server
         .chat_with(
             "?",
-            by_chance(4, json!({"tools": [tool], "tool_choice": "required"})),
+            random_request(4, json!({"tools": [tool], "tool_choice": "required"})),
         )
         .await;
     assert_eq!(call.ok()["choices"][0]["finish_reason"], "tool_calls");
@@ -156,17 +160,17 @@ async fn what_a_form_forced_is_recorded_and_a_free_reply_has_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn the_form_begins_behind_the_thoughts() {
+async fn structured_output_begins_after_reasoning() {
     let server = Server::start().await;
-    // The template's variable ends the prompt inside a block of reasoning.
-    let mut extra = by_chance(5, in_form(&json!({"enum": ["left", "right"]})));
+    // The template variable ends the prompt inside a reasoning block.
+    let mut extra = random_request(5, json_schema_format(&json!({"enum": ["left", "right"]})));
     extra["chat_template_kwargs"] = json!({"ending": "<think>\n"});
     extra["max_tokens"] = 40.into();
     let body = server.chat_with("?", extra).await.ok();
     let choice = &body["choices"][0];
     let message = &choice["message"];
     let content = message["content"].as_str().unwrap();
-    // Thoughts of chance have no end: then there is no answer yet, in whatever form.
+    // Random reasoning never ends, so there is no content yet.
     assert_eq!(choice["finish_reason"], "length");
     assert_eq!(content, "", "{message}");
     let thought = message["reasoning_content"].as_str().unwrap();
@@ -200,7 +204,7 @@ fn check_call(call: &Value) {
 }
 
 #[tokio::test]
-async fn a_required_call_is_made_with_valid_arguments() {
+async fn required_tool_call_has_valid_arguments() {
     let server = Server::start().await;
     for seed in 0..4 {
         for (choice, parallel) in [
@@ -211,7 +215,7 @@ async fn a_required_call_is_made_with_valid_arguments() {
                 true,
             ),
         ] {
-            let extra = by_chance(
+            let extra = random_request(
                 seed,
                 json!({"tools": tools(), "tool_choice": choice, "parallel_tool_calls": parallel}),
             );
@@ -235,11 +239,11 @@ async fn a_required_call_is_made_with_valid_arguments() {
 }
 
 #[tokio::test]
-async fn with_a_form_and_tools_the_reply_is_one_of_the_two() {
+async fn reply_is_either_formatted_text_or_a_tool_call() {
     let server = Server::start().await;
     let (mut called, mut answered) = (0, 0);
     for seed in 0..24 {
-        let mut extra = by_chance(seed, in_form(&json!({"enum": [1, 2]})));
+        let mut extra = random_request(seed, json_schema_format(&json!({"enum": [1, 2]})));
         extra["tools"] = tools();
         let body = server.chat_with("?", extra).await.ok();
         let message = &body["choices"][0]["message"];
@@ -258,7 +262,7 @@ async fn with_a_form_and_tools_the_reply_is_one_of_the_two() {
 }
 
 #[tokio::test]
-async fn clients_of_other_servers_spell_it_in_their_ways() {
+async fn vllm_structured_output_fields_are_supported() {
     let server = Server::start().await;
     for extra in [
         json!({"guided_choice": ["yes", "no"]}),
@@ -266,30 +270,30 @@ async fn clients_of_other_servers_spell_it_in_their_ways() {
         json!({"structured_outputs": {"choice": ["yes", "no"]}}),
         json!({"structured_outputs": {"regex": "(yes|no)"}}),
     ] {
-        let body = server.chat_with("?", by_chance(2, extra)).await.ok();
+        let body = server.chat_with("?", random_request(2, extra)).await.ok();
         let text = body["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(["yes", "no"].contains(&text), "{text}");
     }
-    let extra = by_chance(2, json!({"guided_json": person().to_string()}));
+    let extra = random_request(2, json!({"guided_json": person().to_string()}));
     let body = server.chat_with("?", extra).await.ok();
     check_person(body["choices"][0]["message"]["content"].as_str().unwrap());
 }
 
 #[tokio::test]
-async fn what_cannot_be_enforced_is_refused_and_named() {
+async fn unenforceable_schemas_are_rejected_by_position() {
     let server = Server::start().await;
     let deep = json!({"type": "object", "properties": {"a": {"items": {"if": {}}}}});
     for (extra, param) in [
         (
-            in_form(&deep),
+            json_schema_format(&deep),
             "response_format.json_schema.schema.properties.a.items.if",
         ),
         (
-            in_form(&json!({"type": "string", "pattern": "("})),
+            json_schema_format(&json!({"type": "string", "pattern": "("})),
             "response_format",
         ),
         (
-            in_form(&json!({"$ref": "#/$defs/x"})),
+            json_schema_format(&json!({"$ref": "#/$defs/x"})),
             "response_format.json_schema.schema.$ref",
         ),
         (json!({"guided_regex": "["}), "response_format"),
@@ -310,9 +314,9 @@ async fn what_cannot_be_enforced_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn a_seed_means_the_same_reply_whatever_is_served_beside_it() {
+async fn seed_reproduces_the_reply_in_any_batch() {
     let server = Server::start().await;
-    let asked = json!({"temperature": 1, "seed": 11, "n": 3, "max_tokens": 24, "top_p": 0.95, "return_token_ids": true});
+    let request = json!({"temperature": 1, "seed": 11, "n": 3, "max_tokens": 24, "top_p": 0.95, "return_token_ids": true});
     let ids = |body: Value| -> Vec<Value> {
         let choices = body["choices"].as_array().unwrap();
         choices
@@ -320,14 +324,14 @@ async fn a_seed_means_the_same_reply_whatever_is_served_beside_it() {
             .map(|choice| choice["token_ids"].clone())
             .collect()
     };
-    let alone = ids(server.chat_with("?", asked.clone()).await.ok());
+    let alone = ids(server.chat_with("?", request.clone()).await.ok());
     assert_ne!(alone[0], alone[1]);
     let crowd = (0..20).map(|i| {
         let extra = json!({"temperature": 1, "seed": 100 + i, "max_tokens": 30 + i, "top_k": i});
         server.chat_with("? crowd", extra)
     });
     let (again, crowd) = tokio::join!(
-        server.chat_with("?", asked.clone()),
+        server.chat_with("?", request.clone()),
         futures_util::future::join_all(crowd)
     );
     crowd.iter().for_each(|answer| drop(answer.ok()));

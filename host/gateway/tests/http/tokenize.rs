@@ -1,22 +1,22 @@
-//! Text and conversations as tokens, and back, as vLLM answers it.
+//! `/tokenize` and `/detokenize` in vLLM's format.
 
 use serde_json::{Value, json};
 
 use crate::server::Server;
 
 #[tokio::test]
-async fn texts_and_conversations_become_tokens_and_tokens_text() {
+async fn tokenize_and_detokenize_round_trip() {
     let server = Server::start().await;
-    let told = server
+    let tokenized = server
         .post("/tokenize", &json!({"model": "tiny", "prompt": "Hi"}))
         .await
         .ok();
     assert_eq!(
-        told,
+        tokenized,
         json!({"count": 2, "max_model_len": 65_536, "tokens": [72, 105], "token_strs": null})
     );
     let messages = json!([{"role": "user", "content": "H"}, {"role": "assistant", "content": "A"}]);
-    let told = server
+    let tokenized = server
         .post(
             "/tokenize",
             &json!({"messages": messages, "return_token_strs": true}),
@@ -24,22 +24,25 @@ async fn texts_and_conversations_become_tokens_and_tokens_text() {
         .await
         .ok();
     let text = "user: H\nassistant: A";
-    assert_eq!(told["count"], text.len());
-    assert_eq!(told["token_strs"][0], "u");
+    assert_eq!(tokenized["count"], text.len());
+    assert_eq!(tokenized["token_strs"][0], "u");
     let back = server
-        .post("/detokenize", &json!({"tokens": told["tokens"]}))
+        .post("/detokenize", &json!({"tokens": tokenized["tokens"]}))
         .await
         .ok();
     assert_eq!(back, json!({"prompt": text}));
-    // The same tokens that a reply would be made from.
+    // The same tokens as the prompt of a chat completion.
     let tool =
         json!({"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}});
-    let asked = json!({"messages": [{"role": "user", "content": "A"}], "tools": [tool],
+    let request = json!({"messages": [{"role": "user", "content": "A"}], "tools": [tool],
                        "chat_template_kwargs": {"probe": true}, "add_generation_prompt": false});
-    let told = server.post("/tokenize", &asked).await.ok();
-    let answer = server.chat_with("A", asked).await;
-    assert_eq!(json!(server.turn(answer.turn()).prompt_ids), told["tokens"]);
-    let end = server.engine.end_tokens()[0];
+    let tokenized = server.post("/tokenize", &request).await.ok();
+    let answer = server.chat_with("A", request).await;
+    assert_eq!(
+        json!(server.turn(answer.turn()).prompt_ids),
+        tokenized["tokens"]
+    );
+    let end = server.engine.eos_token_ids()[0];
     let back = server
         .post("/detokenize", &json!({"tokens": [65, end]}))
         .await
@@ -49,7 +52,7 @@ async fn texts_and_conversations_become_tokens_and_tokens_text() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named() {
+async fn invalid_fields_are_named_in_param() {
     let server = Server::start().await;
     let user = json!([{"role": "user", "content": "A"}]);
     let rows = [

@@ -1,5 +1,5 @@
-//! Arguments of tool calls leave as they are written, in every dialect, and what the length limit cuts is there as far as
-//! it came.
+//! Tool call arguments are streamed as they are generated, in every dialect; truncated calls are returned as far as they
+//! were generated.
 
 use serde_json::{Value, json};
 
@@ -28,16 +28,17 @@ fn response(max_tokens: u32, stream: bool) -> Value {
            "tools": [{"type": "function", "name": "read", "parameters": schema()}]})
 }
 
-/// The data of the events that a stream has.
+/// The data of the events of a stream.
 async fn events(server: &Server, path: &str, body: &Value) -> Vec<Value> {
     let request = server.request(reqwest::Method::POST, path).json(body);
-    let told = read(request.send().await.unwrap()).await;
-    told.iter()
+    let stream_events = read(request.send().await.unwrap()).await;
+    stream_events
+        .iter()
         .filter_map(|event| serde_json::from_str(event).ok())
         .collect()
 }
 
-/// The texts at a place of the events that have one there.
+/// The strings at a JSON pointer of the events that have one.
 fn texts<'a>(events: &'a [Value], place: &str) -> Vec<&'a str> {
     events
         .iter()
@@ -47,41 +48,41 @@ fn texts<'a>(events: &'a [Value], place: &str) -> Vec<&'a str> {
 }
 
 const WHOLE: &str = "{\"path\": \"b.txt\"}";
-/// What two tokens bring.
+/// The arguments that two tokens generate.
 const CUT: &str = "{\"path\": \"b";
 
 #[tokio::test]
-async fn arguments_leave_piece_by_piece_in_every_dialect() {
+async fn arguments_are_streamed_incrementally_in_every_dialect() {
     let server = Server::start().await;
     let pieces = ["{\"path\": ", "\"b", ".txt\"}"];
 
-    let told = read(server.stream("P", chat_tools(json!({}))).await).await;
-    let streamed = Streamed::of(&told);
+    let stream_events = read(server.stream("P", chat_tools(json!({}))).await).await;
+    let streamed = Streamed::of(&stream_events);
     assert_eq!(streamed.calls, [("read".to_owned(), WHOLE.to_owned())]);
     assert_eq!(streamed.finish.as_deref(), Some("tool_calls"));
-    let chunks: Vec<Value> = told
+    let chunks: Vec<Value> = stream_events
         .iter()
         .filter_map(|event| serde_json::from_str(event).ok())
         .collect();
     let place = "/choices/0/delta/tool_calls/0/function/arguments";
     assert_eq!(texts(&chunks, place), pieces);
-    let whole = server.chat_with("P", chat_tools(json!({}))).await.ok();
-    let call = &whole["choices"][0]["message"]["tool_calls"][0];
+    let full = server.chat_with("P", chat_tools(json!({}))).await.ok();
+    let call = &full["choices"][0]["message"]["tool_calls"][0];
     assert_eq!(call["function"]["arguments"], WHOLE);
 
-    let told = events(&server, "/v1/messages", &message(50, true)).await;
-    assert_eq!(texts(&told, "/delta/partial_json"), pieces);
-    let whole = server.post("/v1/messages", &message(50, false)).await.ok();
-    assert_eq!(whole["content"][0]["input"], json!({"path": "b.txt"}));
+    let stream_events = events(&server, "/v1/messages", &message(50, true)).await;
+    assert_eq!(texts(&stream_events, "/delta/partial_json"), pieces);
+    let full = server.post("/v1/messages", &message(50, false)).await.ok();
+    assert_eq!(full["content"][0]["input"], json!({"path": "b.txt"}));
 
-    let told = events(&server, "/v1/responses", &response(50, true)).await;
-    let deltas: Vec<Value> = told
+    let stream_events = events(&server, "/v1/responses", &response(50, true)).await;
+    let deltas: Vec<Value> = stream_events
         .iter()
         .filter(|event| event["type"] == "response.function_call_arguments.delta")
         .cloned()
         .collect();
     assert_eq!(texts(&deltas, "/delta"), pieces);
-    let done = told
+    let done = stream_events
         .iter()
         .find(|event| event["type"] == "response.output_item.done");
     assert_eq!(done.unwrap()["item"]["arguments"], WHOLE);
@@ -89,7 +90,7 @@ async fn arguments_leave_piece_by_piece_in_every_dialect() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_length_limit_cuts_comes_as_far_as_it_was_written() {
+async fn truncated_call_is_returned_as_far_as_generated() {
     let server = Server::start().await;
     let cut = || chat_tools(json!({"max_tokens": 2}));
     let answer = server.chat_with("P", cut()).await;
@@ -113,23 +114,23 @@ async fn a_call_that_the_length_limit_cuts_comes_as_far_as_it_was_written() {
     assert_eq!(streamed.calls, [("read".to_owned(), CUT.to_owned())]);
     assert_eq!(streamed.finish.as_deref(), Some("length"));
 
-    // An input that is no object would be refused by clients, and half of one might be taken for all.
-    let whole = server.post("/v1/messages", &message(2, false)).await.ok();
-    assert_eq!(whole["stop_reason"], "max_tokens");
-    assert_eq!(whole["content"][0]["type"], "tool_use");
-    assert_eq!(whole["content"][0]["input"], json!({}));
-    let told = events(&server, "/v1/messages", &message(2, true)).await;
-    assert_eq!(texts(&told, "/delta/partial_json").concat(), CUT);
-    assert_eq!(texts(&told, "/delta/stop_reason"), ["max_tokens"]);
+    // Clients reject an input that is not an object, and might take a partial one as complete.
+    let full = server.post("/v1/messages", &message(2, false)).await.ok();
+    assert_eq!(full["stop_reason"], "max_tokens");
+    assert_eq!(full["content"][0]["type"], "tool_use");
+    assert_eq!(full["content"][0]["input"], json!({}));
+    let stream_events = events(&server, "/v1/messages", &message(2, true)).await;
+    assert_eq!(texts(&stream_events, "/delta/partial_json").concat(), CUT);
+    assert_eq!(texts(&stream_events, "/delta/stop_reason"), ["max_tokens"]);
 
     let answer = server.post("/v1/responses", &response(2, false)).await;
-    let whole = answer.ok();
-    assert_eq!(whole["incomplete_details"]["reason"], "max_output_tokens");
-    let item = &whole["output"][0];
+    let full = answer.ok();
+    assert_eq!(full["incomplete_details"]["reason"], "max_output_tokens");
+    let item = &full["output"][0];
     assert_eq!(
         (&item["arguments"], &item["status"]),
         (&json!(CUT), &json!("incomplete"))
     );
-    let path = format!("/v1/responses/{}", whole["id"].as_str().unwrap());
-    assert_eq!(server.get(&path).await.ok()["output"], whole["output"]);
+    let path = format!("/v1/responses/{}", full["id"].as_str().unwrap());
+    assert_eq!(server.get(&path).await.ok()["output"], full["output"]);
 }

@@ -1,4 +1,4 @@
-//! Tool calls: read from what the model wrote, whole and in a stream.
+//! Tool calls are parsed from the generated text, streaming or not.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn with_tools(extra: Value) -> Value {
 }
 
 #[tokio::test]
-async fn calls_are_parsed_and_end_the_reply() {
+async fn tool_calls_are_parsed_and_end_the_reply() {
     let server = Server::start().await;
     let answer = server.chat_with("T", with_tools(json!({}))).await;
     let body = answer.ok();
@@ -39,7 +39,7 @@ async fn calls_are_parsed_and_end_the_reply() {
 }
 
 #[tokio::test]
-async fn one_call_at_a_time_when_the_client_wants_it() {
+async fn parallel_tool_calls_false_stops_after_one_call() {
     let server = Server::start().await;
     let answer = server
         .chat_with("T", with_tools(json!({"parallel_tool_calls": false})))
@@ -52,7 +52,7 @@ async fn one_call_at_a_time_when_the_client_wants_it() {
 }
 
 #[tokio::test]
-async fn without_tools_a_call_is_only_text() {
+async fn tool_call_without_tools_is_text() {
     let server = Server::start().await;
     for extra in [json!({}), with_tools(json!({"tool_choice": "none"}))] {
         let answer = server.chat_with("T", extra).await;
@@ -66,19 +66,19 @@ async fn without_tools_a_call_is_only_text() {
                 .unwrap()
                 .contains("<tool_call>")
         );
-        // The template saw no tool either.
+        // The template was rendered without tools.
         assert_eq!(server.turn(answer.turn()).prompt_ids.len(), "user: T".len());
     }
 }
 
 #[tokio::test]
-async fn a_stream_carries_calls_by_index() {
+async fn streamed_tool_calls_carry_their_index() {
     let server = Server::start().await;
-    let whole = server.chat_with("T", with_tools(json!({}))).await.ok();
+    let full = server.chat_with("T", with_tools(json!({}))).await.ok();
     let streamed = Streamed::of(&read(server.stream("T", with_tools(json!({}))).await).await);
     assert_eq!(streamed.finish.as_deref(), Some("tool_calls"));
     assert_eq!(streamed.content, "I look.");
-    let calls = whole["choices"][0]["message"]["tool_calls"]
+    let calls = full["choices"][0]["message"]["tool_calls"]
         .as_array()
         .unwrap();
     assert_eq!(streamed.calls.len(), 2);
@@ -89,7 +89,7 @@ async fn a_stream_carries_calls_by_index() {
 }
 
 #[tokio::test]
-async fn results_of_tools_go_back_into_the_conversation() {
+async fn tool_results_are_rendered_into_the_conversation() {
     let server = Server::start().await;
     let first = server.chat_with("T", with_tools(json!({}))).await;
     let reply = first.ok()["choices"][0]["message"].clone();
@@ -111,13 +111,13 @@ async fn results_of_tools_go_back_into_the_conversation() {
     assert_eq!(next[0]["content"], "the text A");
 }
 
-/// A reply whose first call is cut by the length limit.
+/// A request whose first tool call is truncated by `max_tokens`.
 fn cut() -> Value {
     with_tools(json!({"max_tokens": 3}))
 }
 
 #[tokio::test]
-async fn a_call_that_is_none_stays_text_and_is_marked() {
+async fn malformed_tool_call_stays_text_and_is_reported() {
     let server = Server::start().await;
     let answer = server.chat_with("T", cut()).await;
     let choice = answer.ok()["choices"][0].clone();
@@ -137,14 +137,14 @@ async fn a_call_that_is_none_stays_text_and_is_marked() {
     let recorded = server.turn(answer.turn()).completion.unwrap().reply;
     assert_eq!(&recorded, message);
     let path = format!("/v1/turns/{}/explain", answer.turn());
-    let told = server.get(&path).await.ok();
+    let explanation = server.get(&path).await.ok();
     assert_eq!(
-        told["malformed_calls"],
+        explanation["malformed_calls"],
         json!([format!(
             "The reply tried a tool call that did not parse: {reason}"
         )])
     );
-    // What comes back with the mark on it is taken as it was said.
+    // A message sent back with `malformed_tool_calls` is accepted unchanged.
     let second = server
         .chat_with(
             "",
@@ -160,7 +160,7 @@ async fn a_call_that_is_none_stays_text_and_is_marked() {
 }
 
 #[tokio::test]
-async fn the_last_chunk_of_a_choice_carries_the_mark() {
+async fn last_chunk_carries_malformed_tool_calls() {
     let server = Server::start().await;
     let chunks: Vec<Value> = read(server.stream("T", cut()).await)
         .await
@@ -177,15 +177,15 @@ async fn the_last_chunk_of_a_choice_carries_the_mark() {
         .collect();
     assert_eq!(marked.len(), 1);
     assert_eq!(marked[0]["choices"][0]["finish_reason"], "length");
-    let whole = server.chat_with("T", cut()).await;
+    let full = server.chat_with("T", cut()).await;
     assert_eq!(
         marked[0]["choices"][0]["delta"]["malformed_tool_calls"],
-        whole.ok()["choices"][0]["message"]["malformed_tool_calls"]
+        full.ok()["choices"][0]["message"]["malformed_tool_calls"]
     );
 }
 
 #[tokio::test]
-async fn a_reply_without_such_a_call_has_no_mark() {
+async fn reply_without_malformed_calls_has_no_field() {
     let server = Server::start().await;
     for (text, extra) in [
         ("T", with_tools(json!({}))),
@@ -195,16 +195,16 @@ async fn a_reply_without_such_a_call_has_no_mark() {
         let answer = server.chat_with(text, extra).await;
         let message = answer.ok()["choices"][0]["message"].clone();
         assert!(message.get("malformed_tool_calls").is_none(), "{message}");
-        let told = server
+        let explanation = server
             .get(&format!("/v1/turns/{}/explain", answer.turn()))
             .await
             .ok();
-        assert_eq!(told["malformed_calls"], json!([]));
+        assert_eq!(explanation["malformed_calls"], json!([]));
     }
 }
 
 #[tokio::test]
-async fn other_dialects_record_the_mark_and_keep_to_their_shapes() {
+async fn other_dialects_record_malformed_calls_without_returning_them() {
     let server = Server::start().await;
     let tool = json!({"name": "read", "input_schema": {"type": "object"}});
     let message = server

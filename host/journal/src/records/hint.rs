@@ -1,93 +1,92 @@
-//! Hints: what followed a reply, as advice that was not there when it was made.
+//! Hints: advice derived from what followed a reply, used to build the teacher's prompt for distillation.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::TurnId;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// Where a hint goes in the prompt of whoever is to answer with it.
+string_enum! {
+    /// Position of a hint in the teacher's prompt.
     HintPlacement {
         /// Appended to the last user message.
         LastUser = "last-user",
-        /// A system message of its own before the conversation.
+        /// A separate system message before the conversation.
         System = "system",
     }
 }
 
-/// What an extractor gave: a hint, or none with a reason.
+/// Result of a hint extractor: a hint, or a reason for no hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum HintOutcome {
     /// A hint.
     Hint {
-        /// The advice; not empty.
+        /// Text of the hint; not empty.
         text: String,
-        /// Where it goes.
+        /// Position in the prompt.
         placement: HintPlacement,
-        /// From 0 to 1, as the extractor sees it.
+        /// The extractor's confidence, 0 to 1.
         confidence: f32,
     },
     /// No hint.
     None {
-        /// Why not: `nothing to advise`, or the short name of a fault.
+        /// The reason: `nothing to advise`, or the short name of a plugin fault.
         reason: String,
     },
 }
 
-/// A hint to be recorded.
+/// A hint extractor result to insert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewHint {
     /// `plugin:<name>`.
     pub source: String,
-    /// sha256 of the component that was asked, in hex.
+    /// sha256 of the extractor component, in hex.
     pub digest: String,
-    /// The hint, or why there is none.
+    /// The hint, or the reason for no hint.
     pub outcome: HintOutcome,
-    /// What a fault said; empty where there was none.
+    /// Message of a plugin fault; empty without one.
     pub said: String,
-    /// Further numbers of the extractor.
+    /// Further metrics of the extractor.
     pub metrics: Value,
-    /// When, unix milliseconds.
+    /// Unix milliseconds.
     pub ms: i64,
 }
 
-/// A hint that whoever trains on a sample may use: one that there is, never a reason for none.
+/// A hint that is loaded with a sample for training. Never a reason for no hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleHint {
-    /// Number of the hint, from 1 up; see [`HintRecord`].
+    /// Id of the hint, from 1; see [`HintRecord`].
     pub id: i64,
-    /// The advice; not empty.
+    /// Text of the hint; not empty.
     pub text: String,
-    /// Where it goes.
+    /// Position in the prompt.
     pub placement: HintPlacement,
-    /// From 0 to 1, as the extractor sees it.
+    /// The extractor's confidence, 0 to 1.
     pub confidence: f32,
     /// `plugin:<name>`.
     pub source: String,
-    /// sha256 of the component that gave it, in hex.
+    /// sha256 of the extractor component, in hex.
     pub digest: String,
 }
 
-/// A hint as recorded. All hints of a turn are candidates for whoever distils from them; which one is taken is not
-/// decided here.
+/// A recorded hint extractor result. All hints of a turn are candidates for distillation; the trainer selects one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HintRecord {
-    /// Number of the hint, from 1 up.
+    /// Id of the hint, from 1.
     pub id: i64,
-    /// Which turn.
+    /// The turn.
     pub turn: TurnId,
     /// `plugin:<name>`.
     pub source: String,
-    /// sha256 of the component that was asked, in hex.
+    /// sha256 of the extractor component, in hex.
     pub digest: String,
-    /// The hint, or why there is none.
+    /// The hint, or the reason for no hint.
     pub outcome: HintOutcome,
-    /// What a fault said; empty where there was none.
+    /// Message of a plugin fault; empty without one.
     pub said: String,
-    /// Further numbers of the extractor.
+    /// Further metrics of the extractor.
     pub metrics: Value,
-    /// When, unix milliseconds.
+    /// Unix milliseconds.
     pub ms: i64,
 }

@@ -1,207 +1,208 @@
-//! Feedback, verdicts and samples: what was thought of a turn.
+//! Feedback, verdicts, judgements and samples.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{NewHint, Retraction, SampleHint, TurnRecord};
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// How far judging a turn has come.
+string_enum! {
+    /// Judging state of a turn.
     JudgingState {
-        /// Nothing to judge it by yet.
+        /// No evidence to judge yet.
         Waiting = "waiting",
-        /// Complete, and with a next state or feedback that no judgement has seen.
+        /// Complete, with a next state or feedback that no judgement has seen.
         Ready = "ready",
         /// Judged.
         Done = "done",
-        /// Not judged, with a reason.
+        /// Not judged, or judged without a sample; `reason` says why.
         Skipped = "skipped",
     }
 }
 
-words! {
-    /// What became of a sample. Moves once, away from `queued`.
+string_enum! {
+    /// State of a sample. It changes once, from `queued`.
     SampleState {
-        /// Waits for a step.
+        /// Waits for a training step.
         Queued = "queued",
-        /// Was part of a step.
+        /// Was part of a training step.
         Trained = "trained",
-        /// Will never be trained, with a reason.
+        /// Will never train; `reason` says why.
         Dropped = "dropped",
     }
 }
 
-/// What a user said of a reply.
+/// User feedback on a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Feedback {
-    /// Which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// −1 to 1.
+    /// Score from −1 to 1.
     pub score: Option<f32>,
-    /// In words.
+    /// Comment.
     pub text: Option<String>,
-    /// When, unix milliseconds.
+    /// Unix milliseconds.
     pub ms: i64,
 }
 
-/// What a judge gave: a reward, or none with a reason. None is never a zero.
+/// Result of a judge: a reward, or a reason for no verdict. No verdict is never a zero reward.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum VerdictOutcome {
     /// A verdict.
     Verdict {
-        /// Finite.
+        /// Reward; finite.
         reward: f32,
-        /// Whether the judge lets the turn train.
+        /// Whether the judge accepts the turn for training.
         accept: bool,
     },
     /// No verdict.
     None {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A verdict to be recorded.
+/// A verdict to insert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewVerdict {
     /// `plugin:<name>` or `user`.
     pub source: String,
-    /// sha256 of the component that gave it, in hex.
+    /// sha256 of the judge component, in hex.
     pub digest: Option<String>,
-    /// The reward, or why there is none.
+    /// The reward, or the reason for no verdict.
     pub outcome: VerdictOutcome,
-    /// The single votes.
+    /// The individual votes.
     pub votes: Value,
-    /// Why, in words.
+    /// Explanation in text.
     pub rationale: String,
-    /// Further numbers of the judge.
+    /// Further metrics of the judge.
     pub metrics: Value,
-    /// When, unix milliseconds.
+    /// Unix milliseconds.
     pub ms: i64,
 }
 
-/// A verdict as recorded.
+/// A recorded verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerdictRecord {
-    /// Number of the verdict, from 1 up.
+    /// Id of the verdict, from 1.
     pub id: i64,
-    /// Which turn.
+    /// The turn.
     pub turn: TurnId,
     /// `plugin:<name>` or `user`.
     pub source: String,
-    /// sha256 of the component that gave it, in hex.
+    /// sha256 of the judge component, in hex.
     pub digest: Option<String>,
-    /// The reward, or why there is none.
+    /// The reward, or the reason for no verdict.
     pub outcome: VerdictOutcome,
-    /// The single votes.
+    /// The individual votes.
     pub votes: Value,
-    /// Why, in words.
+    /// Explanation in text.
     pub rationale: String,
-    /// Further numbers of the judge.
+    /// Further metrics of the judge.
     pub metrics: Value,
-    /// When, unix milliseconds.
+    /// Unix milliseconds.
     pub ms: i64,
 }
 
-/// One judgement of a turn: what it was based on, and what it came to.
+/// A recorded judgement of a turn: its evidence and its verdicts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JudgementRecord {
-    /// Whether the next state was there.
+    /// Whether it saw a next state.
     pub next_state: bool,
-    /// That next state, where it was retracted after this judgement had seen it.
+    /// The next state that it saw, if that was retracted later.
     pub retracted: Option<Retraction>,
-    /// How many pieces of feedback, from the first, were there.
+    /// How many pieces of feedback it saw, counted from the first.
     pub feedback: u32,
-    /// Whether it was one of all choices of a request.
+    /// Whether all choices of the request were judged as a group.
     pub together: bool,
-    /// The verdicts, in the order in which they were given.
+    /// The verdicts, in order.
     pub verdicts: Vec<VerdictRecord>,
 }
 
-/// A judgement to be recorded.
+/// A judgement to insert.
 #[derive(Debug, Clone, Copy)]
 pub struct NewJudgement<'a> {
-    /// The turn as it was judged, see [`TurnSeen`].
-    pub turn: TurnSeen,
-    /// What judges and the user gave, in order.
+    /// The turn and the evidence that was judged.
+    pub turn: EvidenceSnapshot,
+    /// Verdicts of the judges and the user, in order.
     pub verdicts: &'a [NewVerdict],
-    /// What extractors gave.
+    /// Results of the hint extractors.
     pub hints: &'a [NewHint],
-    /// The receipts of all calls.
+    /// The receipts of all plugin calls.
     pub receipts: &'a [Value],
-    /// What comes of it.
+    /// The outcome.
     pub outcome: JudgementOutcome<'a>,
 }
 
-/// What comes of a judgement.
+/// Outcome of a judgement.
 #[derive(Debug, Clone, Copy)]
 pub enum JudgementOutcome<'a> {
-    /// A sample; it takes the place of one that is still queued.
+    /// A sample, which replaces an earlier one that is still queued.
     Sample(&'a NewSample),
-    /// No sample, for this reason; one that is still queued is dropped.
+    /// No sample, for this reason; an earlier one that is still queued is dropped.
     Skipped(&'a str),
-    /// Nothing to train; one that is still queued is dropped.
-    Nothing,
-    /// Whatever came of the judgement before: its sample stays as it is; where there is none, this is why.
-    AsBefore(Option<&'a str>),
+    /// No sample and no reason; an earlier one that is still queued is dropped.
+    NoSample,
+    /// Keeps the outcome of the earlier judgement: its sample stays as it is. If there is none, this is the reason.
+    KeepPrevious(Option<&'a str>),
 }
 
-/// A turn that is to be trained on.
+/// A training sample to insert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewSample {
-    /// Which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Finite. None where nobody gave one: then the turn must have a hint, and that alone teaches. Never a zero.
+    /// Reward; finite. `None` without a verdict: then the turn must have a hint, which is the only training signal.
+    /// No reward is never a zero.
     pub reward: Option<f32>,
-    /// Which running mean it is measured against.
+    /// Key of the baseline (running mean) for the advantage.
     pub baseline_key: String,
-    /// What it was made from.
+    /// What the sample was made from.
     pub provenance: Value,
 }
 
-/// A sample with the token data that a step needs.
+/// A recorded sample with the token data that a training step needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleRecord {
-    /// Which sample.
+    /// The sample.
     pub id: SampleId,
-    /// The turn it was made from.
+    /// The turn that it was made from.
     pub turn: TurnId,
     /// The session of that turn.
     pub session: SessionId,
     /// The group of that turn.
     pub group: String,
-    /// Its reward. None where nobody gave one: only what its hints say can teach. Never a zero.
+    /// Its reward. `None` without a verdict: its hints are the only training signal. No reward is never a zero.
     pub reward: Option<f32>,
-    /// The hints of its turn that there are now, oldest first. Of an extractor that gave some in several judgements,
-    /// those of the newest one.
+    /// The current hints of its turn, oldest first. If an extractor gave hints in several judgements, only those of the
+    /// newest one.
     #[serde(default)]
     pub hints: Vec<SampleHint>,
-    /// Which running mean it is measured against.
+    /// Key of the baseline (running mean) for the advantage.
     pub baseline_key: String,
-    /// What it was made from.
+    /// What the sample was made from.
     pub provenance: Value,
-    /// What became of it.
+    /// Its state.
     pub state: SampleState,
-    /// Why it was dropped.
+    /// The drop reason.
     pub reason: Option<String>,
     /// The step that trained or dropped it.
     pub step: Option<StepId>,
-    /// The advantage it was trained with.
+    /// The advantage that it trained with.
     pub advantage: Option<f32>,
-    /// When it was made, unix milliseconds.
+    /// Creation time, unix milliseconds.
     pub created_ms: i64,
     /// Token ids of the prompt.
     pub prompt_ids: Vec<u32>,
     /// The sampled token ids.
     pub token_ids: Vec<u32>,
-    /// Log-probs of the distribution that was sampled from; one per token.
+    /// Logprobs under the distribution that was sampled from; one per token.
     pub logprobs: Vec<f32>,
-    /// Log-probs of the full softmax at the sampling temperature; one per token.
+    /// Logprobs under the full softmax at the sampling temperature; one per token.
     pub full_logprobs: Vec<f32>,
-    /// Places of the tokens at which a constraint left no choice, ascending: they never train. Default none.
+    /// Positions of tokens that a constraint forced, ascending: they do not train. Default: none.
     #[serde(default)]
     pub forced: Vec<u32>,
     /// Sampling temperature.
@@ -210,37 +211,37 @@ pub struct SampleRecord {
     pub adapter_version: u64,
 }
 
-/// What a judgement was based on, so that evidence which came meanwhile is judged too.
+/// The evidence that a judgement saw, so that evidence that arrives later is judged too.
 ///
-/// Made from the [`TurnRecord`] that the judges saw. Made from a bare [`TurnId`] it means: all
-/// that the journal holds at the time of the commit.
+/// Converted from the [`TurnRecord`] that the judges saw. Converted from a bare [`TurnId`], it means all evidence that
+/// the journal holds at commit time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TurnSeen {
+pub struct EvidenceSnapshot {
     pub(crate) turn: TurnId,
     pub(crate) evidence: Option<Evidence>,
 }
 
-/// The part of a turn that judges look at and that can still grow.
+/// The part of a turn that judges use and that can still grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) next_state: bool,
-    /// How many next states had been retracted before it: tells one next state from another.
+    /// Number of retracted next states before it; identifies the next state.
     pub(crate) retractions: usize,
     pub(crate) feedback: usize,
 }
 
-impl From<TurnId> for TurnSeen {
-    fn from(turn: TurnId) -> TurnSeen {
-        TurnSeen {
+impl From<TurnId> for EvidenceSnapshot {
+    fn from(turn: TurnId) -> EvidenceSnapshot {
+        EvidenceSnapshot {
             turn,
             evidence: None,
         }
     }
 }
 
-impl From<&TurnRecord> for TurnSeen {
-    fn from(record: &TurnRecord) -> TurnSeen {
-        TurnSeen {
+impl From<&TurnRecord> for EvidenceSnapshot {
+    fn from(record: &TurnRecord) -> EvidenceSnapshot {
+        EvidenceSnapshot {
             turn: record.id,
             evidence: Some(Evidence {
                 next_state: record.next_state.is_some(),

@@ -1,27 +1,28 @@
-//! What is written into the journal, and what is read back from it.
-//!
-//! `New…` values go in, `…Record` values come out. None of them does anything.
+//! The data types of the journal: `New…` types are written, `…Record` types are read.
 
 mod hint;
 mod judgement;
 mod plugin;
 mod release;
-mod training;
+mod step;
 mod turn;
 
 pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint, SampleHint};
 pub use judgement::{
-    Feedback, JudgementOutcome, JudgementRecord, JudgingState, NewJudgement, NewSample, NewVerdict,
-    SampleRecord, SampleState, TurnSeen, VerdictOutcome, VerdictRecord,
+    EvidenceSnapshot, Feedback, JudgementOutcome, JudgementRecord, JudgingState, NewJudgement,
+    NewSample, NewVerdict, SampleRecord, SampleState, VerdictOutcome, VerdictRecord,
 };
-pub use plugin::{PluginEntry, PluginKeys, PluginPut, PluginQuota, PluginScope, RecordedReceipt};
-pub use release::{Change, CommittedStep, ReleaseAct, ReleaseRow, Standing};
-pub use training::{
+pub use plugin::{
+    PluginEntry, PluginKeyPage, PluginPutOutcome, PluginQuota, PluginScope, ReceiptRecord,
+};
+pub use release::{ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState, StepCommit};
+pub use step::{
     AdapterRow, NewAdapter, NewStep, QueuedSample, StaleCount, StepOutcome, StepRecord,
 };
 pub use turn::{
-    Arrival, Asked, Completion, Counts, Finish, Forgotten, NewRetraction, NewTurn, NextState,
-    Retraction, SessionRecord, SessionUpsert, TurnHit, TurnKind, TurnRecord, TurnState,
+    Completion, Counts, Finish, ForgetRecord, NewRequest, NewRetraction, NewTurn, NextState,
+    PromptInputs, Retraction, SessionRecord, SessionUpsert, TurnKind, TurnRecord, TurnState,
+    TurnSummary,
 };
 
 pub(crate) use judgement::Evidence;

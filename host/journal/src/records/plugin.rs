@@ -1,8 +1,8 @@
-//! What plugins keep for themselves, and what is kept of their calls.
+//! Plugin state and receipts.
 
 use serde_json::Value;
 
-/// Whose state it is.
+/// The owner of plugin state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginScope {
     /// Name of the plugin.
@@ -11,54 +11,54 @@ pub struct PluginScope {
     pub run: String,
 }
 
-/// The account of one call, as it was recorded with what it judged.
+/// A recorded receipt of one plugin call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RecordedReceipt {
-    /// Number of the receipt, from 1 up; larger ones are later.
+pub struct ReceiptRecord {
+    /// Id of the receipt, from 1, increasing.
     pub id: i64,
-    /// When it was recorded, unix milliseconds.
+    /// Time of recording, unix milliseconds.
     pub ms: i64,
     /// The receipt.
     pub receipt: Value,
 }
 
-/// What a scope may hold.
+/// Size limits of a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PluginQuota {
-    /// Bytes of keys and values together.
+    /// Maximum bytes of all keys and values.
     pub bytes: u64,
-    /// Keys.
+    /// Maximum number of keys.
     pub keys: u64,
 }
 
-/// A value and its version.
+/// A value with its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginEntry {
-    /// The bytes.
+    /// The value.
     pub value: Vec<u8>,
-    /// Larger with every write of the key, also where it was removed in between.
+    /// Increases with every write of the key, even if the key was removed in between.
     pub version: u64,
 }
 
-/// How a write ended.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PluginPut {
-    /// It is written.
+pub enum PluginPutOutcome {
+    /// The value was written.
     Written {
-        /// The version it has now.
+        /// Its new version.
         version: u64,
     },
-    /// The entry is not as the writer expected; nothing was written.
+    /// The current version is not the expected one; nothing was written.
     Conflict,
-    /// The quota does not allow it; nothing was written.
+    /// The quota is exceeded; nothing was written.
     Full,
 }
 
-/// Some keys of a scope.
+/// One page of keys of a scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PluginKeys {
-    /// In the order of their bytes.
+pub struct PluginKeyPage {
+    /// The keys, in byte order.
     pub keys: Vec<String>,
-    /// The key to go on after; none at the end.
+    /// Pass as `after` for the next page; `None` on the last page.
     pub next: Option<String>,
 }

@@ -1,78 +1,78 @@
-//! Releases: which version is served from when on, and who decided it.
+//! Releases: the history of served versions.
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// What made a version the served one.
-    ReleaseAct {
-        /// A training step published it.
+string_enum! {
+    /// The cause of a release.
+    ReleaseAction {
+        /// A training step published the version.
         Step = "step",
-        /// A person chose it.
+        /// An operator promoted the version.
         Promote = "promote",
-        /// A person took the last change back.
+        /// An operator rolled the last change back.
         Rollback = "rollback",
-        /// A person chose it, and held it.
+        /// An operator pinned the version.
         Pin = "pin",
-        /// A person let go of it; it stays served until a step publishes another.
+        /// An operator unpinned the version; it stays served until a step publishes another.
         Unpin = "unpin",
     }
 }
 
-/// An act of a person upon the release chain.
+/// A release change requested by an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ReleaseChange {
     /// Serve this version; 0 is the base model.
     Promote(u64),
-    /// Serve what was served before the last change.
+    /// Serve the version that was served before the last change.
     Rollback,
-    /// Serve this version, and let no step change it.
+    /// Serve this version and do not let steps replace it.
     Pin(u64),
     /// Let steps publish again.
     Unpin,
 }
 
-/// A release as recorded.
+/// A recorded release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseRow {
-    /// Number of the release, from 1 up.
+    /// Id of the release, from 1.
     pub id: i64,
     /// Unix milliseconds.
     pub ms: i64,
-    /// The version that is served from then on; 0 is the base model.
+    /// The version served from then on; 0 is the base model.
     pub version: u64,
-    /// What made it so.
-    pub act: ReleaseAct,
-    /// Name of the API key of the person; none for a step and where there are no keys.
+    /// The cause.
+    pub act: ReleaseAction,
+    /// Name of the operator's API key; `None` for a step, and if no keys are configured.
     pub by: Option<String>,
-    /// Whether it is held from then on.
+    /// Whether the version is pinned from then on.
     pub pinned: bool,
 }
 
-/// What is served, and what follows from how it came to be.
+/// The current release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ReleaseState {
     /// The served version; 0 is the base model.
     pub version: u64,
-    /// Whether steps may not change it.
+    /// Whether it is pinned, so that steps do not replace it.
     pub pinned: bool,
-    /// Number of the release by which it came to be served; 0 = since the beginning. The same number means that
-    /// nobody has changed what is served.
+    /// Id of the release that made it the served version; 0 before the first release. An unchanged line means that the
+    /// served version did not change.
     pub line: i64,
-    /// The version that training goes on from: the served one, or what was made of it while it was held.
+    /// The version that training continues from: the served one, or the newest one trained from it while it was pinned.
     pub head: u64,
-    /// The version that a rollback returns to; none where nothing was served before.
+    /// The version that a rollback returns to; `None` if no version was served before.
     pub back: Option<u64>,
 }
 
-/// What became of a step that was committed.
+/// Result of committing a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommittedStep {
-    /// Its number.
+pub struct StepCommit {
+    /// The step.
     pub id: crate::ids::StepId,
-    /// Whether its adapter is the served one from now on.
+    /// Whether its adapter is now the served one.
     pub released: bool,
-    /// What stands after it.
-    pub standing: Standing,
+    /// The release state after the commit.
+    pub state: ReleaseState,
 }

@@ -1,4 +1,4 @@
-//! Sessions and turns: what a request brought, what the model answered, what came next.
+//! Sessions and turns: requests, replies and next states.
 
 use std::collections::BTreeMap;
 
@@ -7,75 +7,74 @@ use serde_json::{Map, Value};
 
 use super::{Feedback, JudgingState, SampleState, StepOutcome};
 use crate::ids::{SampleId, SessionId, TurnId};
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// Whether a turn belongs to the conversation proper.
+string_enum! {
+    /// Whether a turn is part of the conversation.
     TurnKind {
-        /// A later request builds on it, or the client said so.
+        /// Part of the conversation: a later request continues it, or the client declared it.
         Main = "main",
-        /// A one-shot request beside the conversation (title, summary, heartbeat).
+        /// A one-shot request outside the conversation (title, summary, heartbeat).
         Side = "side",
         /// Not known yet.
         Unknown = "unknown",
     }
 }
 
-words! {
-    /// How far the reply has come. Moves once, away from `generating`.
+string_enum! {
+    /// Generation state of a turn. It changes once, from `generating`.
     TurnState {
-        /// The engine is at work, or the server stopped while it was.
+        /// The reply is being generated, or the server stopped meanwhile.
         Generating = "generating",
-        /// The whole reply is recorded.
+        /// The complete reply is recorded.
         Complete = "complete",
-        /// Something outside cut it: the client left or the server stopped. Never trains.
+        /// Cancelled: the client disconnected or the server stopped. Never trains.
         Aborted = "aborted",
-        /// It came to nothing. Never trains.
+        /// Failed with an error. Never trains.
         Failed = "failed",
     }
 }
 
-words! {
-    /// Why the engine stopped.
+string_enum! {
+    /// Finish reason of a reply.
     Finish {
-        /// End of sequence or a stop text.
+        /// End-of-sequence token or a stop string.
         Stop = "stop",
-        /// The token limit.
+        /// Token limit.
         Length = "length",
         /// The reply calls tools.
         ToolCalls = "tool_calls",
-        /// Cut before its end.
+        /// Cut off before its end.
         Aborted = "aborted",
     }
 }
 
-/// One request as it comes in. Recorded in one transaction.
+/// One incoming request, recorded in one transaction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Arrival {
-    /// The session it belongs to; opened when unknown, reopened when ended.
+pub struct NewRequest {
+    /// Its session; created if it does not exist, reopened if it has ended.
     pub session: SessionUpsert,
-    /// Next states that this request shows to be none. They are retracted before `next_state_of` is recorded. Default
-    /// none.
+    /// Recorded next states that this request disproves. They are retracted before `next_state_of` is recorded.
+    /// Default: none.
     #[serde(default)]
     pub retract: Vec<NewRetraction>,
-    /// Older turns that this request answers.
+    /// Next states of earlier turns that this request contains.
     pub next_state_of: Vec<NextState>,
-    /// One turn per choice asked for.
+    /// One turn per requested choice.
     pub turns: Vec<NewTurn>,
 }
 
-/// A session as a request names it.
+/// The session of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionUpsert {
-    /// Which session.
+    /// The session.
     pub id: SessionId,
-    /// What the owner calls the session; unique among the sessions of one key. Kept from the first request. Default:
-    /// the id.
+    /// Name of the session, unique among the sessions of one API key. Kept from the first request. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
-    /// How it was found: `header`, `body`, `content` or `new`. Kept from the first request.
+    /// How the session was determined: `header`, `body`, `content` or `new`. Kept from the first request.
     pub origin: String,
-    /// Name of the API key, which owns the session; none where no keys are configured. Never changes.
+    /// Name of the API key that owns the session; `None` if no keys are configured. Never changes.
     pub key: Option<String>,
     /// The client's `user` field. Kept from the first request that had one.
     pub user: Option<String>,
@@ -83,53 +82,53 @@ pub struct SessionUpsert {
     pub ms: i64,
 }
 
-/// What followed a reply.
+/// The next state of a turn: what followed its reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NextState {
-    /// The turn that was answered. It becomes a main turn.
+    /// The turn whose reply was followed. It becomes a main turn.
     pub turn: TurnId,
     /// All messages after the reply, a JSON array.
     pub messages: Value,
-    /// When they came, unix milliseconds.
+    /// Time of arrival, unix milliseconds.
     pub ms: i64,
-    /// The turn whose request brought them. Default the first turn of the [`Arrival`].
+    /// The turn whose request contained them. Default: the first turn of the [`NewRequest`].
     #[serde(default)]
     pub source: Option<TurnId>,
 }
 
-/// A next state to be retracted, because the request that brought it turned out not to continue the conversation.
+/// A next state to retract, because its request turned out not to continue the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewRetraction {
     /// The turn whose next state it is.
     pub turn: TurnId,
-    /// The evidence, in words.
+    /// The reason, in text.
     pub reason: String,
-    /// When the evidence came, unix milliseconds.
+    /// Time of the retraction, unix milliseconds.
     pub ms: i64,
 }
 
 /// A retracted next state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retraction {
-    /// Number of the retraction, from 1 up.
+    /// Id of the retraction, from 1.
     pub id: i64,
     /// The turn whose next state it was.
     pub turn: TurnId,
-    /// The evidence, in words.
+    /// The reason, in text.
     pub reason: String,
-    /// When it was retracted, unix milliseconds.
+    /// Time of the retraction, unix milliseconds.
     pub ms: i64,
-    /// The turn whose request brought it, where that is known.
+    /// The turn whose request contained it, if known.
     pub source: Option<TurnId>,
     /// The messages, a JSON array.
     pub messages: Value,
-    /// When they came, unix milliseconds.
+    /// Arrival time of the messages, unix milliseconds.
     pub came_ms: i64,
     /// Whether a judgement had seen it.
     pub judged: bool,
 }
 
-/// A turn about to be generated: everything that is known before its first token.
+/// A turn to insert before generation starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewTurn {
     /// Id of the HTTP response; shared by its choices.
@@ -138,70 +137,69 @@ pub struct NewTurn {
     pub choice: u32,
     /// Replies to the same request share a group: choices of one response, and retries.
     pub group: String,
-    /// What is known of its kind.
+    /// Its kind, as far as known.
     pub kind: TurnKind,
     /// The turn whose reply this request continues.
     pub parent: Option<TurnId>,
-    /// When the request came, unix milliseconds.
+    /// Arrival time of the request, unix milliseconds.
     pub received_ms: i64,
     /// Name of the API key: that of the session.
     pub key: Option<String>,
-    /// Digest of the request, by which a retry is known.
+    /// Digest of the request, used to detect retries.
     pub request_digest: String,
     /// Messages of the request.
     pub messages: Value,
     /// Tools of the request.
     pub tools: Value,
-    /// What the chat template was rendered with beside messages and tools, such as `enable_thinking`: a JSON
-    /// object. Default empty.
+    /// Chat template variables besides messages and tools, such as `enable_thinking`: a JSON object. Default: empty.
     #[serde(default = "no_variables")]
     pub template: Value,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
-    /// Sampling parameters as used.
+    /// Effective sampling parameters.
     pub sampling: Value,
-    /// Sampling temperature, finite.
+    /// Sampling temperature; finite.
     pub temperature: f32,
     /// Version of the adapter that serves it; 0 is the base model.
     pub adapter_version: u64,
     /// Digest of that adapter; empty for the base model.
     pub adapter_digest: String,
-    /// Name of the model as the client asked for it.
+    /// Model name from the request.
     pub model: String,
-    /// How the session and the parent were found.
+    /// How the session and the parent were matched.
     pub matched: Value,
-    /// Digests of what was asked, in each form in which a later request may show it in front of the
-    /// reply; see [`crate::Journal::history_hits`]. Default none.
+    /// Digests of the message history, in each form in which a later request may repeat it before the reply; see
+    /// [`crate::Journal::summaries_by_history_and_reply`]. Default: none.
     #[serde(default)]
     pub histories: Vec<String>,
 }
 
-/// A reply, whole or (with [`Finish::Aborted`]) as far as it came.
+/// A complete reply, or a partial one with [`Finish::Aborted`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
-    /// When it ended, unix milliseconds.
+    /// End time, unix milliseconds.
     pub ms: i64,
-    /// Why it ended.
+    /// Finish reason.
     pub finish: Finish,
-    /// The assistant message as the client saw it.
+    /// The assistant message as sent to the client.
     pub reply: Value,
-    /// Digest of the normalised reply, by which a later request is matched.
+    /// Digest of the normalized reply, used to match later requests.
     pub anchor: Option<String>,
     /// The sampled token ids.
     pub token_ids: Vec<u32>,
-    /// Their log-probs under the distribution that was really sampled from; one per token.
+    /// Logprobs under the distribution that was sampled from; one per token.
     pub logprobs: Vec<f32>,
-    /// Their log-probs under the full softmax at the sampling temperature; one per token.
+    /// Logprobs under the full softmax at the sampling temperature; one per token.
     pub full_logprobs: Vec<f32>,
-    /// Places of the tokens, ascending from 0, at which a constraint left no choice: they never train. Default none.
+    /// Positions (from 0, ascending) of tokens that a constraint forced: they do not train. Default: none.
     #[serde(default)]
     pub forced: Vec<u32>,
 }
 
-/// A turn with all that is known of it.
+/// A recorded turn with all its data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRecord {
-    /// Which turn.
+    /// The turn.
     pub id: TurnId,
     /// Its session.
     pub session: SessionId,
@@ -213,11 +211,11 @@ pub struct TurnRecord {
     pub choice: u32,
     /// Replies to the same request share a group.
     pub group: String,
-    /// Main, side or not known.
+    /// Main, side or unknown.
     pub kind: TurnKind,
     /// The turn whose reply this request continues.
     pub parent: Option<TurnId>,
-    /// When the request came, unix milliseconds.
+    /// Arrival time of the request, unix milliseconds.
     pub received_ms: i64,
     /// Name of the API key.
     pub key: Option<String>,
@@ -227,12 +225,12 @@ pub struct TurnRecord {
     pub messages: Value,
     /// Tools of the request.
     pub tools: Value,
-    /// What the chat template was rendered with beside messages and tools, a JSON object.
+    /// Chat template variables besides messages and tools, a JSON object.
     #[serde(default = "no_variables")]
     pub template: Value,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
-    /// Sampling parameters as used.
+    /// Effective sampling parameters.
     pub sampling: Value,
     /// Sampling temperature.
     pub temperature: f32,
@@ -240,40 +238,40 @@ pub struct TurnRecord {
     pub adapter_version: u64,
     /// Digest of that adapter.
     pub adapter_digest: String,
-    /// Name of the model as the client asked for it.
+    /// Model name from the request.
     pub model: String,
-    /// How the session and the parent were found, and forks (see [`crate::Journal::arrive`]).
+    /// How the session and the parent were matched, and forks (see [`crate::Journal::record_request`]).
     pub matched: Value,
-    /// How far the reply has come.
+    /// Generation state.
     pub state: TurnState,
-    /// The reply; for an aborted turn as far as it came.
+    /// The reply; for an aborted turn, the partial reply.
     pub completion: Option<Completion>,
     /// All messages that followed the reply.
     pub next_state: Option<Value>,
-    /// When they came, unix milliseconds.
+    /// Arrival time of the next state, unix milliseconds.
     pub next_ms: Option<i64>,
-    /// The turn whose request brought the next state, where that is known.
+    /// The turn whose request contained the next state, if known.
     #[serde(default)]
     pub next_source: Option<TurnId>,
-    /// Next states that were retracted, oldest first.
+    /// Retracted next states, oldest first.
     #[serde(default)]
     pub retractions: Vec<Retraction>,
     /// Whether a judgement has seen the next state.
     pub next_judged: bool,
-    /// How far judging has come.
+    /// Judging state.
     pub judging: JudgingState,
     /// Why the turn was aborted, failed or skipped.
     pub reason: Option<String>,
-    /// What the user said of it, oldest first.
+    /// User feedback, oldest first.
     pub feedback: Vec<Feedback>,
-    /// How many of `feedback`, from the first, a judgement has seen.
+    /// How many of `feedback`, counted from the first, a judgement has seen.
     pub feedback_judged: u32,
 }
 
-/// A turn without its texts and tokens, for those who look for one among many.
+/// A turn without its texts and tokens, for lookups over many turns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TurnHit {
-    /// Which turn.
+pub struct TurnSummary {
+    /// The turn.
     pub id: TurnId,
     /// Its session.
     pub session: SessionId,
@@ -283,7 +281,7 @@ pub struct TurnHit {
     pub choice: u32,
     /// Replies to the same request share a group.
     pub group: String,
-    /// Main, side or not known.
+    /// Main, side or unknown.
     pub kind: TurnKind,
     /// The turn whose reply this request continues.
     pub parent: Option<TurnId>,
@@ -291,30 +289,30 @@ pub struct TurnHit {
     pub key: Option<String>,
     /// Digest of the request.
     pub request_digest: String,
-    /// When the request came, unix milliseconds.
+    /// Arrival time of the request, unix milliseconds.
     pub received_ms: i64,
-    /// How far the reply has come.
+    /// Generation state.
     pub state: TurnState,
-    /// Whether something followed the reply.
+    /// Whether the turn has a next state.
     pub has_next: bool,
-    /// How far judging has come.
+    /// Judging state.
     pub judging: JudgingState,
-    /// When the reply ended, unix milliseconds.
+    /// End time of the reply, unix milliseconds.
     pub completed_ms: Option<i64>,
-    /// How the session and the parent were found.
+    /// How the session and the parent were matched.
     pub matched: Value,
 }
 
-/// What a turn was asked: all that its prompt was rendered from, so that it can be rendered again, with a hint in it.
+/// The inputs that the prompt of a turn was rendered from, so that it can be rendered again with a hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
-    /// Messages of the request, a JSON array in the form of OpenAI's API.
+pub struct PromptInputs {
+    /// Messages of the request, a JSON array in OpenAI format.
     pub messages: Value,
-    /// Tool definitions of the request, a JSON array in the form of OpenAI's API.
+    /// Tool definitions of the request, a JSON array in OpenAI format.
     pub tools: Value,
     /// Further variables of the chat template, a JSON object.
     pub template: Value,
-    /// When the request came, unix milliseconds. The template was rendered at this second.
+    /// Arrival time of the request, unix milliseconds. The template sees this time, truncated to seconds.
     pub received_ms: i64,
 }
 
@@ -322,16 +320,16 @@ fn no_variables() -> Value {
     Value::Object(Map::new())
 }
 
-/// A session and how busy it was.
+/// A recorded session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// Which session.
+    /// The session.
     pub id: SessionId,
-    /// What the owner calls the session; unique among the sessions of one key.
+    /// Name of the session, unique among the sessions of one API key.
     pub name: String,
-    /// How it was first found: `header`, `body`, `content` or `new`.
+    /// How it was first determined: `header`, `body`, `content` or `new`.
     pub origin: String,
-    /// Name of the API key, which owns the session; none where no keys were configured.
+    /// Name of the API key that owns the session; `None` if no keys were configured.
     pub key: Option<String>,
     /// The client's `user` field.
     pub user: Option<String>,
@@ -339,67 +337,67 @@ pub struct SessionRecord {
     pub started_ms: i64,
     /// Last request or end of a reply, unix milliseconds.
     pub last_ms: i64,
-    /// When it ended, unix milliseconds; none while it is open.
+    /// End time, unix milliseconds; `None` while it is open.
     pub ended_ms: Option<i64>,
     /// Why it ended.
     pub end_reason: Option<String>,
-    /// How many turns it has.
+    /// Number of turns.
     pub turns: u32,
 }
 
-/// The record of one forgetting.
+/// The record of one deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forgotten {
-    /// Which session is gone.
+pub struct ForgetRecord {
+    /// The session.
     pub session: SessionId,
-    /// When, unix milliseconds.
+    /// Unix milliseconds.
     pub ms: i64,
-    /// The turns that were dropped.
+    /// The deleted turns.
     pub turns: Vec<TurnId>,
-    /// The samples that were dropped, trained ones included.
+    /// The deleted samples, including trained ones.
     pub samples: Vec<SampleId>,
-    /// How many verdicts were dropped.
+    /// Number of deleted verdicts.
     pub verdicts: u64,
-    /// How many hints were dropped, and reasons for none. Default 0.
+    /// Number of deleted hint extractor results. Default: 0.
     #[serde(default)]
     pub hints: u64,
-    /// How many pieces of feedback were dropped.
+    /// Number of deleted pieces of feedback.
     pub feedback: u64,
-    /// Versions of the adapters that had learned from it, directly or through a parent, ascending.
+    /// Versions of the adapters that were trained on it, directly or through a parent, ascending.
     pub adapters: Vec<u64>,
 }
 
-/// How many of everything.
+/// Row counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Sessions, open and ended.
     pub sessions: u64,
     /// Turns by state.
     pub turns: BTreeMap<TurnState, u64>,
-    /// Turns by state of judging.
+    /// Turns by judging state.
     pub judging: BTreeMap<JudgingState, u64>,
-    /// Why turns were skipped.
+    /// Skipped turns by reason.
     pub skipped: BTreeMap<String, u64>,
-    /// Verdicts that carry a reward.
+    /// Verdicts with a reward.
     pub verdicts: u64,
-    /// Judges that gave none, by reason.
+    /// Missing verdicts by reason.
     pub no_verdict: BTreeMap<String, u64>,
     /// Pieces of feedback.
     pub feedback: u64,
     /// Samples by state.
     pub samples: BTreeMap<SampleState, u64>,
-    /// Samples, of any state, that have no reward: their hints alone can teach.
+    /// Samples in any state without a reward, whose only training signal are hints.
     #[serde(default)]
     pub hint_samples: u64,
-    /// Why samples were dropped.
+    /// Dropped samples by reason.
     pub dropped: BTreeMap<String, u64>,
     /// Steps by outcome.
     pub steps: BTreeMap<StepOutcome, u64>,
-    /// Adapters recorded.
+    /// Recorded adapters.
     pub adapters: u64,
-    /// Sessions forgotten.
+    /// Recorded deletions.
     pub forgotten: u64,
-    /// Next states retracted.
+    /// Retracted next states.
     #[serde(default)]
     pub retractions: u64,
 }

@@ -11,7 +11,7 @@ const WRITERS: usize = 4;
 const TURNS: usize = 40;
 
 #[test]
-fn writers_and_readers_from_many_threads_see_whole_acts() {
+fn concurrent_readers_see_only_whole_transactions() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let done = AtomicBool::new(false);
@@ -23,9 +23,11 @@ fn writers_and_readers_from_many_threads_see_whole_acts() {
                     let session = format!("s{writer}");
                     let mut previous = None;
                     for _ in 0..TURNS {
-                        let turn = journal.arrive(&arrival(&session, previous)).unwrap()[0];
+                        let turn = journal
+                            .record_request(&arrival(&session, previous))
+                            .unwrap()[0];
                         journal.complete(turn, &completion()).unwrap();
-                        // What a thread has committed, it reads back at once.
+                        // A thread reads its own commits immediately.
                         assert_eq!(journal.record(turn).state, TurnState::Complete);
                         previous = Some(turn);
                     }
@@ -59,12 +61,12 @@ fn writers_and_readers_from_many_threads_see_whole_acts() {
     }
     let ready = journal.counts().unwrap().judging[&JudgingState::Ready];
     assert_eq!(ready, (WRITERS * (TURNS - 1)) as u64);
-    // Each conversation is judged in its order.
+    // Turns of one conversation are judged in order.
     assert_eq!(journal.ready_for_judging(9_999).unwrap().len(), WRITERS);
 }
 
 #[test]
-fn of_many_judges_and_trainers_one_wins_each() {
+fn concurrent_commits_of_one_turn_or_sample_succeed_once() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     for number in 0..12 {

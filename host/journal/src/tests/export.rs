@@ -16,11 +16,11 @@ fn lines(journal: &Journal, what: Export) -> Vec<Value> {
     lines
 }
 
-fn talk() -> Journal {
+fn conversation() -> Journal {
     let journal = Journal::in_memory().unwrap();
     let mut first = arrival("s", None);
     first.turns[0].received_ms = 1_000_000_000_000;
-    let turn = journal.arrive(&first).unwrap()[0];
+    let turn = journal.record_request(&first).unwrap()[0];
     let reply = json!({
         "role": "assistant",
         "content": [{ "type": "text", "text": "fifty" }, { "type": "text", "text": "-six" }],
@@ -36,22 +36,22 @@ fn talk() -> Journal {
     let mut next = arrival("s", Some(turn));
     next.next_state_of[0].messages =
         json!([{ "role": "tool", "content": "ok" }, { "role": "user", "content": "thanks" }]);
-    let second = journal.arrive(&next).unwrap()[0];
+    let second = journal.record_request(&next).unwrap()[0];
     journal.complete(second, &completion()).unwrap();
     let mut side = arrival("s", None);
     side.turns = vec![NewTurn {
         kind: TurnKind::Side,
         ..new_turn(None)
     }];
-    let side = journal.arrive(&side).unwrap()[0];
+    let side = journal.record_request(&side).unwrap()[0];
     journal.complete(side, &completion()).unwrap();
-    journal.arrive(&arrival("s", None)).unwrap();
+    journal.record_request(&arrival("s", None)).unwrap();
     journal
 }
 
 #[test]
 fn conversations_have_the_fields_of_the_record_file() {
-    let journal = talk();
+    let journal = conversation();
     let lines = lines(&journal, Export::Conversations);
     assert_eq!(lines.len(), 2);
     let line = &lines[0];
@@ -88,8 +88,8 @@ fn conversations_have_the_fields_of_the_record_file() {
 }
 
 #[test]
-fn with_a_tokenizer_the_prompt_is_text() {
-    let journal = talk();
+fn export_with_a_decoder_has_prompt_text() {
+    let journal = conversation();
     let mut out = Vec::new();
     let decode = |ids: &[u32]| format!("{} tokens", ids.len());
     journal
@@ -101,8 +101,8 @@ fn with_a_tokenizer_the_prompt_is_text() {
 }
 
 #[test]
-fn verdicts_have_the_fields_of_the_judge_file_and_none_is_no_zero() {
-    let journal = talk();
+fn verdicts_have_the_fields_of_the_judge_file_and_a_null_score_without_verdict() {
+    let journal = conversation();
     let objects = json!([{ "vote_id": 0, "score": -1 }, { "vote_id": 1, "score": null }]);
     let judged = [
         NewVerdict {
@@ -147,8 +147,8 @@ fn verdicts_have_the_fields_of_the_judge_file_and_none_is_no_zero() {
 }
 
 #[test]
-fn samples_steps_and_turns_come_whole() {
-    let journal = talk();
+fn samples_steps_and_turns_are_exported_with_all_fields() {
+    let journal = conversation();
     journal.add_feedback(&feedback(TurnId(1), 1.0)).unwrap();
     let sample = journal
         .commit_judgement(
@@ -163,7 +163,7 @@ fn samples_steps_and_turns_come_whole() {
     journal.commit_step(&published(&[sample], 1, 0)).unwrap();
     let samples = lines(&journal, Export::Samples);
     let read: SampleRecord = serde_json::from_value(samples[0].clone()).unwrap();
-    assert_eq!(vec![read], journal.samples_of(TurnId(1)).unwrap());
+    assert_eq!(vec![read], journal.samples_of_turn(TurnId(1)).unwrap());
     let steps = lines(&journal, Export::Steps);
     assert_eq!(
         (&steps[0]["adapter"], &steps[0]["trained"]),
@@ -180,7 +180,7 @@ fn samples_steps_and_turns_come_whole() {
 }
 
 #[test]
-fn an_export_is_one_instant_and_does_not_hold_writers_up() {
+fn an_export_reads_one_snapshot_and_does_not_block_writers() {
     struct Busy<'a>(&'a Journal, Vec<u8>);
     impl std::io::Write for Busy<'_> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -201,7 +201,7 @@ fn an_export_is_one_instant_and_does_not_hold_writers_up() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_a_typed_error() {
+fn a_failing_output_is_a_typed_error() {
     struct Closed;
     impl std::io::Write for Closed {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -211,7 +211,7 @@ fn a_reader_that_goes_away_is_a_typed_error() {
             Ok(())
         }
     }
-    let journal = talk();
+    let journal = conversation();
     let error = journal.export(&mut Closed, Export::Turns).unwrap_err();
     assert!(matches!(error, JournalError::Output(_)), "{error}");
     journal.turn_in("s");

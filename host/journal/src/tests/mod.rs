@@ -1,29 +1,29 @@
-//! The journal's promises, one file each; the builders they share.
+//! Tests of the journal, with shared builders.
 
-mod collecting;
+mod choice_groups;
 mod concurrency;
-mod damage;
+mod corruption;
 mod export;
-mod forgetting;
-mod hinting;
-mod judging;
+mod finalize;
+mod forget;
+mod hints;
+mod judgements;
 mod ownership;
 mod plugin_state;
 mod recovery;
-mod releasing;
-mod retracting;
-mod settling;
+mod releases;
+mod retractions;
+mod steps;
 mod storage;
-mod together;
-mod training;
+mod turns;
 
 use serde_json::json;
 
 use crate::*;
 
-pub(super) fn arrival(session: &str, previous: Option<TurnId>) -> Arrival {
+pub(super) fn arrival(session: &str, previous: Option<TurnId>) -> NewRequest {
     let question = json!([{ "role": "user", "content": "and now?" }]);
-    Arrival {
+    NewRequest {
         session: SessionUpsert {
             id: session.into(),
             name: None,
@@ -148,7 +148,7 @@ pub(super) fn feedback(turn: TurnId, score: f32) -> Feedback {
 impl Journal {
     /// One complete turn in a session.
     pub(super) fn turn_in(&self, session: &str) -> TurnId {
-        let turn = self.arrive(&arrival(session, None)).unwrap()[0];
+        let turn = self.record_request(&arrival(session, None)).unwrap()[0];
         self.complete(turn, &completion()).unwrap();
         turn
     }
@@ -156,7 +156,7 @@ impl Journal {
     /// One complete turn with a next state.
     pub(super) fn ready_turn_in(&self, session: &str) -> TurnId {
         let turn = self.turn_in(session);
-        let next = self.arrive(&arrival(session, Some(turn))).unwrap()[0];
+        let next = self.record_request(&arrival(session, Some(turn))).unwrap()[0];
         self.complete(next, &completion()).unwrap();
         turn
     }

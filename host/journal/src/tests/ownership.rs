@@ -1,4 +1,4 @@
-//! A session has one owner, and its name is unique among the sessions of that owner only.
+//! A session is owned by one API key, and its name is unique among the sessions of that key.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use super::arrival;
 use crate::schema::{MIGRATIONS, migrate};
 use crate::*;
 
-/// A request of a key under a session name.
-fn request(id: &str, name: &str, key: Option<&str>) -> Arrival {
+/// A request of an API key with a session name.
+fn request(id: &str, name: &str, key: Option<&str>) -> NewRequest {
     let mut arrival = arrival(id, None);
     arrival.session.name = Some(name.to_owned());
     arrival.session.key = key.map(str::to_owned);
@@ -18,41 +18,43 @@ fn request(id: &str, name: &str, key: Option<&str>) -> Arrival {
 }
 
 #[test]
-fn keys_that_use_the_same_name_have_sessions_of_their_own() {
+fn the_same_session_name_under_two_keys_is_two_sessions() {
     let journal = Journal::in_memory().unwrap();
     let owners = [("a", Some("ann")), ("b", Some("bob")), ("c", None)];
     for (id, key) in owners {
-        journal.arrive(&request(id, "main", key)).unwrap();
+        journal.record_request(&request(id, "main", key)).unwrap();
     }
     for (id, key) in owners {
-        let found = journal.session_of(key, "main").unwrap().unwrap();
+        let found = journal.find_session(key, "main").unwrap().unwrap();
         assert_eq!((found.id.as_str(), found.key.as_deref()), (id, key));
         assert_eq!(found.name, "main");
-        let by_id = journal.session_of(key, id).unwrap().unwrap();
+        let by_id = journal.find_session(key, id).unwrap().unwrap();
         assert_eq!(by_id.id, found.id);
         for (other, _) in owners.iter().filter(|(other, _)| *other != id) {
-            assert_eq!(journal.session_of(key, other).unwrap(), None);
+            assert_eq!(journal.find_session(key, other).unwrap(), None);
         }
         assert_eq!(
             journal.session_name(&id.into()).unwrap().as_deref(),
             Some("main")
         );
     }
-    assert_eq!(journal.session_of(Some("eve"), "main").unwrap(), None);
-    let called: Vec<_> = journal.sessions_called("main").unwrap();
+    assert_eq!(journal.find_session(Some("eve"), "main").unwrap(), None);
+    let called: Vec<_> = journal.find_sessions_by_name("main").unwrap();
     assert_eq!(called.len(), 3);
     journal
-        .arrive(&request("d", "main", Some("ann")))
+        .record_request(&request("d", "main", Some("ann")))
         .unwrap_err();
     journal.forget_session(&"b".into()).unwrap();
-    assert_eq!(journal.session_of(Some("bob"), "main").unwrap(), None);
+    assert_eq!(journal.find_session(Some("bob"), "main").unwrap(), None);
     assert_eq!(journal.session_turns(&"a".into()).unwrap().len(), 1);
 }
 
 #[test]
-fn nobody_writes_into_the_session_or_behind_the_reply_of_another_key() {
+fn requests_cannot_touch_sessions_or_turns_of_another_key() {
     let journal = Journal::in_memory().unwrap();
-    let turn = journal.arrive(&request("a", "main", Some("ann"))).unwrap()[0];
+    let turn = journal
+        .record_request(&request("a", "main", Some("ann")))
+        .unwrap()[0];
     journal.complete(turn, &super::completion()).unwrap();
     let mut foreign_session = request("a", "main", Some("bob"));
     let mut foreign_turn = request("b", "main", Some("bob"));
@@ -63,21 +65,21 @@ fn nobody_writes_into_the_session_or_behind_the_reply_of_another_key() {
         arrival.turns[0].key = Some("bob".to_owned());
     }
     for refused in [&foreign_session, &foreign_turn, &foreign_reply] {
-        let error = journal.arrive(refused).unwrap_err();
+        let error = journal.record_request(refused).unwrap_err();
         assert!(matches!(error, JournalError::Invalid(_)), "{error}");
-        assert!(error.to_string().contains("another key"), "{error}");
+        assert!(error.to_string().contains("another API key"), "{error}");
     }
-    // An ownerless session stays ownerless, too.
-    journal.arrive(&request("c", "open", None)).unwrap();
+    // A session without a key stays without a key.
+    journal.record_request(&request("c", "open", None)).unwrap();
     journal
-        .arrive(&request("c", "open", Some("ann")))
+        .record_request(&request("c", "open", Some("ann")))
         .unwrap_err();
     assert_eq!(journal.sessions(9).unwrap().len(), 2);
     assert_eq!(journal.record(turn).next_state, None);
 }
 
 #[test]
-fn what_keys_shared_before_is_divided_among_them() {
+fn migration_splits_sessions_shared_by_several_keys() {
     let mut conn = Connection::open_in_memory().unwrap();
     conn.pragma_update(None, "foreign_keys", true).unwrap();
     let here = Path::new("here.sqlite");

@@ -14,15 +14,15 @@ fn scope(plugin: &str, run: &str) -> PluginScope {
     }
 }
 
-fn version(put: PluginPut) -> u64 {
+fn version(put: PluginPutOutcome) -> u64 {
     match put {
-        PluginPut::Written { version } => version,
+        PluginPutOutcome::Written { version } => version,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_write_must_name_what_it_read() {
+fn writes_compare_and_swap_the_version() {
     let journal = Journal::in_memory().unwrap();
     let mine = scope("p", "r");
     let put = |value: &[u8], expected| {
@@ -30,24 +30,28 @@ fn a_write_must_name_what_it_read() {
             .put_plugin_entry(&mine, "k", value, expected, QUOTA)
             .unwrap()
     };
-    assert_eq!(put(b"x", Some(1)), PluginPut::Conflict, "nothing is there");
+    assert_eq!(
+        put(b"x", Some(1)),
+        PluginPutOutcome::Conflict,
+        "nothing is there"
+    );
     let first = version(put(b"a", None));
-    assert_eq!(put(b"b", None), PluginPut::Conflict);
+    assert_eq!(put(b"b", None), PluginPutOutcome::Conflict);
     let second = version(put(b"b", Some(first)));
     assert!(second > first);
-    assert_eq!(put(b"c", Some(first)), PluginPut::Conflict);
+    assert_eq!(put(b"c", Some(first)), PluginPutOutcome::Conflict);
     let entry = journal.plugin_entry(&mine, "k").unwrap().unwrap();
     assert_eq!((entry.value.as_slice(), entry.version), (&b"b"[..], second));
-    // Removed and made again, it is not what somebody read before.
+    // After removal and re-creation, an earlier version does not match.
     assert!(journal.remove_plugin_entry(&mine, "k").unwrap());
     assert!(!journal.remove_plugin_entry(&mine, "k").unwrap());
     let third = version(put(b"a", None));
     assert!(third > second);
-    assert_eq!(put(b"c", Some(first)), PluginPut::Conflict);
+    assert_eq!(put(b"c", Some(first)), PluginPutOutcome::Conflict);
 }
 
 #[test]
-fn the_quota_counts_keys_and_bytes_and_gives_back_what_is_freed() {
+fn the_quota_counts_keys_and_bytes() {
     let journal = Journal::in_memory().unwrap();
     let mine = scope("p", "r");
     let put = |key: &str, size: usize, expected, quota| {
@@ -59,20 +63,24 @@ fn the_quota_counts_keys_and_bytes_and_gives_back_what_is_freed() {
     version(put("b", 49, None, QUOTA));
     assert_eq!(
         put("c", 0, None, QUOTA),
-        PluginPut::Full,
+        PluginPutOutcome::Full,
         "a key counts too"
     );
     let a = version(put("a", 10, Some(a), QUOTA));
     let c = version(put("c", 0, None, QUOTA));
-    assert_eq!(put("d", 0, None, QUOTA), PluginPut::Full, "three keys");
-    assert_eq!(put("c", 40, Some(c), QUOTA), PluginPut::Full);
+    assert_eq!(
+        put("d", 0, None, QUOTA),
+        PluginPutOutcome::Full,
+        "three keys"
+    );
+    assert_eq!(put("c", 40, Some(c), QUOTA), PluginPutOutcome::Full);
     assert!(journal.remove_plugin_entry(&mine, "b").unwrap());
     version(put("d", 30, None, QUOTA));
-    // Under a quota that was lowered, what is there may shrink and not grow.
+    // Under a lowered quota, entries may shrink but not grow.
     let lower = PluginQuota { bytes: 5, keys: 1 };
-    assert_eq!(put("a", 11, Some(a), lower), PluginPut::Full);
+    assert_eq!(put("a", 11, Some(a), lower), PluginPutOutcome::Full);
     version(put("a", 9, Some(a), lower));
-    // Another scope has its own.
+    // Another scope has its own quota.
     journal
         .put_plugin_entry(&scope("q", "r"), "a", &[7; 99], None, QUOTA)
         .map(version)
@@ -80,7 +88,7 @@ fn the_quota_counts_keys_and_bytes_and_gives_back_what_is_freed() {
 }
 
 #[test]
-fn keys_come_in_pages_by_their_prefix() {
+fn keys_are_listed_in_pages_by_prefix() {
     let journal = Journal::in_memory().unwrap();
     let mine = scope("p", "r");
     let quota = PluginQuota {
@@ -103,13 +111,13 @@ fn keys_come_in_pages_by_their_prefix() {
     assert_eq!(page("", None, 2), ("a b".to_owned(), next("b")));
     assert_eq!(page("ö", None, 0), ("ö".to_owned(), None));
     assert_eq!(page("%", None, 9), (String::new(), None));
-    // A cursor that nobody handed out is only a place.
+    // Any key is a valid cursor.
     assert_eq!(page("b/", Some("zzz"), 9), (String::new(), None));
     assert_eq!(page("", Some("b\u{0}"), 1).0, "b\u{0}x");
 }
 
 #[test]
-fn scopes_never_see_each_other_and_outlive_a_restart() {
+fn scopes_are_isolated_and_persist() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let scopes = [scope("p", "r"), scope("q", "r"), scope("p", "s")];
@@ -132,7 +140,7 @@ fn scopes_never_see_each_other_and_outlive_a_restart() {
 }
 
 #[test]
-fn no_loop_is_woken_by_it_and_a_reader_cannot_write() {
+fn plugin_writes_notify_no_watcher_and_need_a_writer() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let mut changes = journal.watch();

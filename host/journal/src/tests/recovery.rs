@@ -7,7 +7,7 @@ use tempfile::tempdir;
 use super::{arrival, completion};
 use crate::*;
 
-/// The files as a kill at this instant would leave them.
+/// A copy of the files as a kill at this instant would leave them.
 fn crash_image(dir: &Path) -> tempfile::TempDir {
     let image = tempdir().unwrap();
     for name in ["journal.sqlite", "journal.sqlite-wal"] {
@@ -17,17 +17,17 @@ fn crash_image(dir: &Path) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_was_committed_is_there_after_a_kill() {
+fn commits_survive_a_kill() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let sample = journal.sample_in("s");
-    let running = journal.arrive(&arrival("s", None)).unwrap()[0];
+    let running = journal.record_request(&arrival("s", None)).unwrap()[0];
     let image = crash_image(dir.path());
 
     let again = Journal::open(image.path()).unwrap();
     assert_eq!(again.queued_samples(9).unwrap()[0].id, sample);
-    assert_eq!(again.recover().unwrap(), 1);
-    assert_eq!(again.recover().unwrap(), 0);
+    assert_eq!(again.abort_interrupted_turns().unwrap(), 1);
+    assert_eq!(again.abort_interrupted_turns().unwrap(), 0);
     let cut = again.record(running);
     assert_eq!(
         (cut.state, cut.judging),
@@ -39,15 +39,15 @@ fn what_was_committed_is_there_after_a_kill() {
 
 const CHILD: &str = "CLAWHOST_JOURNAL_TEST_DIR";
 
-/// Not a test of its own: the process that the next test kills. It says each id once it is committed.
+/// The process that the next test kills, not a test of its own. It prints each id after its commit.
 #[test]
-fn child_that_is_killed() {
+fn killed_child_process() {
     let Some(dir) = std::env::var_os(CHILD) else {
         return;
     };
     let journal = Journal::open(Path::new(&dir)).unwrap();
     loop {
-        let turn = journal.arrive(&arrival("s", None)).unwrap()[0];
+        let turn = journal.record_request(&arrival("s", None)).unwrap()[0];
         println!("\narrived {turn}");
         journal.complete(turn, &completion()).unwrap();
         println!("\ncompleted {turn}");
@@ -55,14 +55,14 @@ fn child_that_is_killed() {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_it_reported() {
+fn acknowledged_commits_of_a_killed_process_survive() {
     let dir = tempdir().unwrap();
     let mut expected = 0;
     for lines in [3, 10, 25, 60] {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "tests::recovery::child_that_is_killed",
+                "tests::recovery::killed_child_process",
                 "--nocapture",
             ])
             .env(CHILD, dir.path())
@@ -96,7 +96,7 @@ fn a_killed_process_loses_nothing_that_it_reported() {
                 );
             }
         }
-        journal.recover().unwrap();
+        journal.abort_interrupted_turns().unwrap();
         let turns = journal.session_turns(&"s".into()).unwrap();
         assert!(
             turns.len() >= expected + lines / 2,

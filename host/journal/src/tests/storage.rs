@@ -4,7 +4,7 @@ use super::{arrival, completion, new_turn};
 use crate::*;
 
 #[test]
-fn two_servers_do_not_share_a_folder() {
+fn a_data_directory_is_locked_by_one_server() {
     let dir = tempdir().unwrap();
     let first = Journal::open(dir.path()).unwrap();
     let error = Journal::open(dir.path()).unwrap_err();
@@ -22,15 +22,15 @@ fn two_servers_do_not_share_a_folder() {
 }
 
 #[tokio::test]
-async fn a_folder_is_free_when_the_last_clone_is_gone() {
+async fn the_lock_is_released_when_the_last_clone_is_dropped() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let late = journal.clone();
-    let released = tokio::spawn(journal.released());
+    let released = tokio::spawn(journal.wait_closed());
     late.turn_in("s");
     tokio::task::yield_now().await;
     assert!(!released.is_finished(), "a clone is still there");
-    // On another thread, as what outlives its task is.
+    // Dropped on another thread, as for a task that outlives its owner.
     let other = std::thread::spawn(move || drop(late));
     released.await.unwrap();
     Journal::open(dir.path()).unwrap();
@@ -38,10 +38,13 @@ async fn a_folder_is_free_when_the_last_clone_is_gone() {
 }
 
 #[test]
-fn a_reader_beside_the_server_sees_and_does_not_touch() {
+fn a_read_only_journal_reads_but_does_not_write() {
     let dir = tempdir().unwrap();
     let missing = Journal::open_read_only(dir.path()).unwrap_err();
-    assert!(matches!(missing, JournalError::Missing { .. }), "{missing}");
+    assert!(
+        matches!(missing, JournalError::NotFound { .. }),
+        "{missing}"
+    );
     let server = Journal::open(dir.path()).unwrap();
     let turn = server.turn_in("s");
     let reader = Journal::open_read_only(dir.path()).unwrap();
@@ -53,11 +56,11 @@ fn a_reader_beside_the_server_sees_and_does_not_touch() {
 }
 
 #[test]
-fn a_full_disk_is_a_clear_error_and_the_journal_goes_on() {
+fn a_full_disk_is_an_error_and_the_journal_stays_usable() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let turn = journal.turn_in("s");
-    let running = journal.arrive(&arrival("s", None)).unwrap()[0];
+    let running = journal.record_request(&arrival("s", None)).unwrap()[0];
     let limit = |pages: i64| {
         journal.with_writer(|conn| {
             conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| {
@@ -75,25 +78,25 @@ fn a_full_disk_is_a_clear_error_and_the_journal_goes_on() {
         prompt_ids: vec![7; 100_000],
         ..new_turn(None)
     }];
-    let error = journal.arrive(&large).unwrap_err();
+    let error = journal.record_request(&large).unwrap_err();
     assert!(
-        matches!(error, JournalError::Full { .. }) && error.may_pass(),
+        matches!(error, JournalError::DiskFull { .. }) && error.is_retryable(),
         "{error}"
     );
-    assert!(error.to_string().contains("free some space"), "{error}");
-    // Nothing of the refused request is there; what was there still is.
+    assert!(error.to_string().contains("free space"), "{error}");
+    // The failed request recorded nothing; earlier data is intact.
     assert_eq!(journal.session(&"t".into()).unwrap(), None);
     assert_eq!(journal.record(turn).next_state, None);
     assert_eq!(journal.record(running).state, TurnState::Generating);
 
     limit(1_000_000).unwrap();
-    journal.arrive(&large).unwrap();
+    journal.record_request(&large).unwrap();
     journal.complete(running, &completion()).unwrap();
     assert_eq!(journal.ready_for_judging(9).unwrap()[0].id, turn);
 }
 
 #[test]
-fn a_full_disk_fails_the_write_check_until_there_is_room() {
+fn the_write_check_fails_while_the_disk_is_full() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let limit = |pages: &str| {
@@ -106,7 +109,7 @@ fn a_full_disk_fails_the_write_check_until_there_is_room() {
     };
     limit("PRAGMA page_count").unwrap();
     let error = journal.check_writable().unwrap_err();
-    assert!(matches!(error, JournalError::Full { .. }), "{error}");
+    assert!(matches!(error, JournalError::DiskFull { .. }), "{error}");
     limit("SELECT 1000000").unwrap();
     let loops = journal.watch();
     journal.check_writable().unwrap();
@@ -118,7 +121,7 @@ fn a_full_disk_fails_the_write_check_until_there_is_room() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused() {
+fn a_file_that_is_not_a_database_is_rejected() {
     let dir = tempdir().unwrap();
     std::fs::write(
         dir.path().join("journal.sqlite"),
@@ -126,12 +129,12 @@ fn a_file_that_is_no_database_is_refused() {
     )
     .unwrap();
     let error = Journal::open(dir.path()).unwrap_err();
-    assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+    assert!(matches!(error, JournalError::Corrupt { .. }), "{error}");
     assert!(error.to_string().contains("clawhost restore"), "{error}");
 }
 
 #[test]
-fn damaged_rows_are_errors_and_not_values() {
+fn damaged_rows_are_errors() {
     let journal = Journal::in_memory().unwrap();
     let turn = journal.turn_in("s");
     for damage in [
@@ -144,14 +147,14 @@ fn damaged_rows_are_errors_and_not_values() {
             .unwrap();
         let error = journal.turn(turn).unwrap_err();
         assert!(
-            matches!(error, JournalError::Damaged { .. }),
+            matches!(error, JournalError::Corrupt { .. }),
             "{damage}: {error}"
         );
     }
 }
 
 #[test]
-fn a_damaged_page_is_an_error_and_not_a_panic() {
+fn a_damaged_page_is_an_error() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     for _ in 0..50 {
@@ -160,29 +163,29 @@ fn a_damaged_page_is_an_error_and_not_a_panic() {
     drop(journal);
     let file = dir.path().join("journal.sqlite");
     let mut bytes = std::fs::read(&file).unwrap();
-    // Well behind the header and the schema, so that it opens and fails on reading.
+    // After the header and the schema, so that opening succeeds and reading fails.
     for byte in bytes.iter_mut().skip(40 * 4096) {
         *byte = 0xa5;
     }
     std::fs::write(&file, bytes).unwrap();
     let outcome = Journal::open(dir.path()).and_then(|journal| journal.session_turns(&"s".into()));
     assert!(
-        matches!(outcome, Err(JournalError::Damaged { .. })),
+        matches!(outcome, Err(JournalError::Corrupt { .. })),
         "{outcome:?}"
     );
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_says_so() {
+fn a_data_directory_that_cannot_be_created_is_an_error() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = Journal::open(&file.join("data")).unwrap_err();
-    assert!(matches!(error, JournalError::Folder { .. }), "{error}");
+    assert!(matches!(error, JournalError::Io { .. }), "{error}");
 }
 
 #[test]
-fn a_newer_journal_is_refused_by_writers_and_readers() {
+fn a_newer_schema_is_rejected_by_writers_and_readers() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     journal
@@ -202,7 +205,7 @@ fn a_newer_journal_is_refused_by_writers_and_readers() {
 }
 
 #[test]
-fn everything_is_there_after_an_ordinary_restart() {
+fn data_survives_a_restart() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     journal.sample_in("s");
@@ -225,10 +228,10 @@ fn everything_is_there_after_an_ordinary_restart() {
 }
 
 #[test]
-fn measuring_leaves_whole_conversations() {
+fn the_write_benchmark_records_complete_conversations() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
-    let seconds = measure::append_turns(&journal, 20).unwrap();
+    let seconds = bench::append_turns(&journal, 20).unwrap();
     assert!(seconds.len() == 20 && seconds.iter().all(|second| *second > 0.0));
     let counts = journal.counts().unwrap();
     assert_eq!(

@@ -1,23 +1,23 @@
-//! What follows a reply is shown to extractors once, and their hints stand beside the verdicts.
+//! Each next state is shown to the extractors once, and hints are recorded with the verdicts.
 
 use clawhost_journal::{HintOutcome, HintPlacement, TurnId};
 use clawhost_plugins::FaultKind;
 
-use super::loops::settle_with;
-use super::stand_in::{Advising, Desk, StandIn, seated};
+use super::fakes::{FakeHintExtractor, FakeJudge, Fixture, one_judge};
+use super::worker::run_judging_with;
 use crate::options::{FaultPolicy, JudgingOptions};
-use crate::seats::Seated;
+use crate::slots::JudgeSet;
 use std::sync::Arc;
 
-fn bench(advising: Arc<Advising>) -> Seated {
-    Seated {
-        hints: vec![advising],
-        ..seated(StandIn::thanks())
+fn judge_set(extractor: Arc<FakeHintExtractor>) -> JudgeSet {
+    JudgeSet {
+        hints: vec![extractor],
+        ..one_judge(FakeJudge::thanks())
     }
 }
 
-fn outcomes(desk: &Desk, turn: TurnId) -> Vec<HintOutcome> {
-    let hints = desk.journal.hints(turn).unwrap();
+fn outcomes(fixture: &Fixture, turn: TurnId) -> Vec<HintOutcome> {
+    let hints = fixture.journal.hints(turn).unwrap();
     hints.into_iter().map(|hint| hint.outcome).collect()
 }
 
@@ -28,27 +28,39 @@ fn none(reason: &str) -> HintOutcome {
 }
 
 #[tokio::test]
-async fn a_judged_turn_is_shown_and_its_hint_is_kept() {
-    let desk = Desk::new();
-    let (bad, good) = (desk.turn("shorter please"), desk.turn("thanks"));
-    let quiet = desk.replied(|_| ());
-    desk.feedback(quiet, Some(1.0), None);
-    let advising = Advising::new(None);
-    let state = settle_with(&desk, bench(advising.clone()), JudgingOptions::default()).await;
+async fn hints_of_a_judged_turn_are_recorded() {
+    let fixture = Fixture::new();
+    let (bad, good) = (
+        fixture.add_turn("shorter please"),
+        fixture.add_turn("thanks"),
+    );
+    let quiet = fixture.add_turn_with(|_| ());
+    fixture.add_feedback(quiet, Some(1.0), None);
+    let extractor = FakeHintExtractor::new(None);
+    let state = run_judging_with(
+        &fixture,
+        judge_set(extractor.clone()),
+        JudgingOptions::default(),
+    )
+    .await;
     let hint = HintOutcome::Hint {
         text: "mind: shorter please".to_owned(),
         placement: HintPlacement::LastUser,
         confidence: 0.5,
     };
-    assert_eq!(outcomes(&desk, bad), [hint]);
-    assert_eq!(outcomes(&desk, good), [none("nothing to advise")]);
-    assert_eq!(outcomes(&desk, quiet), [], "a score alone says nothing");
-    let kept = desk.journal.hints(bad).unwrap().remove(0);
+    assert_eq!(outcomes(&fixture, bad), [hint]);
+    assert_eq!(outcomes(&fixture, good), [none("nothing to advise")]);
     assert_eq!(
-        (kept.source.as_str(), kept.digest.as_str()),
-        ("plugin:advising", "00bb")
+        outcomes(&fixture, quiet),
+        [],
+        "a score alone contains no text"
     );
-    let worlds: Vec<_> = desk
+    let record = fixture.journal.hints(bad).unwrap().remove(0);
+    assert_eq!(
+        (record.source.as_str(), record.digest.as_str()),
+        ("plugin:fake-extractor", "00bb")
+    );
+    let worlds: Vec<_> = fixture
         .journal
         .receipts(bad)
         .unwrap()
@@ -57,46 +69,57 @@ async fn a_judged_turn_is_shown_and_its_hint_is_kept() {
         .collect();
     assert_eq!(worlds, ["judge-plugin", "hint-plugin"]);
     assert_eq!((state.hints, state.no_hint["nothing to advise"]), (1, 1));
-    // It decides nothing about the reward.
-    assert_eq!(desk.journal.samples_of(bad).unwrap()[0].reward, Some(-1.0));
-
-    // Words that come with a score are for the extractor alone, and nothing is shown twice.
-    desk.feedback(good, Some(-1.0), Some("too long"));
-    settle_with(&desk, bench(advising.clone()), JudgingOptions::default()).await;
+    // The hint does not change the reward.
     assert_eq!(
-        *advising.told.lock().unwrap(),
+        fixture.journal.samples_of_turn(bad).unwrap()[0].reward,
+        Some(-1.0)
+    );
+
+    // Feedback text with a score goes to the extractor only, and nothing is shown twice.
+    fixture.add_feedback(good, Some(-1.0), Some("too long"));
+    run_judging_with(
+        &fixture,
+        judge_set(extractor.clone()),
+        JudgingOptions::default(),
+    )
+    .await;
+    assert_eq!(
+        *extractor.seen.lock().unwrap(),
         ["shorter please", "thanks", "too long"]
     );
-    assert_eq!(desk.journal.verdicts(good).unwrap().len(), 2);
+    assert_eq!(fixture.journal.verdicts(good).unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_fault_is_no_hint_with_its_reason_and_leaves_the_verdict() {
-    let desk = Desk::new();
-    let turn = desk.turn("thanks");
-    let failing = Advising::new(Some(FaultKind::Stack));
+async fn an_extractor_fault_records_a_reason_and_keeps_the_verdict() {
+    let fixture = Fixture::new();
+    let turn = fixture.add_turn("thanks");
+    let failing = FakeHintExtractor::new(Some(FaultKind::Stack));
     let options = JudgingOptions {
         on_fault: FaultPolicy::Quarantine,
         quarantine_after: 1,
         ..JudgingOptions::default()
     };
-    let state = settle_with(&desk, bench(failing.clone()), options).await;
-    assert_eq!(outcomes(&desk, turn), [none("stack")]);
-    let hint = desk.journal.hints(turn).unwrap().remove(0);
+    let state = run_judging_with(&fixture, judge_set(failing.clone()), options).await;
+    assert_eq!(outcomes(&fixture, turn), [none("stack")]);
+    let hint = fixture.journal.hints(turn).unwrap().remove(0);
     assert!(hint.said.contains("call stack"), "{}", hint.said);
-    assert_eq!(desk.journal.samples_of(turn).unwrap()[0].reward, Some(1.0));
-    assert_eq!(state.quarantined, ["advising"]);
+    assert_eq!(
+        fixture.journal.samples_of_turn(turn).unwrap()[0].reward,
+        Some(1.0)
+    );
+    assert_eq!(state.quarantined, ["fake-extractor"]);
     assert_eq!(state.no_hint["stack"], 1);
 }
 
 #[tokio::test]
-async fn every_attempt_is_a_candidate() {
-    let desk = Desk::new();
-    let turn = desk.turn("shorter please");
+async fn every_attempt_is_recorded() {
+    let fixture = Fixture::new();
+    let turn = fixture.add_turn("shorter please");
     let options = JudgingOptions {
         attempts: 3,
         ..JudgingOptions::default()
     };
-    settle_with(&desk, bench(Advising::new(None)), options).await;
-    assert_eq!(outcomes(&desk, turn).len(), 3);
+    run_judging_with(&fixture, judge_set(FakeHintExtractor::new(None)), options).await;
+    assert_eq!(outcomes(&fixture, turn).len(), 3);
 }

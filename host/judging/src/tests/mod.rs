@@ -1,21 +1,21 @@
-//! Promises of judging, tested through the journal with stand-in judges.
+//! Tests of judging through the journal, with fake judges.
 
 use clawhost_journal::{
     Completion, Finish, JudgingState, SessionId, TurnId, TurnKind, TurnRecord, TurnState,
 };
 use serde_json::json;
 
-mod by_hint;
-mod endings;
+mod fakes;
+mod group;
+mod hinted_samples;
 mod hints;
-mod loops;
-mod opinions;
-mod rejudging;
-mod seats;
-mod stand_in;
-mod together;
+mod rejudge;
+mod rewards;
+mod session_end;
+mod slots;
+mod worker;
 
-/// A complete turn of session `s`, as a journal would give it.
+/// A complete turn of session `s`, as the journal returns it.
 pub(crate) fn turn(id: i64) -> TurnRecord {
     TurnRecord {
         id: TurnId(id),

@@ -190,7 +190,7 @@ impl CallState {
         work: Answer<Result<T, ModelError>>,
     ) -> Result<T, model::Error> {
         let left = Duration::from_millis(self.wall_left_ms());
-        let task = crate::threads::spawn_tied(async move {
+        let task = crate::thread_pool::spawn_abort_on_drop(async move {
             tokio::time::timeout(left, work)
                 .await
                 .unwrap_or(Err(ModelError::Timeout))

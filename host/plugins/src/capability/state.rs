@@ -107,7 +107,7 @@ impl CallState {
         work: Answer<Result<T, StateError>>,
     ) -> Result<T, state::Error> {
         let left = Duration::from_millis(self.wall_left_ms());
-        let task = crate::threads::spawn_tied(tokio::time::timeout(left, work));
+        let task = crate::thread_pool::spawn_abort_on_drop(tokio::time::timeout(left, work));
         let failed = |what: &str| state::Error::Unavailable(what.to_owned());
         match task.await {
             Ok(Ok(answer)) => answer.map_err(|error| match error {

@@ -1,11 +1,11 @@
-//! How a compiler is started.
+//! The command that starts the compiler subprocess.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The command that runs [`crate::compile_component`] in a process of its own. It is started with an
-/// empty environment in the root directory. What it writes is run as machine code, so it must be a
-/// program that is trusted like this one: as a rule it *is* this one.
+/// The command that runs [`crate::compile_component`] in a subprocess. It is started with an empty environment in the
+/// root directory. Its output is run as machine code, so the program must be as trusted as this one; usually it *is*
+/// this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerCommand {
     /// The program, as an absolute path.
@@ -15,7 +15,7 @@ pub struct CompilerCommand {
 }
 
 impl CompilerCommand {
-    /// A program with arguments.
+    /// Creates a command from a program and its arguments.
     pub fn new<A: Into<OsString>>(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = A>,

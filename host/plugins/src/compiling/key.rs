@@ -1,4 +1,4 @@
-//! The name under which compiled code is kept: all that it depends on, as one digest.
+//! The cache key of compiled code: a digest of everything that the code depends on.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,24 +7,25 @@ use wasmtime::Engine;
 
 use crate::profile::Profile;
 
-/// Changes when what is kept, or how, changes.
+/// The format version. Changes when the cached data or its format changes.
 const FORMAT: &[u8] = b"clawhost compiled component 2";
 
-/// Component, profile and engine: its version, its settings and the processor that it makes code for.
+/// Digest of the component, the profile, and the engine's version, settings and target CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key(String);
+pub(super) struct CacheKey(String);
 
-impl Key {
-    pub(super) fn of(engine: &Engine, profile: Profile, digest: &str) -> Key {
-        let mut all = Whole(Sha256::new());
+impl CacheKey {
+    pub(super) fn new(engine: &Engine, profile: Profile, digest: &str) -> CacheKey {
+        let mut all = Sha256Hasher(Sha256::new());
         (FORMAT, profile, digest).hash(&mut all);
         engine.precompile_compatibility_hash().hash(&mut all);
-        Key(all
-            .0
-            .finalize()
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect())
+        CacheKey(
+            all.0
+                .finalize()
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect(),
+        )
     }
 
     pub(super) fn name(&self) -> &str {
@@ -32,10 +33,10 @@ impl Key {
     }
 }
 
-/// Takes what is hashed and keeps all 256 bits of it.
-struct Whole(Sha256);
+/// A hasher with all 256 bits of SHA-256 as its result.
+struct Sha256Hasher(Sha256);
 
-impl Hasher for Whole {
+impl Hasher for Sha256Hasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -50,28 +51,31 @@ impl Hasher for Whole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Machine;
+    use crate::engine::WasmRuntime;
     use crate::options::HostOptions;
 
-    fn key(profile: Profile, pooling: bool, digest: &str) -> Key {
+    fn key(profile: Profile, pooling: bool, digest: &str) -> CacheKey {
         let options = HostOptions {
             instances: 2,
             pooling,
             ..HostOptions::default()
         };
-        let machine = Machine::start(profile, &options).unwrap();
-        assert_eq!(machine.pooled, pooling);
-        Key::of(&machine.engine, profile, digest)
+        let runtime = WasmRuntime::start(profile, &options).unwrap();
+        assert_eq!(runtime.pooled, pooling);
+        CacheKey::new(&runtime.engine, profile, digest)
     }
 
     #[test]
-    fn code_is_shared_by_all_engines_that_can_run_it_and_by_no_others() {
-        let steady = key(Profile::Deterministic, true, "a");
-        assert_eq!(steady, key(Profile::Deterministic, false, "a"));
-        assert_ne!(steady, key(Profile::Fast, true, "a"));
-        assert_ne!(steady, key(Profile::Deterministic, true, "b"));
-        // What the compiler's process makes.
+    fn the_key_is_equal_for_compatible_engines_only() {
+        let deterministic = key(Profile::Deterministic, true, "a");
+        assert_eq!(deterministic, key(Profile::Deterministic, false, "a"));
+        assert_ne!(deterministic, key(Profile::Fast, true, "a"));
+        assert_ne!(deterministic, key(Profile::Deterministic, true, "b"));
+        // The engine of the compiler subprocess.
         let bare = Engine::new(&crate::engine::config(Profile::Deterministic)).unwrap();
-        assert_eq!(steady, Key::of(&bare, Profile::Deterministic, "a"));
+        assert_eq!(
+            deterministic,
+            CacheKey::new(&bare, Profile::Deterministic, "a")
+        );
     }
 }

@@ -1,29 +1,28 @@
-//! What compiling one component may use up.
+//! Limits on compiling one component.
 
 use serde::{Deserialize, Serialize};
 
-/// Limits on the process that compiles one component. A judge in Python of 18 MB, interpreter and all,
-/// needs less than a tenth of the time and a third of the memory; nothing that plugins are written in
-/// needs more.
+/// Limits on compiling one component. A Python judge of 18 MB with its interpreter needs less than a tenth of the time
+/// and a third of the memory; no other plugin language needs more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileLimits {
-    /// CPU time of all its threads together, in seconds. Default 120.
+    /// CPU time of the compiler process, all threads together, in seconds. Default 120.
     pub cpu_seconds: u64,
-    /// Time by the clock, in milliseconds. It stands back behind serving, which may take most of the
-    /// processor. Default 240,000.
+    /// Wall time, in milliseconds. The compiler has a lower priority than serving, which may use most of the CPU.
+    /// Default 240,000.
     pub wall_ms: u64,
-    /// Address space, in bytes; some of it is reserved and never used. Default 2 GiB.
+    /// Address space of the compiler process, in bytes; some of it is reserved and never used. Default 2 GiB.
     pub memory_bytes: u64,
-    /// Compiled code, in bytes, with the images of memories that it starts with. Default 256 MiB.
+    /// Size of the compiled code, in bytes, including initial memory images. Default 256 MiB.
     pub code_bytes: u64,
-    /// The same, in multiples of the component's own size; at least 8 MiB are allowed. A small component that fills
-    /// the cache and the memory of the server is no plugin. Default 16.
+    /// The same limit as a multiple of the component's size; at least 8 MiB are always allowed. Prevents a small
+    /// component from filling the cache and the server's memory. Default 16.
     pub code_ratio: u64,
 }
 
-/// Compiled code that every component may become, in bytes, whatever its size.
-const CODE_FLOOR: u64 = 8 << 20;
+/// Compiled code that every component is allowed, in bytes, whatever its size.
+const MIN_CODE_LIMIT: u64 = 8 << 20;
 
 impl Default for CompileLimits {
     fn default() -> Self {
@@ -38,8 +37,8 @@ impl Default for CompileLimits {
 }
 
 impl CompileLimits {
-    /// The limit on this for a component of so many bytes, in the unit of [`CompileResource`].
-    pub(super) fn on(&self, resource: CompileResource, component: usize) -> u64 {
+    /// The limit on this resource for a component of `component` bytes, in the unit of [`CompileResource`].
+    pub(super) fn limit(&self, resource: CompileResource, component: usize) -> u64 {
         match resource {
             CompileResource::CpuSeconds => self.cpu_seconds,
             CompileResource::WallMs => self.wall_ms,
@@ -48,13 +47,13 @@ impl CompileLimits {
             CompileResource::CodeRatio => self
                 .code_ratio
                 .saturating_mul(component as u64)
-                .max(CODE_FLOOR),
+                .max(MIN_CODE_LIMIT),
         }
     }
 
-    /// The lower of the two limits on compiled code, and which one it is.
-    pub(super) fn on_code(&self, component: usize) -> (CompileResource, u64) {
-        let by_size = self.on(CompileResource::CodeRatio, component);
+    /// The lower of the two limits on compiled code, with its resource.
+    pub(super) fn code_limit(&self, component: usize) -> (CompileResource, u64) {
+        let by_size = self.limit(CompileResource::CodeRatio, component);
         match by_size < self.code_bytes {
             true => (CompileResource::CodeRatio, by_size),
             false => (CompileResource::CodeBytes, self.code_bytes),
@@ -72,18 +71,18 @@ impl std::fmt::Display for CompileLimits {
     }
 }
 
-/// What a compilation ran out of.
+/// A limited resource of a compilation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompileResource {
     /// CPU time, in seconds.
     CpuSeconds,
-    /// Time by the clock, in milliseconds.
+    /// Wall time, in milliseconds.
     WallMs,
     /// Address space, in bytes.
     MemoryBytes,
     /// Compiled code, in bytes.
     CodeBytes,
-    /// Compiled code, in bytes, measured by the size of the component.
+    /// Compiled code, in bytes, limited relative to the size of the component.
     CodeRatio,
 }
 
@@ -104,28 +103,28 @@ impl std::fmt::Display for CompileResource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             CompileResource::CpuSeconds => "seconds of CPU time",
-            CompileResource::WallMs => "milliseconds",
+            CompileResource::WallMs => "milliseconds of wall time",
             CompileResource::MemoryBytes => "bytes of memory",
             CompileResource::CodeBytes => "bytes of compiled code",
-            CompileResource::CodeRatio => "bytes of compiled code, for a component of its size",
+            CompileResource::CodeRatio => "bytes of compiled code for a component of its size",
         })
     }
 }
 
-/// How a compiler ended that should have ended otherwise.
+/// How a compiler process ended abnormally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CompilerEnd {
-    /// A signal ended it, by its number.
+pub enum CompilerExit {
+    /// Killed by this signal.
     Signal(i32),
-    /// It gave up with this exit code.
+    /// Exited with this code.
     Code(i32),
 }
 
-impl std::fmt::Display for CompilerEnd {
+impl std::fmt::Display for CompilerExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            CompilerEnd::Signal(number) => write!(f, "was ended by signal {number}"),
-            CompilerEnd::Code(number) => write!(f, "gave up with exit code {number}"),
+            CompilerExit::Signal(number) => write!(f, "was killed by signal {number}"),
+            CompilerExit::Code(number) => write!(f, "exited with code {number}"),
         }
     }
 }

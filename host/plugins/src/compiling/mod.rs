@@ -1,15 +1,14 @@
-//! From a component to code that can be run.
+//! Compiles components to machine code and caches the result.
 //!
-//! Compiling is the one thing done with a component before its limits hold, and the time and memory
-//! that it takes are the component's choice. So it happens in a process of its own, under limits, where
-//! the program has given a command for that; and what came out is kept, so that it happens once for
-//! each component, profile and version of the engine. Nothing here looks at what a component may reach.
+//! Compilation happens before any call limit applies, and its time and memory depend on the component. So components are
+//! compiled in a subprocess under limits, if the options configure a compiler command. The code is cached, so each
+//! component is compiled once per profile and engine version. Grants and capabilities are not considered here.
 
 mod command;
 mod limits;
-mod order;
+mod request;
+mod slots;
 mod trusted;
-mod turns;
 
 #[cfg(unix)]
 mod cache;
@@ -21,66 +20,66 @@ mod key;
 mod process;
 
 #[cfg(not(unix))]
-mod elsewhere;
+mod unsupported;
 #[cfg(not(unix))]
-use elsewhere as cache;
+use unsupported as cache;
 #[cfg(not(unix))]
-use elsewhere as child;
+use unsupported as child;
 #[cfg(not(unix))]
-use elsewhere as key;
+use unsupported as key;
 #[cfg(not(unix))]
-use elsewhere as process;
+use unsupported as process;
 
 use std::time::Instant;
 
 use wasmtime::component::Component;
 
-use crate::engine::Machine;
+use crate::engine::WasmRuntime;
 use crate::error::PluginError;
 use crate::options::HostOptions;
 use crate::printable::one_line;
 use crate::profile::Profile;
 
 use cache::Cache;
-use key::Key;
-use order::Order;
+use key::CacheKey;
+use request::CompileRequest;
+use slots::CompileSlots;
 use trusted::CompiledCode;
-use turns::Turns;
 
 pub use child::compile_component;
 pub use command::CompilerCommand;
-pub use limits::{CompileLimits, CompileResource, CompilerEnd};
+pub use limits::{CompileLimits, CompileResource, CompilerExit};
 
-/// Bytes that are kept of what the engine says about a component.
-const ENGINE_WORDS: usize = 4 << 10;
+/// Engine errors are truncated to this many bytes.
+const ENGINE_ERROR_BYTES: usize = 4 << 10;
 
-/// What the engine says about a component, which may quote names that the component chose.
-pub(crate) fn told(error: &wasmtime::Error) -> String {
-    one_line(&format!("{error:#}"), ENGINE_WORDS)
+/// Formats an engine error on one line. It is escaped because it may quote names from the component.
+pub(crate) fn engine_error(error: &wasmtime::Error) -> String {
+    one_line(&format!("{error:#}"), ENGINE_ERROR_BYTES)
 }
 
-/// Compiles for one host.
-pub(crate) struct Compiling {
+/// Compiles and caches the components of one host.
+pub(crate) struct ComponentCompiler {
     command: Option<CompilerCommand>,
     limits: CompileLimits,
     cache: Option<Cache>,
-    turns: Turns,
+    slots: CompileSlots,
 }
 
-/// A component that can be run.
-pub(crate) struct Compiled {
+/// A component in compiled form.
+pub(crate) struct CompiledComponent {
     pub(crate) component: Component,
-    /// It was not compiled now.
+    /// It came from the cache.
     pub(crate) cached: bool,
 }
 
-impl Compiling {
-    /// A cache that cannot be used is done without, and the log says why.
-    pub(crate) fn new(options: &HostOptions) -> Compiling {
+impl ComponentCompiler {
+    /// Creates the compiler. A cache directory that cannot be used is logged and the cache disabled.
+    pub(crate) fn new(options: &HostOptions) -> ComponentCompiler {
         let mut command = options.compiler.clone();
         if cfg!(not(unix)) && command.take().is_some() {
             tracing::warn!(
-                "this system has no limits for processes; components are compiled in this one"
+                "this system has no process limits; components are compiled in the server process"
             );
         }
         let cache = options
@@ -91,38 +90,38 @@ impl Compiling {
                 Cache::open(dir, options.cache_bytes)
                     .inspect_err(|error| {
                         tracing::warn!(
-                            "compiled components are not kept in {}: {error}",
+                            "compiled components are not cached in {}: {error}",
                             dir.display()
                         );
                     })
                     .ok()
             });
-        Compiling {
+        ComponentCompiler {
             command,
             limits: options.compiling,
             cache,
-            turns: Turns::default(),
+            slots: CompileSlots::default(),
         }
     }
 
-    /// The compiled form of a component with this digest, from the cache or made now.
+    /// Returns the compiled form of the component with this digest, from the cache or freshly compiled.
     ///
     /// # Errors
-    /// When the component is not valid or too expensive to compile, or the compiler cannot be used.
+    /// When the component is invalid or exceeds a compile limit, or the compiler cannot be run.
     pub(crate) fn component(
         &self,
-        machine: &Machine,
+        runtime: &WasmRuntime,
         profile: Profile,
         bytes: &[u8],
         digest: &str,
-    ) -> Result<Compiled, PluginError> {
-        let engine = &machine.engine;
-        let invalid = |error: wasmtime::Error| PluginError::Invalid(told(&error));
-        let key = Key::of(engine, profile, digest);
+    ) -> Result<CompiledComponent, PluginError> {
+        let engine = &runtime.engine;
+        let invalid = |error: wasmtime::Error| PluginError::Invalid(engine_error(&error));
+        let key = CacheKey::new(engine, profile, digest);
         let cached = || {
             let component = self.cache.as_ref()?.load(&key, engine)?;
-            tracing::debug!("took {digest} for the {profile} engine from the cache");
-            Some(Compiled {
+            tracing::debug!("loaded {digest} for the {profile} engine from the cache");
+            Some(CompiledComponent {
                 component,
                 cached: true,
             })
@@ -130,28 +129,29 @@ impl Compiling {
         if let Some(cached) = cached() {
             return Ok(cached);
         }
-        let _turn = self.turns.take(&key);
-        // It may have been compiled while this call waited for its turn.
+        let _slot = self.slots.acquire(&key);
+        // Another thread may have compiled it while this call waited for a slot.
         if let Some(cached) = cached() {
             return Ok(cached);
         }
         let started = Instant::now();
         let code = match &self.command {
             Some(command) => {
-                let order = Order {
+                let request = CompileRequest {
                     profile,
                     limits: self.limits,
                 };
-                process::compile(command, &order, bytes)?
+                process::compile(command, &request, bytes)?
             }
             None => {
                 let code = engine.precompile_component(bytes).map_err(invalid)?;
-                let (resource, limit) = self.limits.on_code(bytes.len());
+                let (resource, limit) = self.limits.code_limit(bytes.len());
                 if code.len() as u64 > limit {
                     return Err(PluginError::CompilerLimit { resource, limit });
                 }
-                CompiledCode::from_compiler(code)
-                    .ok_or_else(|| PluginError::Compiler("what it made is no code".to_owned()))?
+                CompiledCode::from_compiler(code).ok_or_else(|| {
+                    PluginError::Compiler("the engine's output is not compiled code".to_owned())
+                })?
             }
         };
         tracing::debug!(
@@ -162,7 +162,7 @@ impl Compiling {
         if let Some(cache) = &self.cache {
             cache.store(&key, &code);
         }
-        Ok(Compiled {
+        Ok(CompiledComponent {
             component,
             cached: false,
         })

@@ -1,7 +1,7 @@
-//! Has a component compiled by another process and waits for it no longer than it may take.
+//! Runs the compiler subprocess and enforces its limits from outside.
 //!
-//! The other process limits its own memory and CPU time. From here come what it cannot be trusted
-//! with: the clock, the amount of output, and its end, whatever becomes of this call.
+//! The subprocess limits its own memory and CPU time. This module enforces the limits that it cannot be trusted with:
+//! wall time and output size. It also kills the subprocess when the call ends for whatever reason.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,53 +13,50 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::command::CompilerCommand;
-use super::limits::{CompileResource, CompilerEnd};
-use super::order::{INVALID, NO_MEMORY, Order};
+use super::limits::{CompileResource, CompilerExit};
+use super::request::{CompileRequest, EXIT_INVALID, EXIT_NO_MEMORY};
 use super::trusted::CompiledCode;
 use crate::error::PluginError;
 use crate::printable::one_line;
 
-/// Bytes that are kept of what a compiler says about a component.
-const WORDS: u64 = 8 << 10;
+/// Bytes of the compiler's standard error that are kept; the rest is discarded.
+const STDERR_BYTES: u64 = 8 << 10;
 
-/// Compiles a component in a process of its own.
+/// Compiles a component in a subprocess.
 ///
 /// # Errors
-/// What the compiler found wrong with the component, or which limit it met, or how it failed.
+/// When the component is invalid, exceeds a limit, or the compiler fails.
 pub(super) fn compile(
     command: &CompilerCommand,
-    order: &Order,
+    request: &CompileRequest,
     component: &[u8],
 ) -> Result<CompiledCode, PluginError> {
-    let broken = |error: io::Error| {
-        PluginError::Compiler(format!(
-            "{} cannot be run: {error}",
-            command.program.display()
-        ))
+    let run_error = |error: io::Error| {
+        PluginError::Compiler(format!("cannot run {}: {error}", command.program.display()))
     };
-    let mut running = Running::start(command).map_err(broken)?;
-    let heard = running.hear(order, component).map_err(broken)?;
-    let status = running.end().map_err(broken)?;
-    conclude(heard, status, order, component.len())
+    let mut process = CompilerProcess::start(command).map_err(run_error)?;
+    let output = process.communicate(request, component).map_err(run_error)?;
+    let status = process.wait().map_err(run_error)?;
+    interpret_exit(output, status, request, component.len())
 }
 
-/// What came out, and why it was stopped if it was.
-struct Heard {
+/// The output of the compiler, and the limit that made us kill it, if any.
+struct CompilerOutput {
     code: Vec<u8>,
-    said: Vec<u8>,
-    stopped: Option<CompileResource>,
+    stderr: Vec<u8>,
+    exceeded: Option<CompileResource>,
 }
 
 enum Event {
-    Ended,
+    Exited,
     TooMuchCode,
 }
 
-/// A compiler that has not been waited for. Dropping it ends it, and whatever it started.
-struct Running(Option<Child>);
+/// A compiler process that has not been reaped. Dropping it kills its process group.
+struct CompilerProcess(Option<Child>);
 
-impl Running {
-    fn start(command: &CompilerCommand) -> io::Result<Running> {
+impl CompilerProcess {
+    fn start(command: &CompilerCommand) -> io::Result<CompilerProcess> {
         let child = Command::new(&command.program)
             .args(&command.arguments)
             .env_clear()
@@ -69,72 +66,76 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        Ok(Running(Some(child)))
+        Ok(CompilerProcess(Some(child)))
     }
 
-    /// Shows it the order and the component, and listens until it has ended or has to.
-    fn hear(&mut self, order: &Order, component: &[u8]) -> io::Result<Heard> {
-        let line = order.line()?;
-        let (on_code, most) = order.limits.on_code(component.len());
-        let gone = || io::Error::other("its pipes are gone");
-        let child = self.0.as_mut().ok_or_else(gone)?;
-        let mut stdin = child.stdin.take().ok_or_else(gone)?;
-        let stdout = child.stdout.take().ok_or_else(gone)?;
-        let stderr = child.stderr.take().ok_or_else(gone)?;
-        let group = group(child).ok_or_else(gone)?;
-        let (tell, told) = mpsc::channel();
+    /// Writes the request and the component, and reads the output until the process exits or exceeds a limit.
+    fn communicate(
+        &mut self,
+        request: &CompileRequest,
+        component: &[u8],
+    ) -> io::Result<CompilerOutput> {
+        let line = request.to_line()?;
+        let (code_resource, max_code) = request.limits.code_limit(component.len());
+        let no_pipes = || io::Error::other("its pipes are not available");
+        let child = self.0.as_mut().ok_or_else(no_pipes)?;
+        let mut stdin = child.stdin.take().ok_or_else(no_pipes)?;
+        let stdout = child.stdout.take().ok_or_else(no_pipes)?;
+        let stderr = child.stderr.take().ok_or_else(no_pipes)?;
+        let group = process_group(child).ok_or_else(no_pipes)?;
+        let (sender, events) = mpsc::channel();
         std::thread::scope(|scope| {
-            let listen = || {
-                let ended = tell.clone();
-                thread(scope, move || {
-                    wait(group);
-                    // Nobody listens any more when it was stopped.
-                    let _ = ended.send(Event::Ended);
+            let start_threads = || {
+                let exit_sender = sender.clone();
+                spawn(scope, move || {
+                    wait_for_exit(group);
+                    // The receiver is gone if the process was killed.
+                    let _ = exit_sender.send(Event::Exited);
                 })?;
-                thread(scope, move || {
-                    // A compiler that has seen enough closes its end.
+                spawn(scope, move || {
+                    // Fails if the compiler exits without reading everything.
                     let _ = stdin
                         .write_all(&line)
                         .and_then(|()| stdin.write_all(component));
                 })?;
-                let code = thread(scope, move || code(stdout, most, &tell))?;
-                let said = thread(scope, move || words(stderr))?;
-                Ok((code, said))
+                let code = spawn(scope, move || read_code(stdout, max_code, &sender))?;
+                let stderr = spawn(scope, move || read_stderr(stderr))?;
+                Ok((code, stderr))
             };
-            let listening: io::Result<_> = listen();
-            let stopped = match &listening {
-                Ok(_) => match told.recv_timeout(Duration::from_millis(order.limits.wall_ms)) {
-                    Ok(Event::Ended) => None,
-                    Ok(Event::TooMuchCode) => Some(on_code),
+            let readers: io::Result<_> = start_threads();
+            let exceeded = match &readers {
+                Ok(_) => match events.recv_timeout(Duration::from_millis(request.limits.wall_ms)) {
+                    Ok(Event::Exited) => None,
+                    Ok(Event::TooMuchCode) => Some(code_resource),
                     Err(_) => Some(CompileResource::WallMs),
                 },
                 Err(_) => None,
             };
-            // It is not reaped yet, so the number is still its own. Ends what holds its pipes, if
-            // anything does.
+            // The process is not reaped yet, so the id still belongs to it. This also kills any child processes that
+            // hold the pipes open.
             let _ = kill_process_group(group, Signal::KILL);
-            let (code, said) = listening?;
-            let (code, too_much) = joined(code)?;
-            Ok(Heard {
+            let (code, stderr) = readers?;
+            let (code, too_much) = join(code)?;
+            Ok(CompilerOutput {
                 code,
-                said: joined(said)?,
-                stopped: stopped.or(too_much.then_some(on_code)),
+                stderr: join(stderr)?,
+                exceeded: exceeded.or(too_much.then_some(code_resource)),
             })
         })
     }
 
-    fn end(mut self) -> io::Result<ExitStatus> {
+    fn wait(mut self) -> io::Result<ExitStatus> {
         match self.0.take() {
             Some(mut child) => child.wait(),
-            None => Err(io::Error::other("it was waited for already")),
+            None => Err(io::Error::other("the process was already reaped")),
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for CompilerProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            if let Some(group) = group(&child) {
+            if let Some(group) = process_group(&child) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             let _ = child.wait();
@@ -142,12 +143,12 @@ impl Drop for Running {
     }
 }
 
-/// The process leads a group of its own, which has its number.
-fn group(child: &Child) -> Option<Pid> {
+/// The process leads its own group, which has the same id.
+fn process_group(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
-fn thread<'scope, T: Send + 'scope>(
+fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
@@ -155,83 +156,89 @@ fn thread<'scope, T: Send + 'scope>(
     builder.spawn_scoped(scope, work)
 }
 
-fn joined<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
+fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     thread
         .join()
-        .unwrap_or_else(|_| Err(io::Error::other("a thread that read its output panicked")))
+        .unwrap_or_else(|_| Err(io::Error::other("a thread that reads its output panicked")))
 }
 
-/// Waits until the process has ended and leaves it to be reaped.
-fn wait(pid: Pid) {
-    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+/// Waits until the process has exited, without reaping it.
+fn wait_for_exit(pid: Pid) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while matches!(
-        waitid(WaitId::Pid(pid), ended),
+        waitid(WaitId::Pid(pid), options),
         Err(rustix::io::Errno::INTR)
     ) {}
 }
 
-/// Reads the code, and whether there was more of it than may be.
-fn code(from: impl Read, most: u64, tell: &Sender<Event>) -> io::Result<(Vec<u8>, bool)> {
+/// Reads the code. Stops after `max` bytes and returns whether there was more.
+fn read_code(from: impl Read, max: u64, events: &Sender<Event>) -> io::Result<(Vec<u8>, bool)> {
     let mut code = Vec::new();
-    from.take(most.saturating_add(1)).read_to_end(&mut code)?;
-    let too_much = code.len() as u64 > most;
+    from.take(max.saturating_add(1)).read_to_end(&mut code)?;
+    let too_much = code.len() as u64 > max;
     if too_much {
-        let _ = tell.send(Event::TooMuchCode);
+        let _ = events.send(Event::TooMuchCode);
     }
     Ok((code, too_much))
 }
 
-/// Keeps the start and lets the rest go by, so that nothing waits for room.
-fn words(mut from: impl Read) -> io::Result<Vec<u8>> {
-    let mut kept = Vec::new();
-    from.by_ref().take(WORDS).read_to_end(&mut kept)?;
+/// Reads to the end, so that the writer never blocks, but keeps only the start.
+fn read_stderr(mut from: impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    from.by_ref().take(STDERR_BYTES).read_to_end(&mut head)?;
     io::copy(&mut from, &mut io::sink())?;
-    Ok(kept)
+    Ok(head)
 }
 
-fn conclude(
-    heard: Heard,
+fn interpret_exit(
+    output: CompilerOutput,
     status: ExitStatus,
-    order: &Order,
+    request: &CompileRequest,
     component: usize,
 ) -> Result<CompiledCode, PluginError> {
-    let Heard {
+    let CompilerOutput {
         code,
-        said,
-        stopped,
-    } = heard;
-    let said = one_line(String::from_utf8_lossy(&said).trim(), WORDS as usize);
+        stderr,
+        exceeded,
+    } = output;
+    let stderr = one_line(
+        String::from_utf8_lossy(&stderr).trim(),
+        STDERR_BYTES as usize,
+    );
     let exhausted = |resource| PluginError::CompilerLimit {
         resource,
-        limit: order.limits.on(resource, component),
+        limit: request.limits.limit(resource, component),
     };
-    if let Some(resource) = stopped {
+    if let Some(resource) = exceeded {
         return Err(exhausted(resource));
     }
-    let ended = match (status.code(), status.signal()) {
+    let exit = match (status.code(), status.signal()) {
         (Some(0), _) => {
-            return CompiledCode::from_compiler(code)
-                .ok_or_else(|| PluginError::Compiler("what it wrote is no code".to_owned()));
+            return CompiledCode::from_compiler(code).ok_or_else(|| {
+                PluginError::Compiler("the compiler's output is not compiled code".to_owned())
+            });
         }
-        (Some(code), _) if code == i32::from(INVALID) => return Err(PluginError::Invalid(said)),
-        (Some(code), _) if code == i32::from(NO_MEMORY) => {
+        (Some(code), _) if code == i32::from(EXIT_INVALID) => {
+            return Err(PluginError::Invalid(stderr));
+        }
+        (Some(code), _) if code == i32::from(EXIT_NO_MEMORY) => {
             return Err(exhausted(CompileResource::MemoryBytes));
         }
-        (Some(code), _) => CompilerEnd::Code(code),
+        (Some(code), _) => CompilerExit::Code(code),
         (None, Some(signal)) if signal == Signal::XCPU.as_raw() => {
             return Err(exhausted(CompileResource::CpuSeconds));
         }
-        // What Rust programs end with when an allocation fails.
+        // A Rust program aborts with this message when an allocation fails.
         (None, Some(signal))
-            if signal == Signal::ABORT.as_raw() && said.contains("memory allocation of") =>
+            if signal == Signal::ABORT.as_raw() && stderr.contains("memory allocation of") =>
         {
             return Err(exhausted(CompileResource::MemoryBytes));
         }
-        (None, signal) => CompilerEnd::Signal(signal.unwrap_or_default()),
+        (None, signal) => CompilerExit::Signal(signal.unwrap_or_default()),
     };
-    Err(PluginError::CompilerDied {
-        ended,
-        limits: order.limits,
-        said,
+    Err(PluginError::CompilerCrashed {
+        exit,
+        limits: request.limits,
+        stderr,
     })
 }

@@ -1,12 +1,12 @@
-//! The one place where bytes become machine code that this process runs.
+//! The only place where bytes are loaded as machine code.
 //!
-//! The engine cannot check compiled code, only that it was made for an engine like this one: whoever
-//! can choose these bytes owns the process. So nothing here takes bytes or paths. It takes
-//! [`CompiledCode`], which only our compiler makes, and [`CheckedFile`], which only the cache makes.
+//! The engine cannot verify compiled code, only that it was compiled for a compatible engine: whoever controls these
+//! bytes controls the process. So this module takes neither bytes nor paths, but [`CompiledCode`], which only the
+//! compiler creates, and [`CheckedFile`], which only the cache creates.
 
 #![allow(
     unsafe_code,
-    reason = "loading compiled code is unsafe; each call says why these bytes can be trusted"
+    reason = "loading compiled code is unsafe; each call documents why its bytes are trusted"
 )]
 
 use std::fs::File;
@@ -15,11 +15,11 @@ use std::path::PathBuf;
 use wasmtime::component::Component;
 use wasmtime::{Engine, Precompiled};
 
-/// Code that our own compiler has just made, in this process or in the one that it started.
+/// Fresh output of the compiler, in this process or in its subprocess.
 pub(super) struct CompiledCode(Vec<u8>);
 
 impl CompiledCode {
-    /// The output of a compiler that ended well; none when it is plainly something else.
+    /// Wraps the output of a compiler that exited successfully; none if it is not compiled code.
     pub(super) fn from_compiler(code: Vec<u8>) -> Option<CompiledCode> {
         let is_code = Engine::detect_precompiled(&code) == Some(Precompiled::Component);
         is_code.then_some(CompiledCode(code))
@@ -29,47 +29,44 @@ impl CompiledCode {
         &self.0
     }
 
-    /// Copies the code to where it can be run.
+    /// Loads the code into executable memory.
     pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: the bytes must be what `precompile_component` wrote, unchanged. A `CompiledCode` is
-        // made in two places: from the result of that function in this process, and from all that
-        // the compiler command wrote to a pipe which it alone held, when its exit code says that it
-        // wrote all. The command is the operator's choice and documented to be trusted with exactly
-        // this. That the code was made for this version of the engine, this processor and these
-        // settings is checked by the engine itself.
+        // SAFETY: the bytes must be the unmodified output of `precompile_component`. A `CompiledCode` is created in two
+        // places: from the result of that function in this process, and from the complete output of the compiler
+        // command, read from a pipe that only it holds, when its exit code reports success. The operator chooses the
+        // command, which is documented to be trusted with exactly this. The engine itself checks that the code was
+        // compiled for this engine version, CPU and settings.
         unsafe { Component::deserialize(engine, &self.0) }
     }
 }
 
-/// A file that belongs to this user and is closed to all others, in a directory that is so too, whose length and
-/// checksum are those that were written down beside it when its code was new.
+/// A file that belongs to this user and is inaccessible to others, in a directory with the same properties, whose length
+/// and checksum match those recorded when its code was written.
 pub(super) struct CheckedFile {
-    /// Held open while its name is used.
+    /// Held open while its path is used.
     _file: File,
     name: PathBuf,
 }
 
 impl CheckedFile {
-    /// Only the cache calls this, after it has checked the open file. `name` leads to that very file.
+    /// Only the cache calls this, after it has checked the open file. `name` must refer to that file.
     pub(super) fn new(file: File, name: PathBuf) -> CheckedFile {
         CheckedFile { _file: file, name }
     }
 
-    /// Maps the file; pages are read when they are first run.
+    /// Maps the file; pages are read on first execution.
     pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: the file must be what `precompile_component` wrote, and stay so while it is mapped.
-        // Who wrote it: the cache only opens a directory that belongs to this user and that its mode
-        // closes to everybody else, and holds on to that very directory, so that another put in its
-        // place is not looked at. In it, a name ending in `.cwasm` is only ever given, by renaming, to
-        // a whole file that was written from a `CompiledCode`. A file that came there otherwise, while the directory
-        // was open to others or by a copy that kept owners, belongs to somebody else or is open to others, and was
-        // refused: owner and mode of the open file were checked. Somebody who can write there all the
-        // same has this user's rights, or root's, and needs no plugin to run code with them.
-        // That it stays so: no file of the cache is opened for writing again or made shorter; they
-        // are replaced and removed by name, which leaves a mapped one whole.
-        // That it is not damaged: its length and checksum were compared a moment ago. The checksum is
-        // a CRC-32 and not a digest because it is against broken disks and cut-off files; against
-        // somebody who forges, who could as well write the digest beside it, it would say no more.
+        // SAFETY: the file must be the output of `precompile_component` and must not change while it is mapped.
+        // Origin: the cache only opens a directory that belongs to this user and whose mode excludes everybody else, and
+        // holds it open, so that a replacement at its path is never used. In it, only complete files written from a
+        // `CompiledCode` are renamed to a name ending in `.cwasm`. A file that got there otherwise, while the directory
+        // was accessible to others or by a copy that preserved owners, belongs to another user or is accessible to
+        // others, and was rejected by the checks of the open file's owner and mode. Whoever can write there nevertheless
+        // has the rights of this user or of root, and needs no plugin to run code with them.
+        // Immutability: no file of the cache is opened for writing again or truncated; files are replaced and removed by
+        // name, which does not affect a mapped file.
+        // Integrity: length and checksum were just compared. The checksum is a CRC-32 and not a digest because it
+        // protects against broken disks and truncated files; a forger could as well write a matching digest.
         unsafe { Component::deserialize_file(engine, &self.name) }
     }
 }

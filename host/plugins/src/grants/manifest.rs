@@ -1,7 +1,7 @@
-//! `plugin.toml` beside a component: what the plugin says that it wants, and how little it gets by with.
+//! The plugin manifest, `plugin.toml`: the access that a plugin requests and lower limits for its calls.
 //!
-//! A manifest only ever narrows. It grants nothing, it raises no limit, and a component without one gets what its
-//! digest was granted. That is why it may be written by whoever wrote the plugin.
+//! A manifest only narrows: it grants nothing and raises no limit, and a component without one gets everything that its
+//! digest was granted. Therefore the plugin's author, who need not be trusted, may write it.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -17,14 +17,14 @@ use crate::regular_file::{FileError, read_regular_file};
 /// The name of the file.
 const FILE: &str = "plugin.toml";
 
-/// Most bytes of the file.
+/// Maximum size of the file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Folders above a component's own in which its manifest is looked for: builds leave components some levels below
-/// the plugin's folder.
-const LEVELS: usize = 4;
+/// Parent directories above the component's own that are searched for its manifest, because builds put components some
+/// levels below the plugin's directory.
+const MAX_PARENTS: usize = 4;
 
-/// What a plugin says about its needs. The default says nothing and narrows nothing.
+/// A plugin's manifest. The default narrows nothing.
 ///
 /// ```toml
 /// [wants]
@@ -38,26 +38,27 @@ const LEVELS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Manifest {
-    /// Read by the author's tools. Here it only says which component is meant.
-    plugin: About,
+    /// Used by the author's tools. The host only reads which component the manifest belongs to.
+    plugin: PluginSection,
     wants: Wants,
     limits: Budgets,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-struct About {
+struct PluginSection {
     component: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Wants {
-    /// None says nothing about it, and the grants stand alone.
+    /// None does not narrow the granted origins.
     http: Option<BTreeSet<Origin>>,
+    /// None does not narrow the granted models.
     models: Option<BTreeSet<String>>,
 }
 
-/// Limits of every call, by the names that they have in the configuration. The smaller of both counts.
+/// Limits of every call, by their names in the configuration. The lower of this and the configured limit applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Budgets {
@@ -71,7 +72,7 @@ pub(crate) struct Budgets {
     http_calls: Option<u32>,
 }
 
-/// A manifest that cannot be used. Nothing is loaded by it: what it meant to leave out must not be had.
+/// The manifest is invalid. Its component is not loaded, because it might get access that the manifest meant to exclude.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", path.display())]
 pub struct ManifestError {
@@ -82,30 +83,31 @@ pub struct ManifestError {
 }
 
 impl Manifest {
-    /// Reads the manifest of a component file: `plugin.toml` in its folder, or in one of the folders above it when
-    /// its `[plugin] component` leads to this file. A manifest that names another component is not meant.
+    /// Finds and reads the manifest of a component file: `plugin.toml` in its directory, or in a parent directory if its
+    /// `[plugin] component` is this file. A manifest that names another component is ignored.
     ///
     /// # Errors
-    /// [`ManifestError`] when there is one that cannot be read or does not say what it must.
-    pub fn of(component: &Path) -> Result<Manifest, ManifestError> {
-        let whole = std::path::absolute(component).unwrap_or_else(|_| component.to_owned());
-        for (level, folder) in whole.ancestors().skip(1).take(1 + LEVELS).enumerate() {
-            let path = folder.join(FILE);
+    /// [`ManifestError`] when the manifest cannot be read or is invalid.
+    pub fn find_for(component: &Path) -> Result<Manifest, ManifestError> {
+        let component = std::path::absolute(component).unwrap_or_else(|_| component.to_owned());
+        let directories = component.ancestors().skip(1).take(1 + MAX_PARENTS);
+        for (level, directory) in directories.enumerate() {
+            let path = directory.join(FILE);
             let failed = |message| ManifestError {
                 path: path.clone(),
                 message,
             };
             let text = match read_regular_file(&path, MAX_BYTES) {
                 Ok(bytes) => String::from_utf8(bytes)
-                    .map_err(|error| failed(format!("cannot be read: {error}")))?,
+                    .map_err(|error| failed(format!("cannot read the manifest: {error}")))?,
                 Err(FileError::Io(error)) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed(format!("cannot be read: {error}"))),
+                Err(error) => return Err(failed(format!("cannot read the manifest: {error}"))),
             };
-            let meant = match claimed(&text).map_err(failed)? {
-                Some(claimed) => folder.join(claimed) == whole,
+            let applies = match component_path(&text).map_err(failed)? {
+                Some(path) => directory.join(path) == component,
                 None => level == 0,
             };
-            return if meant {
+            return if applies {
                 Manifest::parse(&text).map_err(failed)
             } else {
                 Ok(Manifest::default())
@@ -114,29 +116,29 @@ impl Manifest {
         Ok(Manifest::default())
     }
 
-    /// Reads the text of a manifest.
+    /// Parses the text of a manifest.
     ///
     /// # Errors
-    /// A sentence with the line and what to write instead.
+    /// A message with the line and what to write instead.
     pub fn parse(text: &str) -> Result<Manifest, String> {
-        let manifest: Manifest = toml::from_str(text).map_err(|error| placed(text, &error))?;
-        let nothing = |key: &str| {
+        let manifest: Manifest = toml::from_str(text).map_err(|error| error_line(text, &error))?;
+        let empty = |key: &str| {
             format!(
-                "line {}: {key} = [] names nothing; name what the plugin reaches, or leave the line out",
+                "line {}: {key} = [] is empty; list what the plugin accesses, or remove the line",
                 line_of(text, key)
             )
         };
         let wants = &manifest.wants;
         if wants.http.as_ref().is_some_and(BTreeSet::is_empty) {
-            return Err(nothing("http"));
+            return Err(empty("http"));
         }
         if let Some(models) = &wants.models {
             if models.is_empty() {
-                return Err(nothing("models"));
+                return Err(empty("models"));
             }
             if models.contains("") {
                 return Err(format!(
-                    "line {}: a model has no name; write its alias, such as \"judge\"",
+                    "line {}: empty model name; write the model's alias, such as \"judge\"",
                     line_of(text, "models")
                 ));
             }
@@ -144,36 +146,36 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What is left of the grants when nothing is given that the plugin does not say it wants.
+    /// The grants without those that the manifest does not request.
     pub fn narrow(&self, grants: &Grants) -> Grants {
-        let mut left = grants.clone();
+        let mut narrowed = grants.clone();
         if let Some(wanted) = &self.wants.http {
-            left.origins.retain(|origin| wanted.contains(origin));
-            left.secrets
+            narrowed.origins.retain(|origin| wanted.contains(origin));
+            narrowed
+                .secrets
                 .retain(|_, binding| wanted.contains(&binding.origin));
-            if left.origins.is_empty() {
-                left.allow.remove(&Capability::Http);
+            if narrowed.origins.is_empty() {
+                narrowed.allow.remove(&Capability::Http);
             }
         }
         if let Some(wanted) = &self.wants.models
-            && left.allow.contains(&Capability::Model)
+            && narrowed.allow.contains(&Capability::Model)
         {
             if grants.models.is_empty() {
-                left.models.clone_from(wanted);
+                narrowed.models.clone_from(wanted);
             } else {
-                left.models.retain(|model| wanted.contains(model));
+                narrowed.models.retain(|model| wanted.contains(model));
             }
-            // No alias at all would mean every alias.
-            if left.models.is_empty() {
-                left.allow.remove(&Capability::Model);
+            // An empty set would mean every alias.
+            if narrowed.models.is_empty() {
+                narrowed.allow.remove(&Capability::Model);
             }
         }
-        left
+        narrowed
     }
 
-    /// What is granted although the plugin does not say that it wants it, each as an argument of
-    /// `clawhost plugin grant`. It has no effect.
-    pub fn unwanted(&self, grants: &Grants) -> Vec<String> {
+    /// Grants that the manifest does not request, as arguments of `clawhost plugin grant`. They have no effect.
+    pub fn unrequested_grants(&self, grants: &Grants) -> Vec<String> {
         let origins = grants.origins.iter().filter(|origin| {
             let wanted = self.wants.http.as_ref();
             wanted.is_some_and(|wanted| !wanted.contains(*origin))
@@ -188,37 +190,38 @@ impl Manifest {
             .collect()
     }
 
-    /// What it wants and these grants do not give, of the capabilities that the component imports.
-    pub fn lacking<'a>(
+    /// The requests of the manifest that these grants do not cover, limited to the capabilities that the component
+    /// imports, as arguments of `clawhost plugin grant`.
+    pub fn missing_grants<'a>(
         &self,
         imported: impl IntoIterator<Item = &'a Capability>,
         grants: &Grants,
     ) -> Vec<String> {
-        let mut lacking = Vec::new();
+        let mut missing_grants = Vec::new();
         for capability in imported {
             let has = grants.covers(*capability);
             match capability {
                 Capability::Http if self.wants.http.is_some() => {
                     let wanted = self.wants.http.iter().flatten();
                     let missing = wanted.filter(|origin| !has || !grants.origins.contains(*origin));
-                    lacking.extend(missing.map(|origin| format!("http={origin}")));
+                    missing_grants.extend(missing.map(|origin| format!("http={origin}")));
                 }
                 Capability::Model if self.wants.models.is_some() => {
-                    let given = |model: &String| {
+                    let granted = |model: &String| {
                         has && (grants.models.is_empty() || grants.models.contains(model))
                     };
                     let wanted = self.wants.models.iter().flatten();
-                    let missing = wanted.filter(|model| !given(model));
-                    lacking.extend(missing.map(|model| format!("model={model}")));
+                    let missing = wanted.filter(|model| !granted(model));
+                    missing_grants.extend(missing.map(|model| format!("model={model}")));
                 }
-                capability if !has => lacking.push(capability.argument().to_owned()),
+                capability if !has => missing_grants.push(capability.grant_argument().to_owned()),
                 _ => {}
             }
         }
-        lacking
+        missing_grants
     }
 
-    /// All that it says it wants, each as an argument of `clawhost plugin grant`.
+    /// All requests of the manifest, as arguments of `clawhost plugin grant`.
     pub fn wants(&self) -> Vec<String> {
         let origins = self.wants.http.iter().flatten();
         let models = self.wants.models.iter().flatten();
@@ -228,8 +231,8 @@ impl Manifest {
             .collect()
     }
 
-    /// Grants of all that it says it wants.
-    pub fn everything_wanted(&self) -> Grants {
+    /// Grants of everything that the manifest requests.
+    pub fn all_requested_grants(&self) -> Grants {
         Grants {
             origins: self.wants.http.clone().unwrap_or_default(),
             models: self.wants.models.clone().unwrap_or_default(),
@@ -243,39 +246,39 @@ impl Manifest {
 }
 
 impl Budgets {
-    /// The limits of one call, none of them raised.
+    /// The lower of each limit and the manifest's limit.
     pub(crate) fn narrow(&self, limits: Limits) -> Limits {
-        fn least<T: Ord + Copy>(limit: T, own: Option<T>) -> T {
+        fn lower<T: Ord + Copy>(limit: T, own: Option<T>) -> T {
             own.map_or(limit, |own| own.min(limit))
         }
         let positive = |own: Option<NonZeroU64>| own.map(NonZeroU64::get);
         Limits {
-            cpu_ticks: least(limits.cpu_ticks, positive(self.cpu_ticks)),
-            fuel: least(limits.fuel, positive(self.fuel)),
-            wall_ms: least(limits.wall_ms, positive(self.wall_ms)),
-            memory_bytes: least(
+            cpu_ticks: lower(limits.cpu_ticks, positive(self.cpu_ticks)),
+            fuel: lower(limits.fuel, positive(self.fuel)),
+            wall_ms: lower(limits.wall_ms, positive(self.wall_ms)),
+            memory_bytes: lower(
                 limits.memory_bytes,
                 positive(self.memory_bytes)
                     .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             ),
-            host_calls: least(limits.host_calls, self.host_calls),
-            model_calls: least(limits.model_calls, self.model_calls),
-            model_tokens: least(limits.model_tokens, self.model_tokens),
-            http_calls: least(limits.http_calls, self.http_calls),
+            host_calls: lower(limits.host_calls, self.host_calls),
+            model_calls: lower(limits.model_calls, self.model_calls),
+            model_tokens: lower(limits.model_tokens, self.model_tokens),
+            http_calls: lower(limits.http_calls, self.http_calls),
             ..limits
         }
     }
 }
 
-/// The component that a manifest is about, read before anything else of it is looked at.
-fn claimed(text: &str) -> Result<Option<PathBuf>, String> {
-    let table: toml::Table = toml::from_str(text).map_err(|error| placed(text, &error))?;
+/// The component that a manifest belongs to, read without validating the rest of it.
+fn component_path(text: &str) -> Result<Option<PathBuf>, String> {
+    let table: toml::Table = toml::from_str(text).map_err(|error| error_line(text, &error))?;
     let component = table.get("plugin").and_then(|about| about.get("component"));
     Ok(component.and_then(|path| path.as_str()).map(PathBuf::from))
 }
 
-/// The parser's complaint in one line, with the line of the file.
-fn placed(text: &str, error: &toml::de::Error) -> String {
+/// Formats a parse error on one line, with the line number in the file.
+fn error_line(text: &str, error: &toml::de::Error) -> String {
     let line = error
         .span()
         .and_then(|span| text.get(..span.start))
@@ -284,13 +287,13 @@ fn placed(text: &str, error: &toml::de::Error) -> String {
     format!("{line}{}", error.message().trim_end())
 }
 
-/// The line on which a key is set.
+/// The number of the line that sets a key.
 fn line_of(text: &str, key: &str) -> usize {
     let sets = |line: &str| {
         let rest = line.trim_start().strip_prefix(key);
         rest.is_some_and(|rest| rest.trim_start().starts_with('='))
     };
-    text.lines().position(sets).map_or(1, |at| at + 1)
+    text.lines().position(sets).map_or(1, |index| index + 1)
 }
 
 #[cfg(test)]
@@ -309,7 +312,7 @@ mod tests {
         "[wants]\nhttp = [\"https://api.example\"]\nmodels = [\"judge\", \"teacher\"]\n";
 
     #[test]
-    fn nothing_is_left_that_is_not_both_granted_and_wanted() {
+    fn grants_are_narrowed_to_what_the_manifest_requests() {
         let manifest = Manifest::parse(WANTS).unwrap();
         let granted = grants(&[
             "state",
@@ -331,23 +334,23 @@ mod tests {
             ])
         );
         assert_eq!(
-            manifest.unwanted(&granted),
+            manifest.unrequested_grants(&granted),
             ["http=https://evil.example", "model=policy"]
         );
         assert_eq!(manifest.narrow(&left), left);
-        // All models are narrowed to those that are wanted, and none is never all.
+        // A grant of all models is narrowed to the requested ones; no match removes the capability.
         let all = manifest.narrow(&grants(&["model"]));
         assert_eq!(all, grants(&["model=judge", "model=teacher"]));
         let other = manifest.narrow(&grants(&["model=policy", "http=https://evil.example"]));
         assert_eq!(other, Grants::default());
-        // Who says nothing is left as he is.
+        // A manifest without requests narrows nothing.
         assert_eq!(Manifest::default().narrow(&granted), granted);
-        let silent = Manifest::parse("[wants]\n").unwrap();
-        assert_eq!(silent.narrow(&granted), granted);
+        let empty = Manifest::parse("[wants]\n").unwrap();
+        assert_eq!(empty.narrow(&granted), granted);
     }
 
     #[test]
-    fn what_is_lacking_is_told_as_it_would_be_granted() {
+    fn missing_grants_are_listed_as_grant_arguments() {
         let manifest = Manifest::parse(WANTS).unwrap();
         let imported = [
             Capability::Log,
@@ -355,8 +358,8 @@ mod tests {
             Capability::State,
             Capability::Http,
         ];
-        let lacking = |manifest: &Manifest, arguments: &[&str]| {
-            manifest.lacking(&imported, &grants(arguments))
+        let missing = |manifest: &Manifest, arguments: &[&str]| {
+            manifest.missing_grants(&imported, &grants(arguments))
         };
         let wanted = [
             "model=judge",
@@ -364,19 +367,19 @@ mod tests {
             "state",
             "http=https://api.example",
         ];
-        assert_eq!(lacking(&manifest, &[]), wanted);
+        assert_eq!(missing(&manifest, &[]), wanted);
         assert_eq!(
-            lacking(
+            missing(
                 &manifest,
                 &["state", "model=judge", "http=https://b.example"]
             ),
             ["model=teacher", "http=https://api.example"]
         );
-        assert!(lacking(&manifest, &wanted).is_empty());
-        assert!(lacking(&manifest, &["state", "model", "http=https://api.example"]).is_empty());
-        let silent = Manifest::default();
+        assert!(missing(&manifest, &wanted).is_empty());
+        assert!(missing(&manifest, &["state", "model", "http=https://api.example"]).is_empty());
+        let empty = Manifest::default();
         assert_eq!(
-            lacking(&silent, &[]),
+            missing(&empty, &[]),
             ["model", "state", "http=https://HOST"]
         );
     }
@@ -390,13 +393,13 @@ mod tests {
             .narrow(Limits::default());
         assert_eq!((narrowed.wall_ms, narrowed.model_calls), (5, 0));
         assert_eq!(narrowed.model_tokens, Limits::default().model_tokens);
-        let kept = Budgets::default().narrow(Limits::default());
-        assert_eq!(kept, Limits::default());
+        let unchanged = Budgets::default().narrow(Limits::default());
+        assert_eq!(unchanged, Limits::default());
     }
 
     #[test]
-    fn a_bad_manifest_is_told_by_its_line_and_its_cure() {
-        for (text, line, cure) in [
+    fn an_invalid_manifest_is_reported_with_its_line_and_a_remedy() {
+        for (text, line, remedy) in [
             ("[wants]\nhtpp = []", "line 2", "`http`"),
             ("[want]\nhttp = []", "line 1", "`wants`"),
             (
@@ -405,37 +408,37 @@ mod tests {
                 "https://api.example",
             ),
             ("[wants]\nhttp = \"https://a\"", "line 2", "sequence"),
-            ("[wants]\n\nhttp = []", "line 3", "leave the line out"),
-            ("[wants]\nmodels = []", "line 2", "leave the line out"),
+            ("[wants]\n\nhttp = []", "line 3", "remove the line"),
+            ("[wants]\nmodels = []", "line 2", "remove the line"),
             ("[wants]\nmodels = [\"\"]", "line 2", "\"judge\""),
             ("[limits]\nwall = 3", "line 2", "`wall_ms`"),
             ("[limits]\nwall_ms = 0", "line 2", "nonzero"),
             ("[limits]\nfuel = -1", "line 2", "nonzero"),
             ("[wants", "line 1", "]"),
         ] {
-            let told = Manifest::parse(text).unwrap_err();
+            let error = Manifest::parse(text).unwrap_err();
             assert!(
-                told.starts_with(line) && told.contains(cure),
-                "{text}: {told}"
+                error.starts_with(line) && error.contains(remedy),
+                "{text}: {error}"
             );
-            assert_eq!(told.lines().count(), 1, "{told}");
+            assert_eq!(error.lines().count(), 1, "{error}");
         }
         let authors = "[plugin]\nname = \"j\"\nlanguage = \"c\"\n[wants]\nmodels = [\"judge\"]";
         assert_eq!(Manifest::parse(authors).unwrap().wants(), ["model=judge"]);
     }
 
     #[test]
-    fn a_manifest_is_found_beside_its_component_and_above_a_build() {
+    fn a_manifest_is_found_beside_the_component_and_in_parent_directories() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let wants = |path: &str| Manifest::of(&dir.path().join(path)).map(|m| m.wants());
+        let wants = |path: &str| Manifest::find_for(&dir.path().join(path)).map(|m| m.wants());
         write("beside/plugin.toml", "[wants]\nmodels = [\"a\"]");
         assert_eq!(wants("beside/j.wasm").unwrap(), ["model=a"]);
-        // Not of folders below, unless it names the component.
+        // It does not apply to subdirectories unless it names the component.
         assert!(wants("beside/below/j.wasm").unwrap().is_empty());
         let named = "[plugin]\ncomponent = \"build/j.wasm\"\n[wants]\nmodels = [\"b\"]";
         write("mine/plugin.toml", named);
@@ -446,9 +449,9 @@ mod tests {
             "bad/plugin.toml",
             "[plugin]\ncomponent = \"build/j.wasm\"\n[wants]\nx = 1",
         );
-        let told = wants("bad/build/j.wasm").unwrap_err().to_string();
-        assert!(told.contains("plugin.toml: line 4"), "{told}");
-        // Somebody else's is no concern of this component.
+        let error = wants("bad/build/j.wasm").unwrap_err().to_string();
+        assert!(error.contains("plugin.toml: line 4"), "{error}");
+        // An invalid manifest of another component is ignored.
         assert!(wants("bad/build/k.wasm").unwrap().is_empty());
         assert!(wants("none/j.wasm").unwrap().is_empty());
     }

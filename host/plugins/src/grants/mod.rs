@@ -1,9 +1,9 @@
-//! What an operator lets a component do, pinned to the digest of exactly that component.
+//! Grants: what the operator allows a component to access, bound to the component's digest.
 //!
-//! A grant never follows a file name: a new build has a new digest and starts without grants. The
-//! imports of a component say what it *wants*; nothing outside this module decides what it *gets*.
+//! A grant is never bound to a file name: a new build has a new digest and starts without grants. The imports of a
+//! component say what it *requests*; this module decides what it *gets*.
 
-mod book;
+mod file;
 mod manifest;
 mod origin;
 
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use manifest::Budgets;
 
-pub use book::{GrantBook, GrantBookError, GrantEditor, GrantedTo};
+pub use file::{GrantEditor, GrantEntry, GrantFile, GrantFileError};
 pub use manifest::{Manifest, ManifestError};
 pub use origin::Origin;
 
-/// Stands in a command for an origin that only the operator can name.
-pub const HTTP_PLACE: &str = "http=https://HOST";
+/// The placeholder in a suggested command for an origin that the operator has to fill in.
+pub const HTTP_PLACEHOLDER: &str = "http=https://HOST";
 
 /// A host interface that a component can import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub const HTTP_PLACE: &str = "http=https://HOST";
 pub enum Capability {
     /// Log lines. Always granted.
     Log,
-    /// Which call this is, and settings. Always granted.
+    /// Identity and settings of the call. Always granted.
     Context,
     /// Completions and scores from models, under a budget.
     Model,
@@ -36,12 +36,12 @@ pub enum Capability {
     Http,
     /// Processes in a sandbox.
     Sandbox,
-    /// A display to look at and act on.
+    /// Screenshots and input of a display.
     Display,
 }
 
 impl Capability {
-    /// Reads the name of an interface of `clawhost:plugin`.
+    /// The capability of an interface of `clawhost:plugin`.
     pub(crate) fn from_interface(name: &str) -> Option<Capability> {
         Some(match name {
             "log" => Capability::Log,
@@ -55,7 +55,7 @@ impl Capability {
         })
     }
 
-    /// The name of its interface and in the configuration.
+    /// The name of its interface, also used in the grants file.
     pub fn name(self) -> &'static str {
         match self {
             Capability::Log => "log",
@@ -68,16 +68,16 @@ impl Capability {
         }
     }
 
-    /// How `clawhost plugin grant` is asked for it.
-    pub(crate) fn argument(self) -> &'static str {
+    /// The argument of `clawhost plugin grant` that grants it.
+    pub(crate) fn grant_argument(self) -> &'static str {
         match self {
-            Capability::Http => HTTP_PLACE,
+            Capability::Http => HTTP_PLACEHOLDER,
             other => other.name(),
         }
     }
 
-    /// Granted to every component: it reaches nothing outside the call.
-    pub fn is_harmless(self) -> bool {
+    /// Whether every component gets it, because it accesses nothing outside the call.
+    pub fn is_always_granted(self) -> bool {
         matches!(self, Capability::Log | Capability::Context)
     }
 }
@@ -88,26 +88,26 @@ impl std::fmt::Display for Capability {
     }
 }
 
-/// What one component, by its digest, may reach.
+/// The grants of one component digest.
 ///
-/// The default grants nothing beyond logging and the call's own context.
+/// The default grants nothing except logging and the call's context.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Grants {
     /// Capabilities it may import.
     pub allow: BTreeSet<Capability>,
-    /// Model aliases it may ask; empty means all that the host offers.
+    /// Model aliases it may use; empty means all that the host provides.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub models: BTreeSet<String>,
     /// Origins it may exchange HTTP with; empty means none.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub origins: BTreeSet<Origin>,
-    /// Secrets that the host puts into its headers, by name.
+    /// Secrets that the host fills into its request headers, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretBinding>,
 }
 
-/// A secret that leaves for one origin only. The component never sees its value.
+/// A secret that the host sends to one origin only. The component never sees its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecretBinding {
@@ -125,7 +125,7 @@ impl SecretBinding {
         "authorization".to_owned()
     }
 
-    /// Reads `ENV@ORIGIN` or `ENV@ORIGIN#HEADER`.
+    /// Parses `ENV@ORIGIN` or `ENV@ORIGIN#HEADER`.
     fn parse(text: &str) -> Result<SecretBinding, String> {
         let (env, place) = text
             .split_once('@')
@@ -139,7 +139,7 @@ impl SecretBinding {
         };
         let token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if header.is_empty() || !header.bytes().all(token) {
-            return Err(format!("{header:?} is no name of a header"));
+            return Err(format!("{header:?} is not a header name"));
         }
         Ok(SecretBinding {
             env: env.to_owned(),
@@ -160,13 +160,13 @@ impl std::fmt::Display for SecretBinding {
 }
 
 impl Grants {
-    /// Whether a component with these grants may import the capability.
+    /// Whether these grants allow the capability.
     pub(crate) fn covers(&self, capability: Capability) -> bool {
-        capability.is_harmless() || self.allow.contains(&capability)
+        capability.is_always_granted() || self.allow.contains(&capability)
     }
 
-    /// What `self` has and `other` has not, each as an argument of `clawhost plugin grant`.
-    pub fn beyond(&self, other: &Grants) -> Vec<String> {
+    /// The grants in `self` that are not in `other`, as arguments of `clawhost plugin grant`.
+    pub fn difference(&self, other: &Grants) -> Vec<String> {
         let mut more: Vec<String> = self
             .allow
             .difference(&other.allow)
@@ -198,8 +198,8 @@ impl Grants {
         more
     }
 
-    /// Adds what others allow. Where one of both allows all models, that stays.
-    pub fn join(&mut self, other: &Grants) {
+    /// Adds the grants of `other`. If either allows all models, the result does.
+    pub fn merge(&mut self, other: &Grants) {
         let all = [&*self, other]
             .into_iter()
             .any(|grants| grants.allow.contains(&Capability::Model) && grants.models.is_empty());
@@ -218,28 +218,28 @@ impl Grants {
     /// `http=ORIGIN`, `secret=NAME:ENV@ORIGIN[#HEADER]`, `sandbox`, `display`.
     ///
     /// # Errors
-    /// A sentence that says which forms there are.
+    /// A message with the accepted forms.
     pub fn add(&mut self, argument: &str) -> Result<(), String> {
         let (what, value) = match argument.split_once('=') {
             Some((what, value)) => (what, Some(value)),
             None => (argument, None),
         };
-        let forms = "write model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER], sandbox or display";
+        let forms = "expected model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER], sandbox or display";
         match (what, value) {
             ("secret", Some(value)) => {
                 let (name, rest) = value
                     .split_once(':')
-                    .ok_or_else(|| format!("{argument:?} is no secret; {forms}"))?;
+                    .ok_or_else(|| format!("{argument:?} is not a secret; {forms}"))?;
                 if !is_secret_name(name) {
-                    return Err(format!("{argument:?} is no secret; {forms}"));
+                    return Err(format!("{argument:?} is not a secret; {forms}"));
                 }
                 let binding =
                     SecretBinding::parse(rest).map_err(|reason| format!("{reason}; {forms}"))?;
                 self.secrets.insert(name.to_owned(), binding);
             }
-            ("http", Some(_)) if argument == HTTP_PLACE => {
+            ("http", Some(_)) if argument == HTTP_PLACEHOLDER => {
                 return Err(format!(
-                    "HOST in {argument} is a place to fill in: write the origin that the plugin may reach, such as http=https://api.example"
+                    "HOST in {argument} is a placeholder: write the origin that the plugin may access, such as http=https://api.example"
                 ));
             }
             ("http", Some(origin)) => {
@@ -257,15 +257,15 @@ impl Grants {
                 Some(capability) => {
                     self.allow.insert(capability);
                 }
-                None => return Err(format!("{name:?} is no capability; {forms}")),
+                None => return Err(format!("{name:?} is not a capability; {forms}")),
             },
-            _ => return Err(format!("{argument:?} grants nothing; {forms}")),
+            _ => return Err(format!("{argument:?} is not a grant; {forms}")),
         }
         Ok(())
     }
 }
 
-/// Letters, digits, `_` and `-`: what `{{secret:NAME}}` can hold.
+/// Whether the name can be used in `{{secret:NAME}}`: 1 to 64 letters, digits, `_` and `-`.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_grant_and_are_told_back() {
+    fn grant_arguments_round_trip() {
         let mut grants = Grants::default();
         for argument in [
             "state",
@@ -293,7 +293,7 @@ mod tests {
         assert!(grants.covers(Capability::Model) && grants.covers(Capability::Http));
         assert!(grants.covers(Capability::Log) && !grants.covers(Capability::Sandbox));
         assert_eq!(
-            grants.beyond(&Grants::default()),
+            grants.difference(&Grants::default()),
             [
                 "model",
                 "state",
@@ -304,7 +304,7 @@ mod tests {
                 "secret=OTHER:API_KEY@https://api.example#x-api-key"
             ]
         );
-        assert!(grants.beyond(&grants).is_empty());
+        assert!(grants.difference(&grants).is_empty());
         for wrong in [
             "http",
             "http=https://HOST",
@@ -324,25 +324,25 @@ mod tests {
     }
 
     #[test]
-    fn all_models_are_more_than_some() {
-        let of = |arguments: &[&str]| {
+    fn granting_all_models_includes_each_alias() {
+        let grants_of = |arguments: &[&str]| {
             let mut grants = Grants::default();
             for argument in arguments {
                 grants.add(argument).unwrap();
             }
             grants
         };
-        let (all, some) = (of(&["model"]), of(&["model=judge"]));
-        assert_eq!(all.beyond(&some), ["model"]);
-        assert!(some.beyond(&all).is_empty());
-        let mut joined = some.clone();
-        joined.join(&of(&[
+        let (all, some) = (grants_of(&["model"]), grants_of(&["model=judge"]));
+        assert_eq!(all.difference(&some), ["model"]);
+        assert!(some.difference(&all).is_empty());
+        let mut merged = some.clone();
+        merged.merge(&grants_of(&[
             "model=teacher",
             "http=https://api.example",
             "secret=A:B@https://c",
         ]));
         assert_eq!(
-            joined.beyond(&some),
+            merged.difference(&some),
             [
                 "http",
                 "model=teacher",
@@ -350,13 +350,13 @@ mod tests {
                 "secret=A:B@https://c"
             ]
         );
-        joined.join(&all);
-        assert!(joined.beyond(&some).contains(&"model".to_owned()));
-        assert!(joined.models.is_empty());
+        merged.merge(&all);
+        assert!(merged.difference(&some).contains(&"model".to_owned()));
+        assert!(merged.models.is_empty());
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn grants_round_trip_through_json() {
         let mut grants = Grants::default();
         grants.add("http=http://127.0.0.1:8080").unwrap();
         let text = serde_json::to_string(&grants).unwrap();

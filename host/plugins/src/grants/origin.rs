@@ -1,4 +1,4 @@
-//! `scheme://host:port`: the unit in which HTTP is granted.
+//! HTTP origins (`scheme://host:port`), the unit in which HTTP is granted.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-/// An origin of HTTP, in the spelling that URLs are normalised to, so that two spellings of one
-/// place compare equal and nothing is compared as text from a guest.
+/// An HTTP origin in normalized form, so that two spellings of one origin compare equal and no text from a guest is
+/// compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Origin {
@@ -21,16 +21,20 @@ impl Origin {
     /// The origin of a URL.
     ///
     /// # Errors
-    /// A sentence when the URL has another scheme than http or https, no host, or credentials.
+    /// A message when the URL has another scheme than http or https, no host, or credentials.
     pub(crate) fn of(url: &Url) -> Result<Origin, String> {
         let secure = match url.scheme() {
             "https" => true,
             "http" => false,
-            other => return Err(format!("{other}: is not granted, only http and https are")),
+            other => {
+                return Err(format!(
+                    "scheme {other:?} is not allowed, only http and https"
+                ));
+            }
         };
         if !url.username().is_empty() || url.password().is_some() {
             return Err(
-                "a URL with credentials is not taken; use {{secret:NAME}} in a header".into(),
+                "credentials in a URL are not allowed; use {{secret:NAME}} in a header".into(),
             );
         }
         let host = url
@@ -43,7 +47,7 @@ impl Origin {
         Ok(Origin { secure, host, port })
     }
 
-    /// The host as a name to resolve, or the address that it is.
+    /// The host's IP address, or `Err` with the name to resolve.
     pub(crate) fn host(&self) -> Result<IpAddr, &str> {
         match &self.host {
             Host::Ipv4(address) => Ok(IpAddr::V4(*address)),
@@ -84,7 +88,7 @@ impl FromStr for Origin {
             Origin::of(&url).map_err(|error| format!("{text:?} is not {expected}: {error}"))?;
         if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
             return Err(format!(
-                "{text:?} is not {expected}: leave out what follows the host"
+                "{text:?} is not {expected}: remove the path, query and fragment"
             ));
         }
         Ok(origin)
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_one_place_are_equal() {
+    fn spellings_of_one_origin_are_equal() {
         let origin = |text: &str| text.parse::<Origin>();
         assert_eq!(
             origin("https://API.example:443/").unwrap(),

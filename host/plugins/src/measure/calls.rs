@@ -1,70 +1,75 @@
-//! Calls of one plugin through the whole host.
+//! Benchmarks calls of one plugin through the host.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::latencies::{CallLatencies, CallOutcome, measure};
 use super::sample::Sample;
-use super::spread::{Ended, Spread, measure};
 use crate::call::{CallContext, Limits};
-use crate::host::{Called, Plugin};
+use crate::host::{CallResult, Plugin};
 use crate::kind::Kind;
 use crate::worlds::environment::EpisodeTask;
 
-/// Makes `calls` calls of the plugin's own kind, `at_once` at a time, each in a fresh instance: a loss is
-/// evaluated, an environment goes from reset to close. An answer that declines is no failure.
-pub async fn calls(plugin: &Plugin, sample: &Arc<Sample>, at_once: usize, calls: usize) -> Spread {
+/// Makes `calls` calls of the plugin's kind, `concurrency` at a time, each in a fresh instance: a loss is evaluated, an
+/// environment is reset and closed. The plugin error `unsupported` does not count as a failure.
+pub async fn measure_calls(
+    plugin: &Plugin,
+    sample: &Arc<Sample>,
+    concurrency: usize,
+    calls: usize,
+) -> CallLatencies {
     let (plugin, sample) = (plugin.clone(), Arc::clone(sample));
-    measure(at_once, calls, move || {
+    measure(concurrency, calls, move || {
         let (plugin, sample) = (plugin.clone(), Arc::clone(&sample));
         async move { call(&plugin, &sample).await }
     })
     .await
 }
 
-async fn call(plugin: &Plugin, sample: &Sample) -> Ended {
+async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
     let call = CallContext {
         run_id: "measure".to_owned(),
-        limits: Limits::of(plugin.kind()),
+        limits: Limits::for_kind(plugin.kind()),
         ..CallContext::default()
     };
     match plugin.kind() {
-        Kind::Judge => end(plugin.score_turn(call, &sample.trajectory, 0).await),
+        Kind::Judge => outcome(plugin.score_turn(call, &sample.trajectory, 0).await),
         Kind::GroupJudge => {
             let group = vec![sample.trajectory.clone(); 8];
-            end(plugin.score_group(call, &group).await)
+            outcome(plugin.score_group(call, &group).await)
         }
-        Kind::Hint => end(plugin.extract_hint(call, &sample.trajectory, 0).await),
+        Kind::Hint => outcome(plugin.extract_hint(call, &sample.trajectory, 0).await),
         Kind::Loss => {
             let batch = sample.batch.clone();
-            end(plugin.evaluate_loss(call, sample.needs, batch).await)
+            outcome(plugin.evaluate_loss(call, sample.needs, batch).await)
         }
-        Kind::Advantage => end(plugin.compute_advantages(call, &sample.sequences).await),
+        Kind::Advantage => outcome(plugin.compute_advantages(call, &sample.sequences).await),
         Kind::Environment => {
             let task = EpisodeTask {
                 id: "measure".to_owned(),
                 instruction: String::new(),
                 payload: "{}".to_owned(),
             };
-            let begun = plugin.start_episode(call, task, 0).await;
-            match begun.outcome {
-                Ok((episode, _)) => end(episode.close().await),
-                Err(fault) => end(Called::<()> {
+            let start = plugin.start_episode(call, task, 0).await;
+            match start.outcome {
+                Ok((episode, _)) => outcome(episode.close().await),
+                Err(fault) => outcome(CallResult::<()> {
                     outcome: Err(fault),
-                    receipt: begun.receipt,
+                    receipt: start.receipt,
                 }),
             }
         }
     }
 }
 
-fn end<T>(called: Called<T>) -> Ended {
-    Ended {
-        failed: called
+fn outcome<T>(result: CallResult<T>) -> CallOutcome {
+    CallOutcome {
+        failed: result
             .outcome
             .err()
-            .is_some_and(|fault| !fault.is_no_answer()),
-        run: Duration::from_micros(called.receipt.wall_us),
-        peak_bytes: called.receipt.peak_memory_bytes,
+            .is_some_and(|fault| !fault.is_unsupported()),
+        run: Duration::from_micros(result.receipt.wall_us),
+        peak_bytes: result.receipt.peak_memory_bytes,
     }
 }
 
@@ -73,11 +78,11 @@ mod tests {
     use super::*;
     use crate::grants::Grants;
     use crate::host::{HostOptions, PluginHost};
-    use crate::measure::Peer;
+    use crate::measure::BareEngine;
     use crate::profile::Profile;
 
     #[tokio::test]
-    async fn every_loss_of_ours_is_within_its_own_limits() {
+    async fn first_party_losses_stay_within_the_default_limits() {
         let host = PluginHost::new(HostOptions {
             threads: 1,
             instances: 2,
@@ -102,30 +107,30 @@ mod tests {
             let grants = Grants::default();
             let loaded = host.load(name, component, &grants, Profile::Deterministic);
             let plugin = loaded.unwrap();
-            let sample = Arc::new(Sample::of(&plugin).await.unwrap());
-            let spread = calls(&plugin, &sample, 1, 1).await;
+            let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
+            let spread = measure_calls(&plugin, &sample, 1, 1).await;
             assert_eq!((spread.calls, spread.failed), (1, 0), "{name}: {spread:?}");
         }
     }
 
     #[tokio::test]
-    async fn every_measurement_makes_its_calls_and_none_fails() {
+    async fn measurements_make_all_calls_without_failures() {
         let options = HostOptions {
             threads: 2,
             instances: 8,
             ..HostOptions::default()
         };
-        let component = crate::embedded("judge-next-state").unwrap();
+        let component = crate::embedded_component("judge-next-state").unwrap();
         let host = PluginHost::new(options).unwrap();
         let plugin = host
             .load("measured", component, &Grants::default(), Profile::Fast)
             .unwrap();
-        let sample = Arc::new(Sample::of(&plugin).await.unwrap());
-        let spread = calls(&plugin, &sample, 4, 20).await;
+        let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
+        let spread = measure_calls(&plugin, &sample, 4, 20).await;
         assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
         assert!(spread.peak_bytes > 0);
-        let peer = Peer::new(component).unwrap();
-        let spread = peer.judge_calls(&sample, 4, 20).await;
+        let bare = BareEngine::new(component).unwrap();
+        let spread = bare.judge_calls(&sample, 4, 20).await;
         assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that fail, to see what they leave behind.
+//! Failing calls, to measure whether they leak memory.
 
 use tokio::task::JoinSet;
 
@@ -6,38 +6,37 @@ use crate::call::{CallContext, Limits};
 use crate::error::PluginError;
 use crate::host::Plugin;
 
+use super::latencies::CallCounter;
 use super::sample;
-use super::spread::Left;
 
-/// Makes calls of a judge in the deterministic profile that fail, a third each by a CPU limit, by a memory
-/// limit and by asking for a turn that is not there. Look at [`super::resident_bytes`] before and after, in a
-/// process that does nothing else.
+/// Makes calls of a judge in the deterministic profile that fail, a third each by a fuel limit, a memory limit and a turn
+/// index out of range. To detect a leak, compare [`super::resident_bytes`] before and after in an otherwise idle process.
 ///
 /// # Errors
 /// [`PluginError::Host`] when a call did not fail.
 pub async fn failing_calls(
     plugin: &Plugin,
-    at_once: usize,
+    concurrency: usize,
     calls: usize,
 ) -> Result<(), PluginError> {
-    let left = Left::new(calls);
+    let left = CallCounter::new(calls);
     let mut drivers = JoinSet::new();
-    for _ in 0..at_once.max(1) {
+    for _ in 0..concurrency.max(1) {
         drivers.spawn(drive(plugin.clone(), left.clone()));
     }
     match drivers.join_all().await.iter().sum() {
         0 => Ok(()),
         passed => Err(PluginError::Host(format!(
-            "{passed} of {calls} calls that must fail did not"
+            "{passed} of {calls} calls that must fail succeeded"
         ))),
     }
 }
 
-/// Returns how many calls did not fail.
-async fn drive(plugin: Plugin, left: Left) -> usize {
+/// Makes calls and returns how many succeeded.
+async fn drive(plugin: Plugin, left: CallCounter) -> usize {
     let trajectory = sample::conversation();
     let mut passed = 0;
-    while let Some(number) = left.take() {
+    while let Some(number) = left.next_call() {
         let mut limits = Limits::default();
         let mut turn = 0;
         match number % 3 {
@@ -65,13 +64,13 @@ mod tests {
     use crate::profile::Profile;
 
     #[tokio::test]
-    async fn every_call_fails_and_memory_is_told() {
+    async fn all_calls_fail_and_resident_memory_is_reported() {
         let options = HostOptions {
             threads: 2,
             instances: 8,
             ..HostOptions::default()
         };
-        let component = crate::embedded("judge-minimal").unwrap();
+        let component = crate::embedded_component("judge-minimal").unwrap();
         let host = PluginHost::new(options).unwrap();
         let load = |profile| {
             host.load("measured", component, &Grants::default(), profile)
@@ -79,7 +78,7 @@ mod tests {
         };
         let judge = load(Profile::Deterministic);
         failing_calls(&judge, 4, 60).await.unwrap();
-        // Without fuel a third of them pass, and that is told.
+        // The fast profile has no fuel limit, so a third of the calls succeed, which is an error.
         let judge = load(Profile::Fast);
         let error = failing_calls(&judge, 4, 60).await.unwrap_err();
         assert!(error.to_string().contains("20 of 60"), "{error}");

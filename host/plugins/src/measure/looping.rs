@@ -1,4 +1,4 @@
-//! Calls that never end by themselves, to see what they do to everything else.
+//! Endless calls, to measure how they affect other work.
 
 use tokio::task::JoinSet;
 
@@ -6,17 +6,16 @@ use super::sample;
 use crate::call::CallContext;
 use crate::host::Plugin;
 
-/// Calls of a judge that loops, so many at once for as long as this lives: one that its limit has ended is
-/// followed by the next. Dropping it ends them.
+/// Keeps a number of calls of an endless judge running: when a limit ends one, the next starts. Dropping it ends them.
 pub struct LoopingCalls {
     _drivers: JoinSet<()>,
 }
 
 impl LoopingCalls {
-    /// Starts them. Needs a runtime of tokio.
-    pub fn start(plugin: &Plugin, at_once: usize) -> LoopingCalls {
+    /// Starts the calls. Must be called in a Tokio runtime.
+    pub fn start(plugin: &Plugin, concurrency: usize) -> LoopingCalls {
         let mut drivers = JoinSet::new();
-        for _ in 0..at_once {
+        for _ in 0..concurrency {
             let plugin = plugin.clone();
             drivers.spawn(async move {
                 let trajectory = sample::conversation();
@@ -25,7 +24,7 @@ impl LoopingCalls {
                         run_id: "measure".to_owned(),
                         ..CallContext::default()
                     };
-                    // It can only end with a fault.
+                    // The call always ends with a fault.
                     let _ = plugin.score_turn(call, &trajectory, 0).await;
                 }
             });

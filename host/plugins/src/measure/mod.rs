@@ -1,21 +1,21 @@
-//! Measures what plugin calls cost here, and what the bare engine needs for the same.
+//! Benchmarks plugin calls through this host and, as a baseline, through the bare engine.
 //!
-//! Every call makes a fresh instance, through the whole host: grants, limits, receipt, checks. The peer is a
-//! plain loop over the engine in the same run: its default configuration, no limits, no threads of its own
-//! between caller and guest. Nothing here decides what is fast enough.
+//! Every call creates a fresh instance and goes through the whole host: grants, limits, receipt, validation. The
+//! baseline calls Wasmtime directly in the same process: default configuration, no limits, no thread pool between caller
+//! and guest. This module only measures; it defines no targets.
 
+mod bare_engine;
 mod calls;
 mod failing;
+mod latencies;
 mod looping;
-mod peer;
-mod resident;
+mod memory;
 mod sample;
-mod spread;
 
-pub use calls::calls;
+pub use bare_engine::BareEngine;
+pub use calls::measure_calls;
 pub use failing::failing_calls;
+pub use latencies::CallLatencies;
 pub use looping::LoopingCalls;
-pub use peer::Peer;
-pub use resident::{bytes_per_instance, resident_bytes};
+pub use memory::{bytes_per_instance, resident_bytes};
 pub use sample::{LOSS_TOKENS, Sample};
-pub use spread::Spread;

@@ -1,4 +1,4 @@
-//! What calls are measured with: one input for every kind of plugin.
+//! Benchmark inputs for every kind of plugin.
 
 use crate::call::CallContext;
 use crate::conversation::{Message, Role, Trajectory, Turn};
@@ -8,19 +8,19 @@ use crate::kind::Kind;
 use crate::worlds::advantage::RewardedSequence;
 use crate::worlds::loss::{LossBatch, Requirements};
 
-/// Tokens of the microbatch that a loss is measured on.
+/// Tokens of the micro-batch for a loss.
 pub const LOSS_TOKENS: usize = 65_536;
 
-/// Tokens of each of its sequences, and of those the prompt's.
+/// Tokens of each of its sequences, and how many of them belong to the prompt.
 const LENGTH: usize = 256;
 const PROMPT: usize = 32;
 
-/// Sequences that an advantage is measured on, and samples of one group.
+/// Sequences for an advantage plugin, and samples per group.
 const SEQUENCES: u32 = 1024;
 const GROUP: u32 = 8;
 
-/// What calls of one plugin are made with: a conversation of about 2 KB, [`LOSS_TOKENS`] tokens with the
-/// tensors that the loss reads, or 1,024 rewarded sequences.
+/// The benchmark input of one plugin: a conversation of about 2 KB, [`LOSS_TOKENS`] tokens with the tensors that the loss
+/// reads, or 1,024 rewarded sequences.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub(super) trajectory: Trajectory,
@@ -30,11 +30,12 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The input for this plugin. A loss is asked what it reads, because absent tensors are empty.
+    /// Creates the input for this plugin. For a loss this calls `describe`, because tensors that it does not read must be
+    /// empty.
     ///
     /// # Errors
-    /// The fault of a loss that does not say it.
-    pub async fn of(plugin: &Plugin) -> Result<Sample, Fault> {
+    /// The fault of the `describe` call.
+    pub async fn for_plugin(plugin: &Plugin) -> Result<Sample, Fault> {
         let mut sample = Sample {
             trajectory: conversation(),
             needs: Requirements::default(),
@@ -44,7 +45,7 @@ impl Sample {
         match plugin.kind() {
             Kind::Loss => {
                 sample.needs = plugin.describe_loss(CallContext::default()).await.outcome?;
-                sample.batch = microbatch(sample.needs);
+                sample.batch = micro_batch(sample.needs);
             }
             Kind::Advantage => sample.sequences = sequences(),
             _ => {}
@@ -53,7 +54,7 @@ impl Sample {
     }
 }
 
-/// A short conversation of about 2 KB, as a tutor's users have them.
+/// A short tutoring conversation of about 2 KB.
 pub(super) fn conversation() -> Trajectory {
     let reply =
         "**Answer: 7 apples**\n\n1. Maria starts with 12 apples.\n2. She gives 5 of them away.\n\
@@ -90,15 +91,15 @@ fn sequences() -> Vec<RewardedSequence> {
         .collect()
 }
 
-/// A microbatch of [`LOSS_TOKENS`], with the tensors that the loss reads.
-fn microbatch(needs: Requirements) -> LossBatch {
+/// A micro-batch of [`LOSS_TOKENS`], with the tensors that the loss reads.
+fn micro_batch(needs: Requirements) -> LossBatch {
     let sequences = LOSS_TOKENS / LENGTH;
     let wave = |scale: f32, count: usize| -> Vec<f32> {
         (0..count)
             .map(|i| -scale * (1.0 + ((i % 97) as f32) / 97.0))
             .collect()
     };
-    let given = |wanted: bool, scale: f32, count: usize| {
+    let optional = |wanted: bool, scale: f32, count: usize| {
         if wanted {
             wave(scale, count)
         } else {
@@ -118,13 +119,13 @@ fn microbatch(needs: Requirements) -> LossBatch {
             .map(|i| ((i / LENGTH) % 3) as f32 - 1.0)
             .collect(),
         logprob: wave(1.0, LOSS_TOKENS),
-        old_logprob: given(needs.old, 1.01, LOSS_TOKENS),
-        ref_logprob: given(needs.reference, 1.1, LOSS_TOKENS),
-        teacher_logprob: given(needs.teacher, 0.9, LOSS_TOKENS),
-        entropy: given(needs.entropy, -0.5, LOSS_TOKENS),
+        old_logprob: optional(needs.old, 1.01, LOSS_TOKENS),
+        ref_logprob: optional(needs.reference, 1.1, LOSS_TOKENS),
+        teacher_logprob: optional(needs.teacher, 0.9, LOSS_TOKENS),
+        entropy: optional(needs.entropy, -0.5, LOSS_TOKENS),
         topk_ids: (0..top).map(|i| (i % 1000) as u32).collect(),
-        topk_logprob: given(needs.topk, 1.5, top),
-        teacher_topk_logprob: given(needs.teacher_topk, 1.4, top),
+        topk_logprob: optional(needs.topk, 1.5, top),
+        teacher_topk_logprob: optional(needs.teacher_topk, 1.4, top),
         step_tokens: (sequences * (LENGTH - PROMPT)) as u64,
         step_sequences: sequences as u64,
         step: 1,

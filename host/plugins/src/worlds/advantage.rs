@@ -1,44 +1,44 @@
-//! `advantage-plugin`: rewards of a whole batch into advantages.
+//! `advantage-plugin`: estimates advantages from the rewards of a batch.
 
 use serde::Deserialize;
 
 use crate::bindings::advantage as guest;
 use crate::call::CallContext;
-use crate::calls::Export;
 use crate::convert;
-use crate::host::{Called, Plugin};
+use crate::exports::Export;
+use crate::host::{CallResult, Plugin};
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
 use crate::verdict::{Metric, VerdictRules};
 
-/// Largest absolute advantage that is taken.
+/// Largest allowed absolute advantage.
 const MAX_ADVANTAGE: f32 = 1e4;
 
-/// One sample, as an advantage plugin sees it.
+/// The input of an advantage plugin for one sample.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RewardedSequence {
     /// Samples of one prompt share a group.
     pub group: u32,
-    /// Tokens that train.
+    /// Number of trained tokens.
     pub length: u32,
     /// The reward.
     pub reward: f32,
-    /// Sparse rewards of single tokens: position and value. Default none.
+    /// Sparse per-token rewards: position and value. Default none.
     #[serde(default)]
     pub token_rewards: Vec<(u32, f32)>,
 }
 
-/// Advantages of a batch, checked: finite, of the right count and within ± 10,000.
+/// Advantages of a batch, validated: finite, of the right count and within ±10,000.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Advantages {
-    /// One for each sequence.
+    /// One per sequence.
     PerSequence(Vec<f32>),
-    /// One for each token, sequence after sequence.
+    /// One per token, sequence after sequence.
     PerToken(Vec<f32>),
 }
 
-/// What an advantage plugin answers.
+/// The validated result of an advantage plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     /// The advantages.
@@ -53,11 +53,11 @@ impl Plugin {
         &self,
         call: CallContext,
         sequences: &[RewardedSequence],
-    ) -> Called<Estimate> {
-        let Export::Advantage(ready) = self.export() else {
+    ) -> CallResult<Estimate> {
+        let Export::Advantage(export) = self.export() else {
             return self.wrong_kind(&call, Kind::Advantage);
         };
-        let ready = ready.clone();
+        let export = export.clone();
         let tokens: usize = sequences.iter().map(|s| s.length as usize).sum();
         let sequences: Vec<_> = sequences
             .iter()
@@ -71,20 +71,20 @@ impl Plugin {
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let guest = ready.start(store).await?;
+                let guest = export.instantiate(store).await?;
                 let answer = guest
                     .call_compute(&mut *store, &sequences)
                     .await
                     .map_err(Stop::while_running)?
                     .map_err(Stop::plugin_error)?;
-                checked(answer, sequences.len(), tokens, &rules).map_err(Stop::BadOutput)
+                check_estimate(answer, sequences.len(), tokens, &rules).map_err(Stop::BadOutput)
             })
         })
         .await
     }
 }
 
-pub(crate) fn checked(
+pub(crate) fn check_estimate(
     answer: guest::Estimate,
     sequences: usize,
     tokens: usize,
@@ -99,14 +99,14 @@ pub(crate) fn checked(
     };
     if answer.values.len() != expected {
         return Err(format!(
-            "{} advantages for {expected} {each}s; one for each {each} is expected",
+            "{} advantages for {expected} {each}s, expected one per {each}",
             answer.values.len()
         ));
     }
     for (i, value) in answer.values.iter().enumerate() {
         if !value.is_finite() || value.abs() > MAX_ADVANTAGE {
             return Err(format!(
-                "the advantage of {each} {i} is {value}, allowed is -{MAX_ADVANTAGE} to {MAX_ADVANTAGE}"
+                "the advantage of {each} {i} is {value}, expected -{MAX_ADVANTAGE} to {MAX_ADVANTAGE}"
             ));
         }
     }
@@ -130,11 +130,11 @@ mod tests {
             per_token,
             metrics: Vec::new(),
         };
-        checked(answer, 2, 5, &VerdictRules::default())
+        check_estimate(answer, 2, 5, &VerdictRules::default())
     }
 
     #[test]
-    fn advantages_are_finite_and_one_for_each() {
+    fn advantages_must_be_finite_and_one_per_item() {
         assert!(matches!(
             check(vec![1.0, -1.0], false).unwrap().advantages,
             Advantages::PerSequence(_)

@@ -1,8 +1,7 @@
-//! `environment-plugin`: a world that the policy acts in.
+//! `environment-plugin`: an environment that the policy acts in.
 //!
-//! An episode keeps one store from `reset` to `close`, because the world lives in it. Every command
-//! gets the budgets of a call of its own. After a fault the store is gone and the episode is over;
-//! an error that the plugin itself reports leaves it alive.
+//! An episode uses one store from `reset` to `close`, because the environment's state lives in it. Every command is a
+//! call with its own limits. A fault drops the store and ends the episode; an error that the plugin returns does not.
 
 use std::sync::Arc;
 
@@ -12,62 +11,62 @@ use wasmtime::component::ResourceAny;
 
 use crate::bindings::environment as guest;
 use crate::call::CallContext;
-use crate::calls::{Export, Ready};
 use crate::capability::model::ToolSpec;
 use crate::conversation::Message;
 use crate::convert;
+use crate::exports::{Export, LinkedExport};
 use crate::fault::{Fault, FaultKind};
-use crate::host::{Called, Plugin};
+use crate::host::{CallResult, Plugin};
 use crate::invoke::{self, Admitted, Place, Stop, Work};
 use crate::kind::Kind;
-use crate::loaded::Loaded;
+use crate::loaded_plugin::LoadedPlugin;
 use crate::receipt::Receipt;
 use crate::store::CallState;
 use crate::verdict::{Metric, VerdictRules};
 
-/// Most messages, and most tools, in one observation.
+/// Maximum messages, and maximum tools, in one observation.
 const MAX_ITEMS: usize = 1_000;
 
-/// What the policy is to do.
+/// The task of an episode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpisodeTask {
-    /// Name of the task within its set.
+    /// Name of the task within its task set.
     pub id: String,
-    /// What it says.
+    /// The instruction for the policy.
     pub instruction: String,
     /// The row of the task set, as JSON text.
     pub payload: String,
 }
 
-/// What the policy sees.
+/// An observation of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
     /// Messages to add to the conversation.
     pub messages: Vec<Message>,
-    /// Tools that may be called now.
+    /// Tools that the policy may call next.
     pub tools: Vec<ToolSpec>,
 }
 
-/// Whether an episode goes on.
+/// Whether an episode continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Progress {
-    /// It goes on.
+    /// It continues.
     Running,
-    /// It came to its end.
+    /// It reached a terminal state.
     Terminated,
-    /// It was cut off.
+    /// It was cut off, for example by a step limit.
     Truncated,
 }
 
-/// What an action led to.
+/// The result of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transition {
-    /// What the policy sees next.
+    /// The next observation.
     pub observation: Observation,
-    /// The reward of this action, checked.
+    /// The reward of this action, validated.
     pub reward: f32,
-    /// Whether the episode goes on.
+    /// Whether the episode continues.
     pub progress: Progress,
     /// Numbers for metrics.
     pub metrics: Vec<Metric>,
@@ -76,27 +75,27 @@ pub struct Transition {
 /// The grade of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EpisodeOutcome {
-    /// The reward, checked.
+    /// The reward, validated.
     pub reward: f32,
-    /// Whether the task was done, where that is a question.
+    /// Whether the task was solved, if the environment decides that.
     pub success: Option<bool>,
-    /// What was found, for people.
+    /// A report for the operator.
     pub report: String,
     /// Numbers for metrics.
     pub metrics: Vec<Metric>,
 }
 
-/// An episode in progress. Dropping it drops the world and everything that it opened.
+/// An episode in progress. Dropping it drops the environment's state and everything that it opened.
 pub struct Episode {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedPlugin>,
     call: CallContext,
     /// None after a fault, while a command runs, and after the end.
-    live: Option<Box<Live>>,
+    live: Option<Box<LiveEpisode>>,
     graded: bool,
 }
 
 /// The store of an episode and the handles into it.
-struct Live {
+struct LiveEpisode {
     store: Store<CallState>,
     guest: Arc<guest::Guest>,
     session: ResourceAny,
@@ -113,14 +112,14 @@ impl std::fmt::Debug for Episode {
 }
 
 impl Plugin {
-    /// Starts an episode in a store of its own. Dropping the future ends it.
+    /// Starts an episode in its own store. Dropping the future ends it.
     pub async fn start_episode(
         &self,
         call: CallContext,
         task: EpisodeTask,
         seed: u64,
-    ) -> Called<(Episode, Observation)> {
-        let Export::Environment(ready) = self.export() else {
+    ) -> CallResult<(Episode, Observation)> {
+        let Export::Environment(export) = self.export() else {
             return self.wrong_kind(&call, Kind::Environment);
         };
         let loaded = self.loaded();
@@ -129,17 +128,17 @@ impl Plugin {
             Ok(admitted) => admitted,
             Err(fault) => return invoke::with_fault(&loaded, receipt, fault),
         };
-        let started = start(
+        let started = start_episode(
             Arc::clone(&loaded),
             admitted,
             call.clone(),
             receipt.clone(),
-            ready.clone(),
+            export.clone(),
             task,
             seed,
         );
         match loaded.threads.spawn(started).await {
-            Ok((outcome, receipt)) => Called {
+            Ok((outcome, receipt)) => CallResult {
                 outcome: outcome.map(|(live, observation)| {
                     let episode = Episode {
                         loaded: Arc::clone(&loaded),
@@ -159,15 +158,15 @@ impl Plugin {
     }
 }
 
-async fn start(
-    loaded: Arc<Loaded>,
+async fn start_episode(
+    loaded: Arc<LoadedPlugin>,
     admitted: Admitted,
     call: CallContext,
     mut receipt: Receipt,
-    ready: Ready<guest::GuestIndices>,
+    export: LinkedExport<guest::GuestIndices>,
     task: EpisodeTask,
     seed: u64,
-) -> (Result<(Box<Live>, Observation), Fault>, Receipt) {
+) -> (Result<(Box<LiveEpisode>, Observation), Fault>, Receipt) {
     let rules = call.limits.verdict;
     let (mut store, place) = match invoke::open(&loaded, admitted, call, &mut receipt).await {
         Ok(opened) => opened,
@@ -183,20 +182,20 @@ async fn start(
     };
     let (outcome, receipt) = invoke::supervise(&mut store, receipt, move |store| {
         Box::pin(async move {
-            let guest = ready.start(store).await?;
+            let guest = export.instantiate(store).await?;
             let (session, observation) = guest
                 .session()
                 .call_reset(&mut *store, &task, seed)
                 .await
                 .map_err(Stop::while_running)?
                 .map_err(Stop::plugin_error)?;
-            let observation = observed(observation, &rules).map_err(Stop::BadOutput)?;
+            let observation = check_observation(observation, &rules).map_err(Stop::BadOutput)?;
             Ok((guest, session, observation))
         })
     })
     .await;
     let outcome = outcome.map(|(guest, session, observation)| {
-        let live = Live {
+        let live = LiveEpisode {
             store,
             guest: Arc::new(guest),
             session,
@@ -208,10 +207,10 @@ async fn start(
 }
 
 impl Episode {
-    /// Acts. After the grade, or a fault, the answer is the fault `episode-over`.
-    pub async fn step(&mut self, action: &Message) -> Called<Transition> {
+    /// Performs an action. After grading or a fault, returns the fault `episode-over`.
+    pub async fn step(&mut self, action: &Message) -> CallResult<Transition> {
         if self.graded {
-            return self.over();
+            return self.episode_over();
         }
         let action = convert::message_to_guest(action);
         let rules = self.call.limits.verdict;
@@ -223,17 +222,16 @@ impl Episode {
                     .await
                     .map_err(Stop::while_running)?
                     .map_err(Stop::plugin_error)?;
-                transition(answer, &rules).map_err(Stop::BadOutput)
+                check_transition(answer, &rules).map_err(Stop::BadOutput)
             })
         })
         .await
     }
 
-    /// Grades the episode; once, after its last step. Only [`Episode::close`] reaches the environment
-    /// after it.
-    pub async fn grade(&mut self) -> Called<EpisodeOutcome> {
+    /// Grades the episode, once and after its last step. Only [`Episode::close`] can be called afterwards.
+    pub async fn grade(&mut self) -> CallResult<EpisodeOutcome> {
         if std::mem::replace(&mut self.graded, true) {
-            return self.over();
+            return self.episode_over();
         }
         let rules = self.call.limits.verdict;
         self.command(move |store, guest, session| {
@@ -244,14 +242,14 @@ impl Episode {
                     .await
                     .map_err(Stop::while_running)?
                     .map_err(Stop::plugin_error)?;
-                graded(answer, &rules).map_err(Stop::BadOutput)
+                check_outcome(answer, &rules).map_err(Stop::BadOutput)
             })
         })
         .await
     }
 
-    /// Lets the environment release what it holds, and drops its store whatever it answers.
-    pub async fn close(mut self) -> Called<()> {
+    /// Lets the environment release its resources and drops the store, whatever the environment returns.
+    pub async fn close(mut self) -> CallResult<()> {
         self.command(|store, guest, session| {
             Box::pin(async move {
                 let answer = guest
@@ -269,13 +267,13 @@ impl Episode {
         .await
     }
 
-    /// The answer of an episode that takes no such command any more.
-    fn over<T>(&self) -> Called<T> {
+    /// The result of a command on an episode that is over.
+    fn episode_over<T>(&self) -> CallResult<T> {
         let receipt = invoke::blank_receipt(&self.loaded, &self.call);
         invoke::with_fault(&self.loaded, receipt, Fault::new(FaultKind::EpisodeOver))
     }
 
-    async fn command<T, F>(&mut self, work: F) -> Called<T>
+    async fn command<T, F>(&mut self, work: F) -> CallResult<T>
     where
         T: Send + 'static,
         F: for<'a> FnOnce(&'a mut Store<CallState>, Arc<guest::Guest>, ResourceAny) -> Work<'a, T>
@@ -283,7 +281,7 @@ impl Episode {
             + 'static,
     {
         let Some(mut live) = self.live.take() else {
-            return self.over();
+            return self.episode_over();
         };
         let receipt = invoke::blank_receipt(&self.loaded, &self.call);
         let blank = receipt.clone();
@@ -302,7 +300,7 @@ impl Episode {
                 Ok(_) => true,
                 Err(fault) => matches!(fault.kind, FaultKind::PluginError { .. }),
             };
-            (alive.then_some(live), Called { outcome, receipt })
+            (alive.then_some(live), CallResult { outcome, receipt })
         };
         match self.loaded.threads.spawn(run).await {
             Ok((live, called)) => {
@@ -317,21 +315,24 @@ impl Episode {
     }
 }
 
-fn observed(observation: guest::Observation, rules: &VerdictRules) -> Result<Observation, String> {
+fn check_observation(
+    observation: guest::Observation,
+    rules: &VerdictRules,
+) -> Result<Observation, String> {
     for (what, count) in [
         ("messages", observation.messages.len()),
         ("tools", observation.tools.len()),
     ] {
         if count > MAX_ITEMS {
             return Err(format!(
-                "an observation of {count} {what}, at most {MAX_ITEMS} are taken"
+                "the observation has {count} {what}, the limit is {MAX_ITEMS}"
             ));
         }
     }
     for tool in &observation.tools {
         if tool.name.is_empty() || tool.name.len() > rules.name_bytes {
             return Err(format!(
-                "a tool's name of {} bytes, 1 to {} are allowed",
+                "a tool's name has {} bytes, expected 1 to {}",
                 tool.name.len(),
                 rules.name_bytes
             ));
@@ -355,12 +356,12 @@ fn observed(observation: guest::Observation, rules: &VerdictRules) -> Result<Obs
     })
 }
 
-fn transition(answer: guest::Transition, rules: &VerdictRules) -> Result<Transition, String> {
+fn check_transition(answer: guest::Transition, rules: &VerdictRules) -> Result<Transition, String> {
     let metrics = convert::metrics_from_guest(answer.metrics);
     rules.check_reward("reward", answer.reward)?;
     rules.check_metrics(&metrics)?;
     Ok(Transition {
-        observation: observed(answer.observation, rules)?,
+        observation: check_observation(answer.observation, rules)?,
         reward: answer.reward,
         progress: match answer.status {
             guest::Status::Running => Progress::Running,
@@ -371,7 +372,7 @@ fn transition(answer: guest::Transition, rules: &VerdictRules) -> Result<Transit
     })
 }
 
-fn graded(answer: guest::Outcome, rules: &VerdictRules) -> Result<EpisodeOutcome, String> {
+fn check_outcome(answer: guest::Outcome, rules: &VerdictRules) -> Result<EpisodeOutcome, String> {
     let metrics = convert::metrics_from_guest(answer.metrics);
     rules.check_reward("reward", answer.reward)?;
     rules.check_text("the report", &answer.report)?;

@@ -1,31 +1,31 @@
-//! `group-judge-plugin`: scores all samples of one prompt together.
+//! `group-judge-plugin`: scores all samples of a prompt together.
 
 use crate::call::CallContext;
-use crate::calls::Export;
 use crate::conversation::Trajectory;
 use crate::convert;
-use crate::host::{Called, Plugin};
+use crate::exports::Export;
+use crate::host::{CallResult, Plugin};
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
 use crate::verdict::Verdict;
 
 impl Plugin {
-    /// Judges the trajectories together, in a fresh instance: one verdict for each, in order.
-    /// Dropping the future ends the call.
+    /// Scores the trajectories together in a fresh instance and returns one verdict per trajectory, in order. Dropping
+    /// the future ends the call.
     pub async fn score_group(
         &self,
         call: CallContext,
         group: &[Trajectory],
-    ) -> Called<Vec<Verdict>> {
-        let Export::GroupJudge(ready) = self.export() else {
+    ) -> CallResult<Vec<Verdict>> {
+        let Export::GroupJudge(export) = self.export() else {
             return self.wrong_kind(&call, Kind::GroupJudge);
         };
-        let ready = ready.clone();
+        let export = export.clone();
         let group: Vec<_> = group.iter().map(convert::trajectory_to_guest).collect();
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let guest = ready.start(store).await?;
+                let guest = export.instantiate(store).await?;
                 let answer = guest
                     .call_score_group(&mut *store, &group)
                     .await
@@ -37,7 +37,7 @@ impl Plugin {
                     .collect();
                 if verdicts.len() != group.len() {
                     return Err(Stop::BadOutput(format!(
-                        "{} verdicts for a group of {}; one for each is expected, in order",
+                        "{} verdicts for a group of {}, expected one per trajectory",
                         verdicts.len(),
                         group.len()
                     )));

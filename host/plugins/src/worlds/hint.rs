@@ -1,65 +1,66 @@
-//! `hint-plugin`: what happened next, as advice that a teacher can condition on.
+//! `hint-plugin`: extracts a hint from the messages that followed a response. The teacher of distillation is conditioned
+//! on it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::hint_extractor as guest;
 use crate::call::CallContext;
-use crate::calls::Export;
 use crate::conversation::Trajectory;
 use crate::convert;
-use crate::host::{Called, Plugin};
+use crate::exports::Export;
+use crate::host::{CallResult, Plugin};
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
 use crate::verdict::{Metric, VerdictRules};
 
-/// Where a hint goes in the teacher's prompt.
+/// Where the hint is inserted in the teacher's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// Appended to the last user message.
     LastUser,
-    /// A system message of its own before the conversation.
+    /// A separate system message before the conversation.
     System,
 }
 
-/// Advice that was not there when the reply was made.
+/// Advice in hindsight, which the policy did not have when it responded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hint {
     /// The advice.
     pub text: String,
-    /// Where it goes.
+    /// Where it is inserted in the teacher's prompt.
     pub placement: Placement,
-    /// From 0 to 1, as the plugin sees it.
+    /// The plugin's confidence, from 0 to 1.
     pub confidence: f32,
 }
 
-/// What a hint extractor answers for one turn.
+/// The result of a hint extractor for one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Extraction {
-    /// None keeps the turn out of distillation.
+    /// None excludes the turn from distillation.
     pub hint: Option<Hint>,
     /// Numbers for metrics.
     pub metrics: Vec<Metric>,
 }
 
 impl Plugin {
-    /// Extracts a hint from what followed `trajectory.turns[turn_index]`, in a fresh instance.
-    /// Dropping the future ends the call.
+    /// Extracts a hint from the messages after `trajectory.turns[turn_index]`, in a fresh instance. Dropping the future
+    /// ends the call.
     pub async fn extract_hint(
         &self,
         call: CallContext,
         trajectory: &Trajectory,
         turn_index: u32,
-    ) -> Called<Extraction> {
-        let Export::Hint(ready) = self.export() else {
+    ) -> CallResult<Extraction> {
+        let Export::Hint(export) = self.export() else {
             return self.wrong_kind(&call, Kind::Hint);
         };
-        let ready = ready.clone();
+        let export = export.clone();
         let trajectory = convert::trajectory_to_guest(trajectory);
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let guest = ready.start(store).await?;
+                let guest = export.instantiate(store).await?;
                 let answer = guest
                     .call_extract(&mut *store, &trajectory, turn_index)
                     .await
@@ -94,12 +95,12 @@ fn check(extraction: &Extraction, rules: &VerdictRules) -> Result<(), String> {
     };
     rules.check_text("the hint", &hint.text)?;
     if hint.text.trim().is_empty() {
-        return Err("the hint is empty; answer none where there is nothing to advise".to_owned());
+        return Err("the hint is empty; return none if there is no advice".to_owned());
     }
     rules.check_total(hint.text.len(), &extraction.metrics)?;
     if !(0.0..=1.0).contains(&hint.confidence) {
         return Err(format!(
-            "the hint's confidence is {}, allowed is 0 to 1",
+            "the hint's confidence is {}, expected 0 to 1",
             hint.confidence
         ));
     }
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_says_something_and_how_sure_it_is() {
+    fn a_hint_needs_text_and_a_valid_confidence() {
         let rules = VerdictRules::default();
         let hint = |text: &str, confidence| Extraction {
             hint: Some(Hint {

@@ -1,46 +1,46 @@
-//! `loss-plugin`: a training objective, and its partial derivatives.
+//! `loss-plugin`: a training objective and its partial derivatives.
 //!
-//! The host back-propagates exactly the partials that are returned here, so nothing gets past this
-//! module that is not finite, of the right length and zero where no token trains.
+//! Training back-propagates exactly the partials returned here, so this module rejects partials that are not finite, not
+//! of the right length, or not zero at masked tokens.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::loss as guest;
 use crate::call::CallContext;
-use crate::calls::Export;
 use crate::convert;
-use crate::host::{Called, Plugin};
+use crate::exports::Export;
+use crate::host::{CallResult, Plugin};
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
 use crate::verdict::{Metric, VerdictRules};
 
-/// Largest absolute partial derivative that is taken.
+/// Largest allowed absolute partial derivative.
 const MAX_PARTIAL: f32 = 1e6;
-/// Most vocabulary entries a position that a loss may ask for.
+/// Largest `k` (vocabulary entries per position) that a loss may request.
 const MAX_K: u32 = 64;
 
-/// What a loss is differentiated by, and what it reads.
+/// The inputs that a loss is differentiated with respect to, and the reference values that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Requirements {
-    /// Differentiated by the log-probabilities of the sampled tokens.
+    /// Differentiated with respect to the logprobs of the sampled tokens.
     pub logprob: bool,
-    /// Differentiated by the log-probabilities of the policy's `k` likeliest tokens.
+    /// Differentiated with respect to the logprobs of the policy's top-k tokens.
     pub topk: bool,
-    /// Differentiated by the entropy of each position.
+    /// Differentiated with respect to the entropy of each position.
     pub entropy: bool,
-    /// Reads the log-probabilities before the step.
+    /// Reads the logprobs before the step.
     pub old: bool,
-    /// Reads the reference's log-probabilities.
+    /// Reads the reference model's logprobs.
     pub reference: bool,
-    /// Reads the teacher's log-probabilities.
+    /// Reads the teacher's logprobs.
     pub teacher: bool,
-    /// Reads the teacher's log-probabilities of the `k` entries.
+    /// Reads the teacher's logprobs of the top-k tokens.
     pub teacher_topk: bool,
-    /// Vocabulary entries a position; 0 unless `topk` or `teacher_topk` is set.
+    /// Vocabulary entries per position; 0 unless `topk` or `teacher_topk` is set.
     pub k: u32,
 }
 
-/// A microbatch: flat tensors, sequence after sequence. Absent tensors are empty.
+/// A micro-batch: flat tensors, sequence after sequence. Tensors that the loss does not require are empty.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossBatch {
@@ -52,27 +52,27 @@ pub struct LossBatch {
     pub rewards: Vec<f32>,
     /// Token ids, `[tokens]`.
     pub tokens: Vec<u32>,
-    /// 1 where the token trains, `[tokens]`.
+    /// 1 where the token is trained, 0 elsewhere, `[tokens]`.
     pub mask: Vec<u8>,
     /// `[tokens]`.
     pub advantages: Vec<f32>,
-    /// Log-probabilities now, nats, `[tokens]`.
+    /// Current logprobs, in nats, `[tokens]`.
     pub logprob: Vec<f32>,
-    /// Before the step, `[tokens]`.
+    /// Logprobs before the step, `[tokens]`.
     pub old_logprob: Vec<f32>,
-    /// Of the reference, `[tokens]`.
+    /// Logprobs of the reference model, `[tokens]`.
     pub ref_logprob: Vec<f32>,
-    /// Of the teacher, `[tokens]`.
+    /// Logprobs of the teacher, `[tokens]`.
     pub teacher_logprob: Vec<f32>,
-    /// Nats, `[tokens]`.
+    /// Entropy, in nats, `[tokens]`.
     pub entropy: Vec<f32>,
-    /// `[tokens * k]`, row-major.
+    /// Ids of the policy's top-k tokens, `[tokens * k]`, row-major.
     pub topk_ids: Vec<u32>,
-    /// `[tokens * k]`.
+    /// The policy's logprobs of them, `[tokens * k]`.
     pub topk_logprob: Vec<f32>,
-    /// `[tokens * k]`.
+    /// The teacher's logprobs of them, `[tokens * k]`.
     pub teacher_topk_logprob: Vec<f32>,
-    /// Tokens that train in the whole optimizer step.
+    /// Trained tokens of the whole optimizer step.
     pub step_tokens: u64,
     /// Sequences of the whole optimizer step.
     pub step_sequences: u64,
@@ -80,71 +80,71 @@ pub struct LossBatch {
     pub step: u64,
 }
 
-/// A microbatch's share of the step's loss and its partial derivatives, checked.
+/// A micro-batch's share of the step's loss, with its partial derivatives, validated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossGradient {
-    /// Finite.
+    /// The loss; finite.
     pub loss: f64,
-    /// `[tokens]`; empty when the loss is not differentiated by it.
+    /// Partials with respect to `logprob`, `[tokens]`; empty if the loss is not differentiated with respect to it.
     pub d_logprob: Vec<f32>,
-    /// `[tokens * k]`; empty likewise.
+    /// Partials with respect to `topk_logprob`, `[tokens * k]`; may be empty likewise.
     pub d_topk: Vec<f32>,
-    /// `[tokens]`; empty likewise.
+    /// Partials with respect to `entropy`, `[tokens]`; may be empty likewise.
     pub d_entropy: Vec<f32>,
     /// Numbers for metrics.
     pub metrics: Vec<Metric>,
 }
 
 impl Plugin {
-    /// What the loss needs. Asked once after loading; the same for the life of the component.
-    pub async fn describe_loss(&self, call: CallContext) -> Called<Requirements> {
-        let Export::Loss(ready) = self.export() else {
+    /// Returns the requirements of the loss. Call it once after loading: they are constant for a component.
+    pub async fn describe_loss(&self, call: CallContext) -> CallResult<Requirements> {
+        let Export::Loss(export) = self.export() else {
             return self.wrong_kind(&call, Kind::Loss);
         };
-        let ready = ready.clone();
+        let export = export.clone();
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let guest = ready.start(store).await?;
+                let guest = export.instantiate(store).await?;
                 let answer = guest
                     .call_describe(&mut *store)
                     .await
                     .map_err(Stop::while_running)?;
-                described(&answer).map_err(Stop::BadOutput)
+                check_requirements(&answer).map_err(Stop::BadOutput)
             })
         })
         .await
     }
 
-    /// Evaluates the loss and its partials on a microbatch, in a fresh instance. `needs` is what
-    /// [`Plugin::describe_loss`] answered. Dropping the future ends the call.
+    /// Evaluates the loss and its partials on a micro-batch, in a fresh instance. `needs` is the result of
+    /// [`Plugin::describe_loss`]. Dropping the future ends the call.
     pub async fn evaluate_loss(
         &self,
         call: CallContext,
         needs: Requirements,
         batch: LossBatch,
-    ) -> Called<LossGradient> {
-        let Export::Loss(ready) = self.export() else {
+    ) -> CallResult<LossGradient> {
+        let Export::Loss(export) = self.export() else {
             return self.wrong_kind(&call, Kind::Loss);
         };
-        let ready = ready.clone();
+        let export = export.clone();
         let batch = to_guest(batch);
         let rules = call.limits.verdict;
         invoke::on_plugin_threads(self.loaded(), call, move |store| {
             Box::pin(async move {
-                let guest = ready.start(store).await?;
+                let guest = export.instantiate(store).await?;
                 let answer = guest
                     .call_evaluate(&mut *store, &batch)
                     .await
                     .map_err(Stop::while_running)?
                     .map_err(Stop::plugin_error)?;
-                checked(answer, needs, &batch.mask, &rules).map_err(Stop::BadOutput)
+                check_gradient(answer, needs, &batch.mask, &rules).map_err(Stop::BadOutput)
             })
         })
         .await
     }
 }
 
-fn described(answer: &guest::Requirements) -> Result<Requirements, String> {
+fn check_requirements(answer: &guest::Requirements) -> Result<Requirements, String> {
     let needs = Requirements {
         logprob: answer.differentiable.contains(guest::Inputs::LOGPROB),
         topk: answer.differentiable.contains(guest::Inputs::TOPK),
@@ -156,17 +156,14 @@ fn described(answer: &guest::Requirements) -> Result<Requirements, String> {
         k: answer.k,
     };
     if !(needs.logprob || needs.topk || needs.entropy) {
-        return Err("the loss is differentiated by nothing, so it can train nothing".to_owned());
+        return Err("the loss has no differentiable input, so it cannot train".to_owned());
     }
     if needs.k > MAX_K {
-        return Err(format!(
-            "k is {}, at most {MAX_K} entries a position are given",
-            needs.k
-        ));
+        return Err(format!("k is {}, the limit is {MAX_K}", needs.k));
     }
     if (needs.topk || needs.teacher_topk) != (needs.k > 0) {
         return Err(format!(
-            "k is {}: it belongs with topk or teacher-topk, and they need at least 1",
+            "k is {}: it must be at least 1 with topk or teacher-topk and 0 without them",
             needs.k
         ));
     }
@@ -195,7 +192,7 @@ fn to_guest(batch: LossBatch) -> guest::Batch {
     }
 }
 
-pub(crate) fn checked(
+pub(crate) fn check_gradient(
     answer: guest::Gradient,
     needs: Requirements,
     mask: &[u8],
@@ -206,9 +203,9 @@ pub(crate) fn checked(
     }
     let metrics = convert::metrics_from_guest(answer.metrics);
     rules.check_metrics(&metrics)?;
-    partials("d-logprob", &answer.d_logprob, needs.logprob, mask, 1)?;
-    partials("d-topk", &answer.d_topk, needs.topk, mask, needs.k as usize)?;
-    partials("d-entropy", &answer.d_entropy, needs.entropy, mask, 1)?;
+    check_partials("d-logprob", &answer.d_logprob, needs.logprob, mask, 1)?;
+    check_partials("d-topk", &answer.d_topk, needs.topk, mask, needs.k as usize)?;
+    check_partials("d-entropy", &answer.d_entropy, needs.entropy, mask, 1)?;
     Ok(LossGradient {
         loss: answer.loss,
         d_logprob: answer.d_logprob,
@@ -218,8 +215,8 @@ pub(crate) fn checked(
     })
 }
 
-/// `values` has `width` numbers for each position, or none when it is not wanted.
-fn partials(
+/// Checks that `values` has `width` valid partials per position, or none if they are not wanted.
+fn check_partials(
     what: &str,
     values: &[f32],
     wanted: bool,
@@ -236,16 +233,16 @@ fn partials(
     if !wanted || width == 0 {
         return Ok(());
     }
-    for (position, (row, trains)) in values.chunks_exact(width).zip(mask).enumerate() {
+    for (position, (row, trained)) in values.chunks_exact(width).zip(mask).enumerate() {
         for value in row {
             if !value.is_finite() || value.abs() > MAX_PARTIAL {
                 return Err(format!(
-                    "{what} at position {position} is {value}, allowed is -{MAX_PARTIAL} to {MAX_PARTIAL}"
+                    "{what} at position {position} is {value}, expected -{MAX_PARTIAL} to {MAX_PARTIAL}"
                 ));
             }
-            if *trains == 0 && *value != 0.0 {
+            if *trained == 0 && *value != 0.0 {
                 return Err(format!(
-                    "{what} at position {position} is {value}, but that token does not train: 0 is expected"
+                    "{what} at position {position} is {value}, expected 0 at a masked token"
                 ));
             }
         }
@@ -281,11 +278,11 @@ mod tests {
     fn check(change: impl FnOnce(&mut guest::Gradient)) -> Result<LossGradient, String> {
         let mut gradient = gradient();
         change(&mut gradient);
-        checked(gradient, NEEDS, &[1, 0, 1], &VerdictRules::default())
+        check_gradient(gradient, NEEDS, &[1, 0, 1], &VerdictRules::default())
     }
 
     #[test]
-    fn partials_are_finite_complete_and_zero_where_nothing_trains() {
+    fn partials_must_be_finite_complete_and_zero_at_masked_tokens() {
         assert!(check(|_| {}).is_ok());
         for (name, bad) in [
             ("loss", check(|g| g.loss = f64::NAN)),
@@ -303,9 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_says_what_it_is_differentiated_by() {
+    fn invalid_requirements_are_rejected() {
         let needs = |inputs, references, k| {
-            described(&guest::Requirements {
+            check_requirements(&guest::Requirements {
                 differentiable: inputs,
                 references,
                 k,

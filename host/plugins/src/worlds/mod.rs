@@ -1,5 +1,5 @@
-//! What can be asked of each kind of plugin: one module a world. A world instantiates, calls, and
-//! checks what comes back; nothing unchecked leaves this folder.
+//! The calls of each kind of plugin, one module per WIT world. Each call instantiates the component, calls it and
+//! validates the result; no unvalidated result leaves these modules.
 
 pub(crate) mod advantage;
 pub(crate) mod environment;

@@ -1,5 +1,5 @@
-//! Promise: in the deterministic profile the same input gives the same verdict and costs the same
-//! fuel. Components that try to tell two calls apart are cases 24 and 25 of `tests/containment`.
+//! In the deterministic profile the same input gives the same verdict and uses the same fuel. Components that try to
+//! distinguish two calls are cases 24 and 25 of `tests/containment`.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,15 +11,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clawhost_plugins::{FaultKind, Grants, Limits, Outcome, Plugin, PluginHost, Profile, embedded};
+use clawhost_plugins::{
+    FaultKind, Grants, Limits, Outcome, Plugin, PluginHost, Profile, embedded_component,
+};
 use tokio::task::JoinSet;
 
 use super::common::{call, host, judge, trajectory};
 
 #[tokio::test]
-async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
+async fn same_input_gives_same_verdict_and_fuel() {
     let host = host();
-    let bytes = embedded("judge-next-state").unwrap();
+    let bytes = embedded_component("judge-next-state").unwrap();
     let plugin = host
         .load(
             "judge-next-state",
@@ -48,9 +50,9 @@ async fn the_same_turn_twice_gives_the_same_verdict_and_fuel() {
 }
 
 #[tokio::test]
-async fn both_profiles_agree() {
+async fn both_profiles_give_the_same_verdict() {
     let host = host();
-    let bytes = embedded("judge-next-state").unwrap();
+    let bytes = embedded_component("judge-next-state").unwrap();
     let fast = host
         .load("judge", bytes, &Grants::default(), Profile::Fast)
         .unwrap();
@@ -65,9 +67,9 @@ async fn both_profiles_agree() {
 }
 
 #[tokio::test]
-async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
+async fn missing_turn_is_invalid_input_and_missing_reply_is_unsupported() {
     let host = host();
-    let bytes = embedded("judge-next-state").unwrap();
+    let bytes = embedded_component("judge-next-state").unwrap();
     let plugin = host
         .load("judge", bytes, &Grants::default(), Profile::default())
         .unwrap();
@@ -79,41 +81,41 @@ async fn a_turn_that_does_not_exist_and_a_silent_one_are_told_apart() {
     let mut silent = trajectory("");
     silent.turns[0].next_state.clear();
     let silent = plugin.score_turn(call(Limits::default()), &silent, 0).await;
-    assert!(silent.outcome.unwrap_err().is_no_answer());
+    assert!(silent.outcome.unwrap_err().is_unsupported());
 }
 
 fn load(host: &PluginHost, name: &str, profile: Profile) -> Plugin {
-    let bytes = embedded(name).unwrap();
+    let bytes = embedded_component(name).unwrap();
     host.load(name, bytes, &Grants::default(), profile).unwrap()
 }
 
 /// Threads that keep every core busy until this is dropped.
-struct Load {
-    over: Arc<AtomicBool>,
+struct CpuLoad {
+    stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-impl Load {
-    fn on_every_core() -> Load {
-        let over = Arc::new(AtomicBool::new(false));
+impl CpuLoad {
+    fn on_all_cores() -> CpuLoad {
+        let stop = Arc::new(AtomicBool::new(false));
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = (0..cores)
             .map(|_| {
-                let over = Arc::clone(&over);
+                let stop = Arc::clone(&stop);
                 std::thread::spawn(move || {
-                    while !over.load(Ordering::Relaxed) {
+                    while !stop.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
                     }
                 })
             })
             .collect();
-        Load { over, threads }
+        CpuLoad { stop, threads }
     }
 }
 
-impl Drop for Load {
+impl Drop for CpuLoad {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.join().unwrap();
         }
@@ -121,10 +123,10 @@ impl Drop for Load {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_machine_changes_no_verdict_and_no_fault() {
+async fn verdicts_and_faults_do_not_depend_on_cpu_load() {
     let host = host();
     let plugin = load(&host, "judge-next-state", Profile::Deterministic);
-    // Long enough for many ticks; the budget of the fast profile would be one of them.
+    // Long enough for many ticks; the fast profile would stop after one.
     let seen = trajectory(&"Thanks, but could you write that again without bold? ".repeat(2_000));
     let limits = Limits {
         cpu_ticks: 1,
@@ -133,26 +135,26 @@ async fn a_busy_machine_changes_no_verdict_and_no_fault() {
     let idle = plugin.score_turn(call(Limits::default()), &seen, 0).await;
     assert!(idle.outcome.is_ok(), "{idle:?}");
 
-    // Guests that never end on the same threads, and every core taken by somebody with a higher priority.
+    // Endless guests on the same threads, and higher-priority threads on every core.
     let endless = load(&host, "judge-endless", Profile::Fast);
     let mut loops = JoinSet::new();
     for _ in 0..4 {
         let endless = endless.clone();
-        let for_ever = Limits {
+        let unlimited = Limits {
             cpu_ticks: u64::MAX,
             wall_ms: 3_600_000,
             ..Limits::default()
         };
-        loops.spawn(async move { judge(&endless, for_ever).await });
+        loops.spawn(async move { judge(&endless, unlimited).await });
     }
-    let busy = Load::on_every_core();
+    let load = CpuLoad::on_all_cores();
     for _ in 0..3 {
         let judged = plugin.score_turn(call(limits.clone()), &seen, 0).await;
         assert_eq!(judged.outcome, idle.outcome);
         assert_eq!(judged.receipt.fuel, idle.receipt.fuel);
         assert!(judged.receipt.ticks > 1, "{:?}", judged.receipt);
     }
-    // What stops on fuel stops at the same instruction.
+    // Running out of fuel happens at the same instruction.
     let fuel = Limits {
         fuel: 1_000_000,
         ..limits
@@ -169,15 +171,15 @@ async fn a_busy_machine_changes_no_verdict_and_no_fault() {
         ),
         "{fault}"
     );
-    drop(busy);
+    drop(load);
     assert!(
         loops.try_join_next().is_none(),
-        "the loops were there all the while"
+        "the endless guests must run during the whole test"
     );
 }
 
 #[tokio::test]
-async fn wall_time_ends_a_deterministic_call_without_a_fault_of_the_plugin() {
+async fn wall_timeout_of_a_deterministic_call_is_not_a_plugin_fault() {
     let host = host();
     let limits = Limits {
         fuel: u64::MAX >> 1,
@@ -191,10 +193,10 @@ async fn wall_time_ends_a_deterministic_call_without_a_fault_of_the_plugin() {
     assert_eq!(fault.kind, FaultKind::DeadlineExceeded { limit_ms: 30 });
     assert!(fault.is_host_condition() && fault.is_transient());
     assert_eq!(judged.receipt.outcome, Outcome::DeadlineExceeded);
-    let (_, _, account) = host.accounts().pop().unwrap();
-    assert_eq!((account.deadline_exceeded, account.faults.len()), (1, 0));
+    let (_, _, stats) = host.call_stats().pop().unwrap();
+    assert_eq!((stats.deadline_exceeded, stats.faults.len()), (1, 0));
 
-    // In the fast profile time is the budget.
+    // In the fast profile the wall timeout is a fault.
     let roomy = Limits {
         cpu_ticks: u64::MAX,
         ..limits
@@ -221,12 +223,12 @@ async fn the_receipt_of_a_call_ended_at_its_wall_limit_has_the_fuel_of_that_call
         assert_eq!(receipt.outcome, Outcome::DeadlineExceeded);
         assert!(receipt.wall_us >= wall_ms * 1_000, "{receipt:?}");
         assert!(receipt.peak_memory_bytes > 0, "{receipt:?}");
-        let (_, _, account) = host.accounts().pop().unwrap();
-        assert!(account.fuel >= receipt.fuel.unwrap(), "{account:?}");
+        let (_, _, stats) = host.call_stats().pop().unwrap();
+        assert!(stats.fuel >= receipt.fuel.unwrap(), "{stats:?}");
         // Far more than entering the endless function takes.
         if receipt.fuel.unwrap() >= 20_000_000 {
             return;
         }
     }
-    panic!("a loop of a minute has used next to no fuel");
+    panic!("an endless loop of a minute used almost no fuel");
 }

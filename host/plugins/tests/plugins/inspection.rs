@@ -1,4 +1,4 @@
-//! Promise: inspection says what a component is and wants, without running it.
+//! Inspection reports the kind and imports of a component without running it.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,20 +8,25 @@
 )]
 
 use super::common::host;
-use clawhost_plugins::{Grants, Kind, Profile, embedded};
+use clawhost_plugins::{Grants, Kind, Profile, embedded_component};
 
 #[test]
-fn inspection_says_what_a_component_is() {
+fn inspection_reports_kind_version_and_imports() {
     let host = host();
-    let inspection = host.inspect(embedded("judge-next-state").unwrap()).unwrap();
+    let inspection = host
+        .inspect(embedded_component("judge-next-state").unwrap())
+        .unwrap();
     assert_eq!(inspection.kind, Kind::Judge);
     assert_eq!(inspection.contract, "0.1.0");
     assert!(!inspection.wasi);
     assert!(
-        inspection.capabilities.iter().all(|c| c.is_harmless()),
+        inspection
+            .capabilities
+            .iter()
+            .all(|c| c.is_always_granted()),
         "{inspection:?}"
     );
-    let judge = embedded("judge-minimal").unwrap();
+    let judge = embedded_component("judge-minimal").unwrap();
     let plugin = host
         .load("minimal", judge, &Grants::default(), Profile::default())
         .unwrap();
@@ -31,5 +36,5 @@ fn inspection_says_what_a_component_is() {
             .contains(&"clawhost:plugin/types@0.1.0".to_owned())
     );
     assert_eq!(plugin.digest(), clawhost_plugins::digest(judge));
-    assert_eq!(embedded("no-such-judge"), None);
+    assert_eq!(embedded_component("no-such-judge"), None);
 }

@@ -1,7 +1,7 @@
-//! Components as the host loads, limits and calls them.
+//! Integration tests of the plugin host: loading, compiling, limits and calls.
 
-mod capabilities;
 mod common;
-mod compiling;
+mod compiler;
 mod determinism;
 mod inspection;
+mod model_capability;

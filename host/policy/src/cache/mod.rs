@@ -1,7 +1,7 @@
-//! Keys and values of the tokens that one row has seen, in blocks that rows can share.
+//! The paged KV cache: keys and values of the tokens of one sequence, in blocks that sequences can share.
 //!
-//! A cache is a table of blocks. Rows that begin alike hold the same blocks; whoever goes on in a block that
-//! somebody else reads too gets its own copy of it first. Nobody can write what another one reads.
+//! A cache is a block table. Sequences with a common prefix hold the same blocks; a sequence that continues in a shared
+//! block copies it first. No sequence can write to what another one reads.
 
 mod pool;
 
@@ -10,33 +10,32 @@ use std::sync::Arc;
 use crate::config::ModelConfig;
 use crate::ops::attention::{KeyValues, Tile};
 
-use pool::Held;
-pub(crate) use pool::{BLOCK_TOKENS, Block, BlockShape, Exhausted, Pool};
+use pool::BlockRef;
+pub(crate) use pool::{BLOCK_TOKENS, Block, BlockPool, BlockShape, OutOfBlocks};
 
-/// The attention memory of one conversation. Grows as tokens are run and shrinks with
-/// [`KvCache::truncate`]; belongs to one adapter version, which its holder keeps track of. A clone shares
-/// what both have in common.
+/// The KV cache of one sequence. It grows as tokens are run and shrinks with [`KvCache::truncate`]; it belongs to one
+/// adapter version, which its owner keeps track of. A clone shares all blocks.
 #[derive(Debug)]
 pub struct KvCache {
-    pool: Arc<Pool>,
-    blocks: Vec<Held>,
+    pool: Arc<BlockPool>,
+    blocks: Vec<BlockRef>,
     len: usize,
 }
 
 impl Clone for KvCache {
     fn clone(&self) -> Self {
-        self.share(self.len)
+        self.share_prefix(self.len)
     }
 }
 
 impl KvCache {
-    /// An empty cache with memory of its own, as much as it needs.
+    /// An empty cache with its own unbounded pool.
     pub(crate) fn new(config: &ModelConfig) -> Self {
-        Self::within(&Pool::new(BlockShape::new(config), usize::MAX))
+        Self::with_pool(&BlockPool::new(BlockShape::new(config), usize::MAX))
     }
 
-    /// An empty cache in a pool.
-    pub(crate) fn within(pool: &Arc<Pool>) -> Self {
+    /// An empty cache that allocates from `pool`.
+    pub(crate) fn with_pool(pool: &Arc<BlockPool>) -> Self {
         Self {
             pool: Arc::clone(pool),
             blocks: Vec::new(),
@@ -44,16 +43,16 @@ impl KvCache {
         }
     }
 
-    /// A cache of `len` tokens that lie in these blocks of the pool.
-    pub(crate) fn of(
-        pool: &Arc<Pool>,
+    /// A cache of `len` tokens in these blocks of the pool.
+    pub(crate) fn from_blocks(
+        pool: &Arc<BlockPool>,
         blocks: impl IntoIterator<Item = Arc<Block>>,
         len: usize,
     ) -> Self {
-        let blocks: Vec<Held> = blocks
+        let blocks: Vec<BlockRef> = blocks
             .into_iter()
             .take(len.div_ceil(BLOCK_TOKENS))
-            .map(Held::new)
+            .map(BlockRef::new)
             .collect();
         Self {
             pool: Arc::clone(pool),
@@ -62,17 +61,17 @@ impl KvCache {
         }
     }
 
-    /// Tokens remembered.
+    /// Number of cached tokens.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is remembered.
+    /// Whether no tokens are cached.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets all but the first `len` tokens; does nothing when fewer are remembered.
+    /// Drops all but the first `len` tokens; does nothing when there are fewer.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len {
             self.blocks.truncate(len.div_ceil(BLOCK_TOKENS));
@@ -80,13 +79,13 @@ impl KvCache {
         }
     }
 
-    /// Bytes of the blocks that it holds, shared ones included.
+    /// Bytes of its blocks, shared ones included.
     pub fn bytes(&self) -> usize {
         self.blocks.len() * self.pool.shape().bytes()
     }
 
-    /// A cache of the first `len` tokens, in the same blocks.
-    pub(crate) fn share(&self, len: usize) -> Self {
+    /// A cache of the first `len` tokens that shares the blocks.
+    pub(crate) fn share_prefix(&self, len: usize) -> Self {
         let len = len.min(self.len);
         let blocks = self.blocks.iter().take(len.div_ceil(BLOCK_TOKENS));
         Self {
@@ -96,47 +95,47 @@ impl KvCache {
         }
     }
 
-    /// Its blocks, in order.
+    /// The block table.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Arc<Block>> {
-        self.blocks.iter().map(Held::block)
+        self.blocks.iter().map(BlockRef::block)
     }
 
-    /// Blocks that `tokens` more would take from the pool.
-    pub(crate) fn missing(&self, tokens: usize) -> usize {
-        let wanted = (self.len + tokens).div_ceil(BLOCK_TOKENS);
-        wanted.saturating_sub(self.blocks.len())
-            + usize::from(tokens > 0 && self.border_is_shared())
+    /// The number of blocks that `tokens` more would allocate.
+    pub(crate) fn blocks_needed(&self, tokens: usize) -> usize {
+        let total_blocks = (self.len + tokens).div_ceil(BLOCK_TOKENS);
+        total_blocks.saturating_sub(self.blocks.len())
+            + usize::from(tokens > 0 && self.last_block_is_shared())
     }
 
-    /// Whether the next token goes into a block that somebody else reads.
-    fn border_is_shared(&self) -> bool {
-        let border = self.blocks.get(self.len / BLOCK_TOKENS);
-        border.is_some_and(|block| !block.is_own())
+    /// Whether the next token would be written to a shared block.
+    fn last_block_is_shared(&self) -> bool {
+        let last_block = self.blocks.get(self.len / BLOCK_TOKENS);
+        last_block.is_some_and(|block| !block.is_unique())
     }
 
-    /// Makes room for `tokens` more.
+    /// Allocates blocks for `tokens` more and copies the last block if it is shared (copy-on-write).
     ///
     /// # Errors
-    /// When the pool has too few blocks; what was there stays.
-    pub(crate) fn reserve(&mut self, tokens: usize) -> Result<(), Exhausted> {
-        if tokens > 0 && self.border_is_shared() {
-            let mut own = self.pool.take()?;
-            if let Some(border) = self.blocks.get_mut(self.len / BLOCK_TOKENS) {
+    /// When the pool has too few free blocks; the cached tokens stay.
+    pub(crate) fn reserve(&mut self, tokens: usize) -> Result<(), OutOfBlocks> {
+        if tokens > 0 && self.last_block_is_shared() {
+            let mut own = self.pool.allocate()?;
+            if let Some(last_block) = self.blocks.get_mut(self.len / BLOCK_TOKENS) {
                 if let Some(own) = own.values_mut() {
-                    own.copy_from_slice(border.values());
+                    own.copy_from_slice(last_block.values());
                 }
-                *border = own;
+                *last_block = own;
             }
         }
-        let wanted = (self.len + tokens).div_ceil(BLOCK_TOKENS);
-        while self.blocks.len() < wanted {
-            self.blocks.push(self.pool.take()?);
+        let total_blocks = (self.len + tokens).div_ceil(BLOCK_TOKENS);
+        while self.blocks.len() < total_blocks {
+            self.blocks.push(self.pool.allocate()?);
         }
         Ok(())
     }
 
-    /// Writes keys and values of `layer` behind what is remembered, each `[tokens, kv_heads * dim]` inside rows of
-    /// `stride`. There must be room for them.
+    /// Appends keys and values of `layer`, each `[tokens, kv_heads * dim]` inside rows of `stride`. Blocks must be
+    /// reserved for them.
     pub(crate) fn append(&mut self, layer: usize, keys: &[f32], values: &[f32], stride: usize) {
         let shape = self.pool.shape();
         let dim = shape.dim();
@@ -146,7 +145,7 @@ impl KvCache {
             if rows.peek().is_none() {
                 return;
             }
-            // Only a reserved block is written, and that nobody else reads.
+            // Only reserved blocks are written, and those are not shared.
             let Some(own) = block.values_mut() else {
                 return;
             };
@@ -170,7 +169,7 @@ impl KvCache {
         }
     }
 
-    /// What attention reads of one key head.
+    /// The keys and values of one key head, for attention.
     pub(crate) fn head(&self, layer: usize, head: usize) -> PagedHead<'_> {
         let shape = self.pool.shape();
         PagedHead {
@@ -181,16 +180,16 @@ impl KvCache {
         }
     }
 
-    /// Counts `tokens` more, once every layer has appended them.
+    /// Adds `tokens` to the length, once every layer has appended them.
     pub(crate) fn advance(&mut self, tokens: usize) {
         self.len += tokens;
     }
 }
 
-/// Keys and values of one key head, block by block.
+/// Paged keys and values of one key head.
 #[derive(Clone, Copy)]
 pub(crate) struct PagedHead<'a> {
-    blocks: &'a [Held],
+    blocks: &'a [BlockRef],
     keys: usize,
     values: usize,
     dim: usize,
@@ -200,7 +199,7 @@ impl<'a> PagedHead<'a> {
     #[inline(always)]
     fn tile(self, plane: usize, first: usize, last: usize) -> Tile<'a> {
         let mut tile = Tile::new(BLOCK_TOKENS);
-        // Tiles begin where blocks do.
+        // Tiles start at block boundaries.
         let blocks = self.blocks.iter().skip(first / BLOCK_TOKENS);
         for block in blocks.take((last - first).div_ceil(BLOCK_TOKENS)) {
             tile.push(block.values().get(plane..).unwrap_or_default());

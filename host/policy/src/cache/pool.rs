@@ -1,8 +1,8 @@
-//! The blocks that attention memory is made of, and the pool that bounds them.
+//! The blocks of the KV cache, and the pool that bounds their number.
 //!
-//! A block holds the keys and values of [`BLOCK_TOKENS`] consecutive tokens, all layers together. Whoever reads
-//! one holds it; the last who lets go hands its memory back for the next, so that what the process takes stays
-//! flat. The pool counts, it refuses to decide who gets a block.
+//! A block holds the keys and values of [`BLOCK_TOKENS`] consecutive tokens for all layers. Blocks are reference
+//! counted; the memory of a freed block is reused for the next one, so the memory of the process stays flat. The pool
+//! only counts; the engine decides who gets a block.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::ModelConfig;
 
-/// Tokens of a block. Divides the tiles that attention works in, so that a tile is whole blocks.
+/// Tokens per block. Divides the tile size of attention, so that a tile is whole blocks.
 pub(crate) const BLOCK_TOKENS: usize = 32;
 
-/// Sizes of a block. Keys of one layer and key head lie together, the same number of all tokens side by side
-/// (`[dim, tokens]`), and its values behind them, token by token (`[tokens, dim]`).
+/// The layout of a block. The keys of one layer and key head are stored transposed (`[dim, tokens]`), followed by its
+/// values token by token (`[tokens, dim]`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockShape {
     layers: usize,
@@ -39,18 +39,18 @@ impl BlockShape {
         self.dim
     }
 
-    /// Values of one head's keys, and as many of its values.
+    /// Number of f32 values of one head's keys (and of its values).
     fn plane(self) -> usize {
         BLOCK_TOKENS * self.dim
     }
 
-    /// Where the keys of a head begin; its values begin one plane later.
+    /// The range of a head's keys; its values follow.
     pub(crate) fn keys(self, layer: usize, head: usize) -> Range<usize> {
         let at = (layer * self.kv_heads + head) * 2 * self.plane();
         at..at + self.plane()
     }
 
-    /// Where the values of a head begin.
+    /// The range of a head's values.
     pub(crate) fn values(self, layer: usize, head: usize) -> Range<usize> {
         let keys = self.keys(layer, head);
         keys.end..keys.end + self.plane()
@@ -60,40 +60,40 @@ impl BlockShape {
         self.layers * self.kv_heads * 2 * self.plane()
     }
 
-    /// Bytes of a block.
+    /// Bytes per block.
     pub(crate) fn bytes(self) -> usize {
         self.len() * size_of::<f32>()
     }
 }
 
-/// There is no block left.
+/// The pool has no free block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exhausted;
+pub(crate) struct OutOfBlocks;
 
-/// Blocks of one shape, at most `capacity` of them in use at a time.
+/// Blocks of one shape, at most `capacity` of them in use.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct BlockPool {
     shape: BlockShape,
     capacity: usize,
-    /// Memory of blocks that nobody uses.
+    /// Memory of freed blocks, for reuse.
     spare: Mutex<Vec<Box<[f32]>>>,
-    /// Blocks in use: held or kept.
+    /// Blocks in use: active or cached.
     used: AtomicUsize,
-    /// Blocks that some cache holds.
-    held: AtomicUsize,
-    /// Blocks that more than one cache holds.
+    /// Blocks in the block table of at least one cache.
+    active: AtomicUsize,
+    /// Blocks in more than one block table.
     shared: AtomicUsize,
 }
 
-impl Pool {
-    /// A pool of `capacity` blocks, none of which takes memory yet.
+impl BlockPool {
+    /// A pool of `capacity` blocks; memory is allocated on first use.
     pub(crate) fn new(shape: BlockShape, capacity: usize) -> Arc<Self> {
         Arc::new(Self {
             shape,
             capacity,
             spare: Mutex::default(),
             used: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
             shared: AtomicUsize::new(0),
         })
     }
@@ -102,39 +102,39 @@ impl Pool {
         self.shape
     }
 
-    /// Blocks that can be taken.
+    /// Number of free blocks.
     pub(crate) fn free(&self) -> usize {
         self.capacity
             .saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Blocks that caches hold.
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+    /// Number of blocks in a block table.
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
     }
 
-    /// Blocks that more than one cache holds.
+    /// Number of blocks in more than one block table.
     pub(crate) fn shared(&self) -> usize {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Blocks in use that no cache holds.
-    pub(crate) fn kept(&self) -> usize {
+    /// Number of blocks in use by the prefix cache only.
+    pub(crate) fn cached(&self) -> usize {
         let used = self.used.load(Ordering::Relaxed);
-        used.saturating_sub(self.held())
+        used.saturating_sub(self.active())
     }
 
-    /// A block whose content is left over from whoever had it before.
-    pub(super) fn take(self: &Arc<Self>) -> Result<Held, Exhausted> {
-        let more = |used: usize| (used < self.capacity).then_some(used + 1);
+    /// Allocates a block; its content is undefined.
+    pub(super) fn allocate(self: &Arc<Self>) -> Result<BlockRef, OutOfBlocks> {
+        let increment = |used: usize| (used < self.capacity).then_some(used + 1);
         self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .map_err(|_| Exhausted)?;
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment)
+            .map_err(|_| OutOfBlocks)?;
         let spare = self.spare().pop();
         let values = spare.unwrap_or_else(|| vec![0.0; self.shape.len()].into_boxed_slice());
-        Ok(Held::new(Arc::new(Block {
+        Ok(BlockRef::new(Arc::new(Block {
             values,
-            holders: AtomicUsize::new(0),
+            ref_count: AtomicUsize::new(0),
             pool: Arc::clone(self),
         })))
     }
@@ -148,15 +148,15 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) struct Block {
     values: Box<[f32]>,
-    /// Caches that hold it.
-    holders: AtomicUsize,
-    pool: Arc<Pool>,
+    /// Number of block tables that contain it.
+    ref_count: AtomicUsize,
+    pool: Arc<BlockPool>,
 }
 
 impl Block {
-    /// Whether some cache holds it.
-    pub(crate) fn is_held(&self) -> bool {
-        self.holders.load(Ordering::Relaxed) > 0
+    /// Whether a block table contains it.
+    pub(crate) fn is_active(&self) -> bool {
+        self.ref_count.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -168,15 +168,15 @@ impl Drop for Block {
     }
 }
 
-/// A block in the table of a cache. What is kept for later is a plain [`Arc`] of the block instead: that is how
-/// the pool tells them apart.
+/// A block in a block table. The prefix cache holds a plain [`Arc`] of the block instead; that is how the pool tells
+/// active from cached blocks.
 #[derive(Debug)]
-pub(super) struct Held(Arc<Block>);
+pub(super) struct BlockRef(Arc<Block>);
 
-impl Held {
+impl BlockRef {
     pub(super) fn new(block: Arc<Block>) -> Self {
-        match block.holders.fetch_add(1, Ordering::Relaxed) {
-            0 => block.pool.held.fetch_add(1, Ordering::Relaxed),
+        match block.ref_count.fetch_add(1, Ordering::Relaxed) {
+            0 => block.pool.active.fetch_add(1, Ordering::Relaxed),
             1 => block.pool.shared.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
@@ -192,27 +192,27 @@ impl Held {
         &self.0.values
     }
 
-    /// Whether nobody else reads it.
-    pub(super) fn is_own(&self) -> bool {
+    /// Whether there is no other reference.
+    pub(super) fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Its values, to be written; none while somebody else reads them.
+    /// Mutable access to its values; none while the block is shared.
     pub(super) fn values_mut(&mut self) -> Option<&mut [f32]> {
         Arc::get_mut(&mut self.0).map(|block| &mut *block.values)
     }
 }
 
-impl Clone for Held {
+impl Clone for BlockRef {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockRef {
     fn drop(&mut self) {
-        match self.0.holders.fetch_sub(1, Ordering::Relaxed) {
-            1 => self.0.pool.held.fetch_sub(1, Ordering::Relaxed),
+        match self.0.ref_count.fetch_sub(1, Ordering::Relaxed) {
+            1 => self.0.pool.active.fetch_sub(1, Ordering::Relaxed),
             2 => self.0.pool.shared.fetch_sub(1, Ordering::Relaxed),
             _ => 0,
         };

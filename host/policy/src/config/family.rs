@@ -1,8 +1,8 @@
-//! The families of decoders that are served, by the names that checkpoints give them.
+//! The supported model families, by their names in checkpoints.
 
 use crate::error::LoadError;
 
-/// A family: what its class in transformers fixes beyond the keys of `config.json`.
+/// A model family: what its class in transformers fixes beyond the keys of `config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Qwen3,
@@ -14,7 +14,7 @@ pub(crate) enum Family {
 impl Family {
     const ALL: [Self; 4] = [Self::Qwen3, Self::Qwen2, Self::Llama, Self::Mistral];
 
-    /// Name of its class.
+    /// Its class name in transformers.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
             Self::Qwen3 => "Qwen3ForCausalLM",
@@ -34,8 +34,8 @@ impl Family {
         }
     }
 
-    /// The family of an architecture or, where none is named, of a `model_type`; Qwen3 where neither is.
-    pub(super) fn of(
+    /// The family of an architecture or, if none is given, of a `model_type`; Qwen3 if neither is given.
+    pub(super) fn from_names(
         architecture: Option<&str>,
         model_type: Option<&str>,
     ) -> Result<Self, LoadError> {
@@ -53,7 +53,7 @@ impl Family {
             })
     }
 
-    /// `head_dim` where the key is left out, when the class has one of its own.
+    /// The class's default of `head_dim`, if it has one.
     pub(super) fn head_dim(self) -> Option<usize> {
         (self == Self::Qwen3).then_some(128)
     }

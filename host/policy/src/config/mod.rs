@@ -1,8 +1,8 @@
-//! `config.json` of a decoder, read with suspicion: every dimension is bounded before memory is
-//! taken for it, and what would change the result without being implemented is refused by name.
+//! Parses and validates `config.json` of a decoder: every dimension is bounded before memory is allocated for it, and a
+//! key that would change the outputs without being implemented is rejected by name.
 //!
-//! One description serves all families; what sets them apart (norms on queries and keys, biases, defaults of keys
-//! that are left out) is answered here and nowhere else.
+//! One struct describes all families; their differences (norms on queries and keys, biases, defaults of missing keys)
+//! are handled here and nowhere else.
 
 mod family;
 mod parse;
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::LoadError;
 use crate::lora::Target;
 
-/// Shape of a decoder, in the terms of Hugging Face's `config.json`.
+/// The architecture of a decoder, with the keys of Hugging Face's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
-    /// Class names; the first decides. Default: that of `model_type`, or `["Qwen3ForCausalLM"]`.
+    /// Class names; the first one is used. Default: that of `model_type`, or `["Qwen3ForCausalLM"]`.
     #[serde(default = "default_architectures")]
     pub architectures: Vec<String>,
     /// Family name. Default `"qwen3"`.
@@ -38,20 +38,20 @@ pub struct ModelConfig {
     pub num_key_value_heads: usize,
     /// Width of one head; even. Default: `hidden_size / num_attention_heads`, 128 for Qwen3.
     pub head_dim: usize,
-    /// Rows of the embedding.
+    /// Vocabulary size, the rows of the embedding.
     pub vocab_size: usize,
-    /// Longest context in tokens.
+    /// Maximum context length in tokens.
     pub max_position_embeddings: usize,
-    /// Added under the root in every normalisation. Default 1e-6.
+    /// Epsilon of every RMS norm. Default 1e-6.
     #[serde(default = "default_eps")]
     pub rms_norm_eps: f32,
     /// Base of the rotary frequencies; also read from `rope_parameters`. Default 10000.
     #[serde(default = "default_theta")]
     pub rope_theta: f32,
-    /// How the rotary frequencies are stretched for long contexts; also read from `rope_parameters`. Default null.
+    /// Scaling of the rotary frequencies for long contexts; also read from `rope_parameters`. Default null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<RopeScaling>,
-    /// The head reuses the embedding. Default false.
+    /// Whether the language-model head reuses the embedding. Default false.
     #[serde(default)]
     pub tie_word_embeddings: bool,
     /// Bias on all four attention projections; Llama only. Default false.
@@ -66,11 +66,10 @@ pub struct ModelConfig {
     /// Tokens that end a reply, `eos_token_id` as one number or a list. Default none.
     #[serde(default, rename = "eos_token_id", with = "one_or_many")]
     pub eos_token_ids: Vec<u32>,
-    /// Attention to the latest tokens only; a window that is never in force is read as false, any other refused.
-    /// Default false.
+    /// Sliding-window attention; a window that is never active is read as false, any other is rejected. Default false.
     #[serde(default)]
     pub use_sliding_window: bool,
-    /// Width of that window; none where it is not in force. Default null, 4096 for Mistral.
+    /// Width of an active window. Default null, 4096 for Mistral.
     #[serde(default)]
     pub sliding_window: Option<usize>,
 }
@@ -122,10 +121,10 @@ mod one_or_many {
 }
 
 impl ModelConfig {
-    /// Checks that the dimensions can describe a model.
+    /// Validates the configuration.
     ///
     /// # Errors
-    /// The first key that cannot be, with its value.
+    /// The first invalid key, with its value.
     pub fn check(&self) -> Result<(), LoadError> {
         let bounds: [(&'static str, usize, usize); 8] = [
             ("hidden_size", self.hidden_size, 1 << 16),
@@ -143,14 +142,18 @@ impl ModelConfig {
         ];
         for (key, value, limit) in bounds {
             if value == 0 || value > limit {
-                return Err(bad(key, value, &format!("must be between 1 and {limit}")));
+                return Err(invalid(
+                    key,
+                    value,
+                    &format!("must be between 1 and {limit}"),
+                ));
             }
         }
         if !self
             .num_attention_heads
             .is_multiple_of(self.num_key_value_heads)
         {
-            return Err(bad(
+            return Err(invalid(
                 "num_key_value_heads",
                 self.num_key_value_heads,
                 &format!(
@@ -160,42 +163,42 @@ impl ModelConfig {
             ));
         }
         if !self.head_dim.is_multiple_of(2) {
-            return Err(bad(
+            return Err(invalid(
                 "head_dim",
                 self.head_dim,
-                "must be even for rotary positions",
+                "must be even for rotary embeddings",
             ));
         }
         if !(self.rms_norm_eps > 0.0 && self.rms_norm_eps < 1.0) {
-            return Err(bad(
+            return Err(invalid(
                 "rms_norm_eps",
                 self.rms_norm_eps,
                 "must be between 0 and 1",
             ));
         }
         if !(self.rope_theta >= 1.0 && self.rope_theta.is_finite()) {
-            return Err(bad("rope_theta", self.rope_theta, "must be at least 1"));
+            return Err(invalid("rope_theta", self.rope_theta, "must be at least 1"));
         }
         if let Some(scaling) = &self.rope_scaling {
             scaling.check(self)?;
         }
         let family = self.family()?;
         if self.attention_bias && family == Family::Qwen3 {
-            return Err(bad(
+            return Err(invalid(
                 "attention_bias",
                 true,
-                "is not part of Qwen3 as served here",
+                "is not supported for Qwen3",
             ));
         }
         if self.use_sliding_window || self.sliding_window.is_some() {
-            return Err(bad(
+            return Err(invalid(
                 "sliding_window",
                 self.sliding_window.unwrap_or_default(),
-                "is in force, and attention to the latest tokens only is not supported; use a model without it",
+                "is active, and sliding-window attention is not supported; use a model without it",
             ));
         }
         if self.hidden_act != "silu" {
-            return Err(bad(
+            return Err(invalid(
                 "hidden_act",
                 &self.hidden_act,
                 "is not supported; expected silu",
@@ -206,7 +209,7 @@ impl ModelConfig {
             .iter()
             .find(|id| **id as usize >= self.vocab_size)
         {
-            return Err(bad("eos_token_id", id, "is outside the vocabulary"));
+            return Err(invalid("eos_token_id", id, "is outside the vocabulary"));
         }
         Ok(())
     }
@@ -221,7 +224,7 @@ impl ModelConfig {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// Whether each head of queries and keys is normalised before it is rotated.
+    /// Whether the heads of queries and keys are normalized before rotation.
     pub fn has_head_norms(&self) -> bool {
         matches!(self.family(), Ok(Family::Qwen3))
     }
@@ -239,11 +242,11 @@ impl ModelConfig {
 
     fn family(&self) -> Result<Family, LoadError> {
         let named = self.architectures.first().map(String::as_str);
-        Family::of(named, Some(&self.model_type))
+        Family::from_names(named, Some(&self.model_type))
     }
 }
 
-fn bad(key: &'static str, value: impl std::fmt::Display, problem: &str) -> LoadError {
+fn invalid(key: &'static str, value: impl std::fmt::Display, problem: &str) -> LoadError {
     LoadError::Config {
         key,
         value: value.to_string(),

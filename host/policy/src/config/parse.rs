@@ -1,13 +1,13 @@
-//! From the text of `config.json`, in any of the forms that transformers has written it, to [`ModelConfig`].
+//! Parses `config.json`, in any of the forms that transformers has written, into [`ModelConfig`].
 
 use serde_json::{Map, Value};
 
-use super::{Family, ModelConfig, RopeScaling, bad};
+use super::{Family, ModelConfig, RopeScaling, invalid};
 use crate::error::LoadError;
 
-/// Keys that say that the checkpoint computes something else than the family's plain decoder. Null, false, zero and
-/// nothing at all mean that it does not.
-const DECISIVE: &[(&str, &str)] = &[
+/// Keys of checkpoints that compute something else than the family's plain decoder. Null, false, zero and empty values
+/// mean that they do not.
+const UNSUPPORTED_KEYS: &[(&str, &str)] = &[
     (
         "quantization_config",
         "its weights are quantized; use the checkpoint in bf16, f16 or f32",
@@ -21,23 +21,22 @@ const DECISIVE: &[(&str, &str)] = &[
     ("n_routed_experts", MIXTURE),
     ("num_experts_per_tok", MIXTURE),
     ("moe_intermediate_size", MIXTURE),
-    ("attn_logit_softcapping", UNLIKE),
-    ("final_logit_softcapping", UNLIKE),
-    ("embedding_multiplier", UNLIKE),
-    ("residual_multiplier", UNLIKE),
-    ("attention_multiplier", UNLIKE),
-    ("logits_scaling", UNLIKE),
+    ("attn_logit_softcapping", UNSUPPORTED_DECODER),
+    ("final_logit_softcapping", UNSUPPORTED_DECODER),
+    ("embedding_multiplier", UNSUPPORTED_DECODER),
+    ("residual_multiplier", UNSUPPORTED_DECODER),
+    ("attention_multiplier", UNSUPPORTED_DECODER),
+    ("logits_scaling", UNSUPPORTED_DECODER),
 ];
 
-const MIXTURE: &str = "is of a mixture of experts; dense models are served";
-const UNLIKE: &str = "is of another kind of decoder than those that are served";
+const MIXTURE: &str = "belongs to a mixture of experts; only dense models are supported";
+const UNSUPPORTED_DECODER: &str = "belongs to a decoder architecture that is not supported";
 
 impl ModelConfig {
-    /// Reads and checks `config.json`.
+    /// Parses and validates `config.json`.
     ///
     /// # Errors
-    /// Malformed JSON, an architecture that is not served, a key that makes the model another one than its architecture
-    /// says, or a dimension that cannot be.
+    /// Malformed JSON, an unsupported architecture, a key that changes the architecture, or an invalid dimension.
     pub fn parse(text: &[u8]) -> Result<Self, LoadError> {
         let malformed = |reason: String| LoadError::Malformed {
             file: "config.json".to_owned(),
@@ -45,14 +44,14 @@ impl ModelConfig {
         };
         let mut fields: Map<String, Value> =
             serde_json::from_slice(text).map_err(|e| malformed(e.to_string()))?;
-        // What is null is left out: classes give it the same default.
+        // Null keys are treated as missing: the classes give them the same default.
         let no_head_dim = fields.get("head_dim").is_some_and(Value::is_null);
         let no_window = fields.get("sliding_window").is_some_and(Value::is_null);
         fields.retain(|_, value| !value.is_null());
         let family = family(&fields)?;
-        for (key, problem) in DECISIVE {
-            if let Some(value) = fields.get(*key).filter(|value| !is_nothing(value)) {
-                return Err(bad(key, value, problem));
+        for (key, problem) in UNSUPPORTED_KEYS {
+            if let Some(value) = fields.get(*key).filter(|value| !is_disabled(value)) {
+                return Err(invalid(key, value, problem));
             }
         }
         let own = [
@@ -91,10 +90,10 @@ impl ModelConfig {
 fn family(fields: &Map<String, Value>) -> Result<Family, LoadError> {
     let first = fields.get("architectures").and_then(|all| all.get(0));
     let model_type = fields.get("model_type").and_then(Value::as_str);
-    Family::of(first.and_then(Value::as_str), model_type)
+    Family::from_names(first.and_then(Value::as_str), model_type)
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_disabled(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(value) => !value,
@@ -105,7 +104,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// `rope_parameters` of transformers 5, or `rope_theta` and `rope_scaling` of the versions before it, as the latter.
+/// Normalizes `rope_parameters` of transformers 5 to `rope_theta` and `rope_scaling` of earlier versions.
 fn rope(fields: &mut Map<String, Value>) -> Result<(), LoadError> {
     let context = fields
         .get("max_position_embeddings")
@@ -116,24 +115,28 @@ fn rope(fields: &mut Map<String, Value>) -> Result<(), LoadError> {
         .get("partial_rotary_factor")
         .filter(|part| part.as_f64() != Some(1.0))
     {
-        return Err(bad("partial_rotary_factor", part, "is not supported; 1 is"));
+        return Err(invalid(
+            "partial_rotary_factor",
+            part,
+            "is not supported; expected 1",
+        ));
     }
     let new = fields.remove("rope_parameters");
     let old = fields.remove("rope_scaling");
     let (key, given) = match (new, old) {
         (None, None) => return Ok(()),
         (Some(new), Some(old)) if new != old => {
-            return Err(bad(
+            return Err(invalid(
                 "rope_scaling",
                 old,
-                "differs from rope_parameters; leave one of them out",
+                "differs from rope_parameters; remove one of them",
             ));
         }
         (Some(new), _) => ("rope_parameters", new),
         (None, Some(old)) => ("rope_scaling", old),
     };
     let Value::Object(mut given) = given else {
-        return Err(bad(key, given, "must be an object"));
+        return Err(invalid(key, given, "must be an object"));
     };
     if let Some(original) = original {
         given
@@ -145,13 +148,13 @@ fn rope(fields: &mut Map<String, Value>) -> Result<(), LoadError> {
     }
     if let Some(scaling) = RopeScaling::read(key, &given, context)? {
         let scaling =
-            serde_json::to_value(scaling).map_err(|e| bad(key, e, "cannot be written"))?;
+            serde_json::to_value(scaling).map_err(|e| invalid(key, e, "cannot be written"))?;
         fields.insert("rope_scaling".to_owned(), scaling);
     }
     Ok(())
 }
 
-/// Leaves a window out that no layer and no context has a use for; the others are refused later, by their key.
+/// Removes a sliding window that is never active; the validation rejects others by key.
 fn window(fields: &mut Map<String, Value>, family: Family) -> Result<(), LoadError> {
     let layers = fields.get("num_hidden_layers").and_then(Value::as_u64);
     let context = fields
@@ -164,22 +167,22 @@ fn window(fields: &mut Map<String, Value>, family: Family) -> Result<(), LoadErr
         .map(|kinds| kinds.iter().filter_map(Value::as_str).collect());
     let other = |kind: &&&str| !matches!(**kind, "full_attention" | "sliding_attention");
     if let Some(kind) = kinds.iter().flatten().find(other) {
-        return Err(bad(
+        return Err(invalid(
             "layer_types",
             kind,
-            "is not supported; full_attention is",
+            "is not supported; expected full_attention",
         ));
     }
     let used = fields.get("use_sliding_window").and_then(Value::as_bool) == Some(true);
     let from = fields.get("max_window_layers").and_then(Value::as_u64);
-    let in_some_layer = match (&kinds, family) {
+    let is_active = match (&kinds, family) {
         (_, Family::Llama) => false,
         (_, Family::Qwen2 | Family::Qwen3) if !used => false,
         (Some(kinds), Family::Qwen2 | Family::Qwen3) => kinds.contains(&"sliding_attention"),
         (None, Family::Qwen2 | Family::Qwen3) => from.unwrap_or(28) < layers.unwrap_or(0),
         (_, Family::Mistral) => true,
     };
-    if !in_some_layer || width.is_none() || width >= context {
+    if !is_active || width.is_none() || width >= context {
         fields.remove("sliding_window");
         fields.insert("use_sliding_window".to_owned(), false.into());
     }

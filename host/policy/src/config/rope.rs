@@ -1,84 +1,84 @@
-//! Rotary frequencies and how they are stretched for contexts longer than those of pretraining.
+//! Rotary frequencies and their scaling for contexts longer than those of pretraining.
 //!
-//! Computed in f32 in the order in which transformers computes them, so that positions far into a long context get the
-//! angles that checkpoints were trained with.
+//! Computed in f32 in the same order as transformers, so that distant positions get the angles that checkpoints were
+//! trained with.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ModelConfig, bad};
+use super::{ModelConfig, invalid};
 use crate::error::LoadError;
 
-/// How rotary frequencies are stretched, in the terms of `rope_scaling`.
+/// Scaling of rotary frequencies, with the keys of `rope_scaling`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rope_type", rename_all = "lowercase")]
 pub enum RopeScaling {
-    /// All positions are divided (Chen et al. 2023).
+    /// Linear: all positions are divided by the factor (Chen et al. 2023).
     Linear {
-        /// By how much.
+        /// Scaling factor.
         factor: f64,
     },
-    /// Long waves are stretched, short ones are left, those between are mixed (Llama 3.1).
+    /// Llama 3.1: long wavelengths are scaled, short ones kept, those between interpolated.
     Llama3 {
-        /// By how much.
+        /// Scaling factor.
         factor: f64,
-        /// Waves longer than the original context divided by this are stretched.
+        /// Wavelengths longer than the original context divided by this are scaled.
         low_freq_factor: f64,
-        /// Waves shorter than the original context divided by this are left.
+        /// Wavelengths shorter than the original context divided by this are kept.
         high_freq_factor: f64,
-        /// Context of pretraining.
+        /// Context length of pretraining.
         original_max_position_embeddings: usize,
     },
-    /// Stretched by how often a dimension turns within the original context, with queries and keys scaled
-    /// (Peng et al. 2023).
+    /// YaRN: scaled by the number of rotations within the original context, with queries and keys rescaled (Peng et al.
+    /// 2023).
     Yarn {
-        /// By how much.
+        /// Scaling factor.
         factor: f64,
-        /// Context of pretraining.
+        /// Context length of pretraining.
         original_max_position_embeddings: usize,
-        /// Scale of rotated queries and keys. Default none: `0.1 ln(factor) + 1`, or what the next two give.
+        /// Scale of rotated queries and keys. Default: `0.1 ln(factor) + 1`, or computed from the next two.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attention_factor: Option<f64>,
-        /// Weight of the logarithm in that scale. Default none.
+        /// Coefficient of the logarithm in the numerator of that scale. Default none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mscale: Option<f64>,
-        /// The same in what it is divided by. Default none.
+        /// The same in the denominator. Default none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mscale_all_dim: Option<f64>,
-        /// Turns from which on a dimension is left. Default 32.
+        /// Dimensions with at least this many rotations are kept. Default 32.
         beta_fast: f64,
-        /// Turns up to which a dimension is stretched. Default 1.
+        /// Dimensions with at most this many rotations are scaled. Default 1.
         beta_slow: f64,
-        /// Round the borders outwards to whole dimensions. Default true.
+        /// Round the range outwards to whole dimensions. Default true.
         truncate: bool,
     },
 }
 
 impl RopeScaling {
-    /// What `fields` say; none for frequencies that are left as they are. `key` is where they stand, `context` is
+    /// Parses `fields`; `None` for unscaled frequencies. `key` is the key they are under, `context` is
     /// `max_position_embeddings`.
     pub(super) fn read(
         key: &'static str,
         fields: &Map<String, Value>,
         context: Option<usize>,
     ) -> Result<Option<Self>, LoadError> {
-        let refuse = |problem: &str| bad(key, Value::Object(fields.clone()), problem);
+        let error = |problem: &str| invalid(key, Value::Object(fields.clone()), problem);
         let number = |name: &str| match fields.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_f64() {
                 Some(number) => Ok(Some(number)),
-                None => Err(refuse(&format!("has a {name} that is not a number"))),
+                None => Err(error(&format!("has a {name} that is not a number"))),
             },
         };
-        let needed = |name: &str| number(name)?.ok_or_else(|| refuse(&format!("lacks {name}")));
+        let needed = |name: &str| number(name)?.ok_or_else(|| error(&format!("lacks {name}")));
         if fields.values().any(Value::is_object) {
-            return Err(refuse(
-                "has parameters for each kind of layer, which is not supported",
+            return Err(error(
+                "has parameters per layer type, which is not supported",
             ));
         }
         if number("partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
-            return Err(refuse(
-                "rotates a part of each head only, which is not supported",
+            return Err(error(
+                "rotates only part of each head, which is not supported",
             ));
         }
         let original = match number("original_max_position_embeddings")? {
@@ -86,13 +86,11 @@ impl RopeScaling {
                 Some(given as usize)
             }
             Some(_) => {
-                return Err(refuse(
-                    "has an original_max_position_embeddings that cannot be",
-                ));
+                return Err(error("has an invalid original_max_position_embeddings"));
             }
             None => context,
         };
-        let original = || original.ok_or_else(|| refuse("lacks original_max_position_embeddings"));
+        let original = || original.ok_or_else(|| error("lacks original_max_position_embeddings"));
         let kind = fields
             .get("rope_type")
             .or_else(|| fields.get("type"))
@@ -101,7 +99,7 @@ impl RopeScaling {
             None => "default",
             Some(kind) => kind
                 .as_str()
-                .ok_or_else(|| refuse("has a rope_type that is not text"))?,
+                .ok_or_else(|| error("has a rope_type that is not text"))?,
         };
         Ok(Some(match kind {
             "default" => return Ok(None),
@@ -125,14 +123,14 @@ impl RopeScaling {
                 truncate: fields.get("truncate").and_then(Value::as_bool) != Some(false),
             },
             other => {
-                return Err(refuse(&format!(
-                    "is of type {other}, which is not supported; default, linear, llama3 and yarn are"
+                return Err(error(&format!(
+                    "has type {other}, which is not supported; expected default, linear, llama3 or yarn"
                 )));
             }
         }))
     }
 
-    /// Refuses numbers that give no frequencies.
+    /// Rejects values that give no finite frequencies.
     pub(super) fn check(&self, config: &ModelConfig) -> Result<(), LoadError> {
         let positive = |numbers: &[f64]| numbers.iter().all(|n| n.is_finite() && *n > 0.0);
         let fits = match self {
@@ -163,7 +161,7 @@ impl RopeScaling {
             return Ok(());
         }
         let shown = serde_json::to_string(self).unwrap_or_default();
-        Err(bad(
+        Err(invalid(
             "rope_scaling",
             shown,
             "cannot be: factors must be positive, and high_freq_factor above low_freq_factor",
@@ -171,10 +169,10 @@ impl RopeScaling {
     }
 }
 
-/// Radians per position for each pair of a head's values, and the scale of what is rotated.
+/// The radians per position of each pair of a head's values, and the scale of rotated values.
 pub(crate) fn frequencies(c: &ModelConfig) -> (Vec<f32>, f32) {
     let dim = c.head_dim;
-    // As `1 / theta^(2 i / dim)`, a product of two roundings: others compute it so.
+    // As `1 / theta^(2 i / dim)`, with the same two roundings as transformers.
     let waves: Vec<f32> = (0..dim / 2)
         .map(|i| c.rope_theta.powf((2 * i) as f32 / dim as f32))
         .collect();
@@ -227,7 +225,7 @@ pub(crate) fn frequencies(c: &ModelConfig) -> (Vec<f32>, f32) {
                 }
                 _ => logarithm(1.0),
             });
-            // The dimension that turns so often within the original context.
+            // The dimension with this many rotations within the original context.
             let turning = |turns: f64| {
                 let length = *original as f64 / (turns * std::f64::consts::TAU);
                 dim as f64 * length.ln() / (2.0 * f64::from(c.rope_theta).ln())

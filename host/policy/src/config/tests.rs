@@ -1,4 +1,4 @@
-//! What `config.json` may say, and what is refused.
+//! What `config.json` may contain, and what is rejected.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn eos_may_be_a_list() {
 }
 
 #[test]
-fn each_impossible_value_is_named() {
+fn invalid_values_are_reported_with_their_key() {
     for (change, name) in [
         ("hidden_size=0", "hidden_size"),
         ("vocab_size=999999999", "vocab_size"),
@@ -63,7 +63,7 @@ fn of(family: &str, change: serde_json::Value) -> Result<ModelConfig, String> {
 }
 
 #[test]
-fn families_differ_in_norms_biases_and_what_they_leave_out() {
+fn families_differ_in_norms_biases_and_defaults() {
     use serde_json::json;
     let biases = |config: &ModelConfig| -> Vec<Target> {
         let all = Target::ALL.into_iter();
@@ -95,20 +95,20 @@ fn families_differ_in_norms_biases_and_what_they_leave_out() {
     .unwrap();
     assert_eq!(biases(&biased), [Target::Gate, Target::Up, Target::Down]);
     assert_eq!(biased.head_dim, 32);
-    // The family may be named by its type alone.
+    // The `model_type` alone is enough.
     let named = of("x", json!({"architectures": null, "model_type": "llama"})).unwrap();
     assert_eq!(named.architectures, ["LlamaForCausalLM"]);
     let unknown = of("x", json!({"architectures": [], "model_type": "gemma3"})).unwrap_err();
     assert!(
         unknown.contains(
-            "gemma3 is not supported; this build serves Qwen3ForCausalLM, Qwen2ForCausalLM"
+            "gemma3 is not supported; this build supports Qwen3ForCausalLM, Qwen2ForCausalLM"
         ),
         "{unknown}"
     );
 }
 
 #[test]
-fn every_form_of_rotary_parameters_is_read() {
+fn all_forms_of_rope_parameters_are_parsed() {
     use serde_json::json;
     let scaling = json!({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128});
     let with = |key: &str, value: serde_json::Value| {
@@ -140,7 +140,7 @@ fn every_form_of_rotary_parameters_is_read() {
             ..
         })
     ));
-    // What is written is read back.
+    // A saved configuration parses to the same.
     let written = serde_json::to_vec(&old).unwrap();
     assert_eq!(ModelConfig::parse(&written).unwrap(), old);
     for plain in [
@@ -167,7 +167,7 @@ fn every_form_of_rotary_parameters_is_read() {
     for (change, words) in [
         (
             json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
-            "is of type dynamic, which is not supported; default, linear, llama3 and yarn are",
+            "has type dynamic, which is not supported; expected default, linear, llama3 or yarn",
         ),
         (
             json!({"rope_scaling": {"type": "longrope", "factor": 2.0}}),
@@ -191,12 +191,12 @@ fn every_form_of_rotary_parameters_is_read() {
         ),
         (
             json!({"rope_scaling": {"type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}}),
-            "rotates a part of each head",
+            "rotates only part of each head",
         ),
         (json!({"rope_scaling": "linear"}), "must be an object"),
         (
             json!({"rope_parameters": {"full_attention": {"rope_type": "default"}}}),
-            "for each kind of layer",
+            "per layer type",
         ),
         (
             json!({"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "linear", "factor": 2.0}}),
@@ -213,7 +213,7 @@ fn every_form_of_rotary_parameters_is_read() {
 }
 
 #[test]
-fn a_window_that_is_never_in_force_does_no_harm() {
+fn an_inactive_sliding_window_is_ignored() {
     use serde_json::json;
     for (family, change) in [
         (
@@ -266,7 +266,7 @@ fn a_window_that_is_never_in_force_does_no_harm() {
     ] {
         let error = of(family, change).unwrap_err();
         assert!(
-            error.contains("sliding_window") && error.contains("is in force"),
+            error.contains("sliding_window") && error.contains("is active"),
             "{error}"
         );
     }
@@ -279,7 +279,7 @@ fn a_window_that_is_never_in_force_does_no_harm() {
 }
 
 #[test]
-fn what_would_be_left_out_in_silence_is_refused() {
+fn unsupported_features_are_rejected() {
     use serde_json::json;
     for (change, words) in [
         (

@@ -1,27 +1,27 @@
-//! The handle that everyone else holds.
+//! The engine handle: loading, submitting requests, publishing versions, shutdown.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
-use super::batcher::{Batcher, Forward, memory_tokens};
-use super::elsewhere::{Elsewhere, Reply};
-use super::intake::Intake;
+use super::engine_core::EngineCore;
+use super::loaded_version::LoadedVersion;
 use super::options::EngineOptions;
-use super::request::{GenerateRequest, Generation, Refused};
+use super::remote_backend::{RemoteBackend, TokenSink};
+use super::request::{GenerateRequest, Generation, SubmitError};
+use super::scheduler::{Forward, Scheduler, kv_cache_tokens};
 use super::sequence::Sequence;
-use super::served::Served;
 use super::stats::EngineStats;
-use super::worker::Worker;
-use crate::background::Load;
+use super::waiting_queue::WaitingQueue;
+use crate::background::EngineLoad;
 use crate::error::{ForwardError, LoadError};
 use crate::files::ModelFiles;
-use crate::learned::Learned;
-use crate::model::{Model, Row};
-use crate::sampling::{Compiler, Sampling, SamplingError};
-use crate::text::{ChatTemplate, ReplyForm, Tokenizer, named_tokens};
+use crate::model::{BatchRow, Model};
+use crate::sampling::{GrammarCompiler, SamplingError, SamplingParams};
+use crate::text::{ChatTemplate, ReplyFormat, Tokenizer, named_tokens};
+use crate::trained_weights::TrainedWeights;
 
-/// A model that serves. Cloning it is cheap; the engine shuts down when the last handle is dropped.
+/// Handle to a serving engine. Cloning is cheap; the engine shuts down when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -32,38 +32,38 @@ struct Inner {
     model: Arc<Model>,
     tokenizer: Arc<Tokenizer>,
     template: Arc<ChatTemplate>,
-    defaults: Sampling,
-    ends: Arc<[u32]>,
-    /// Makes grammars of constraints.
-    compiler: Arc<Compiler>,
+    defaults: SamplingParams,
+    eos_token_ids: Arc<[u32]>,
+    /// Compiles structured-output constraints to grammars.
+    compiler: Arc<GrammarCompiler>,
     options: EngineOptions,
-    active: RwLock<Served>,
-    /// Where it was loaded from.
+    active: RwLock<LoadedVersion>,
+    /// The checkpoint files it was loaded from.
     files: OnceLock<ModelFiles>,
-    intake: Arc<Intake>,
+    waiting_queue: Arc<WaitingQueue>,
     stats: Arc<Mutex<EngineStats>>,
-    /// Whether there are requests, for work that yields to them.
-    load: Arc<Load>,
+    /// Whether there are requests; background work yields to them.
+    load: Arc<EngineLoad>,
     stopped: watch::Receiver<bool>,
-    /// What generates in the place of this process's own batcher.
-    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
+    /// Generates in place of this process's scheduler, if set.
+    remote_backend: OnceLock<Arc<dyn RemoteBackend>>,
 }
 
 impl Inner {
-    fn activate(&self, served: Served) {
+    fn activate(&self, version: LoadedVersion) {
         let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *active, served);
+        let previous = std::mem::replace(&mut *active, version);
         drop(active);
-        // What was kept of a version goes with it, even while nothing runs.
-        drop(before);
-        self.intake.ring();
+        // The engine thread drops the cached blocks of the old version, even while idle.
+        drop(previous);
+        self.waiting_queue.wake();
     }
 
     fn close(&self) {
         let grace = self.options.shutdown_grace;
-        self.intake.close(grace);
-        if let Some(elsewhere) = self.elsewhere.get() {
-            elsewhere.close(grace);
+        self.waiting_queue.begin_shutdown(grace);
+        if let Some(backend) = self.remote_backend.get() {
+            backend.close(grace);
         }
     }
 }
@@ -74,13 +74,13 @@ impl Drop for Inner {
     }
 }
 
-/// A version is not served; the one before it still is.
+/// A version could not be published; the previous one stays active.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("version {version} is not served: {reason}")]
-pub struct NotReleased {
+#[error("cannot publish version {version}: {reason}")]
+pub struct PublishError {
     /// The version.
     pub version: u64,
-    /// Why not.
+    /// The reason.
     pub reason: String,
 }
 
@@ -93,23 +93,22 @@ impl Engine {
         options: EngineOptions,
     ) -> Self {
         let forward: Forward = Box::new(Model::forward);
-        let ends = model.config().eos_token_ids.clone();
+        let eos_token_ids = model.config().eos_token_ids.clone();
         Self::launch(
             model,
             tokenizer,
             template,
-            (Sampling::default(), ends),
+            (SamplingParams::default(), eos_token_ids),
             options,
             forward,
         )
     }
 
-    /// Loads a checkpoint and starts an engine on it. Sampling defaults and further tokens that end
-    /// a reply come from `generation_config.json`, the special tokens that its chat template names from
-    /// `tokenizer_config.json`.
+    /// Loads a checkpoint and starts an engine on it. Sampling defaults and additional EOS tokens come from
+    /// `generation_config.json`, the special tokens of the chat template from `tokenizer_config.json`.
     ///
     /// # Errors
-    /// What is missing or malformed, by file.
+    /// The missing or malformed file.
     pub fn load(files: &ModelFiles, options: EngineOptions) -> Result<Self, LoadError> {
         let malformed = |file: &str, reason: String| LoadError::Malformed {
             file: file.to_owned(),
@@ -124,36 +123,38 @@ impl Engine {
         let vocab = model.config().vocab_size;
         if tokenizer.vocab_size() > vocab {
             let size = tokenizer.vocab_size();
-            let reason =
-                format!("it has {size} tokens, the model {vocab}; they do not belong together");
+            let reason = format!(
+                "it has {size} tokens, but the model's vocabulary has {vocab}; use the tokenizer of this checkpoint"
+            );
             return Err(malformed("tokenizer.json", reason));
         }
-        let mut ends = model.config().eos_token_ids.clone();
-        let mut defaults = Sampling::default();
-        if let Some(bytes) = files.generation() {
+        let mut eos_token_ids = model.config().eos_token_ids.clone();
+        let mut defaults = SamplingParams::default();
+        if let Some(bytes) = files.generation_config() {
             let config: serde_json::Value = serde_json::from_slice(bytes)
                 .map_err(|error| malformed("generation_config.json", error.to_string()))?;
-            defaults = Sampling::from_generation_config(&config);
+            defaults = SamplingParams::from_generation_config(&config);
             let listed = config.get("eos_token_id");
-            let one = listed.and_then(serde_json::Value::as_u64);
-            let many = listed.and_then(serde_json::Value::as_array);
-            let many = many
+            let single = listed.and_then(serde_json::Value::as_u64);
+            let several = listed.and_then(serde_json::Value::as_array);
+            let several = several
                 .into_iter()
                 .flatten()
                 .filter_map(serde_json::Value::as_u64);
-            ends.extend(
-                one.into_iter()
-                    .chain(many)
+            eos_token_ids.extend(
+                single
+                    .into_iter()
+                    .chain(several)
                     .filter_map(|id| u32::try_from(id).ok()),
             );
-            ends.sort_unstable();
-            ends.dedup();
+            eos_token_ids.sort_unstable();
+            eos_token_ids.dedup();
         }
         let source = std::str::from_utf8(files.template()?)
             .map_err(|error| malformed("chat template", error.to_string()))?;
-        // Of equal names the last counts: what the checkpoint says goes before what its ids suggest.
-        let spelled = ends.first().and_then(|id| tokenizer.token(*id));
-        let mut variables: Vec<_> = spelled
+        // The last of equal names wins: tokenizer_config.json overrides the name derived from the EOS id.
+        let eos_token = eos_token_ids.first().and_then(|id| tokenizer.token(*id));
+        let mut variables: Vec<_> = eos_token
             .map(|token| ("eos_token".to_owned(), token))
             .into_iter()
             .collect();
@@ -173,36 +174,38 @@ impl Engine {
         }
         let model = Arc::new(model);
         let forward: Forward = Box::new(Model::forward);
-        let own = (defaults, ends);
+        let generation_defaults = (defaults, eos_token_ids);
         let engine = Self::launch(
             model,
             Arc::new(tokenizer),
             Arc::new(template),
-            own,
+            generation_defaults,
             options,
             forward,
         );
-        // Nobody else holds it yet, so this is the first value.
+        // The only place that sets it.
         let _first = engine.inner.files.set(files.clone());
         Ok(engine)
     }
 
-    /// [`Engine::start`] with another forward pass, so that tests of other crates can see what a defect of the
-    /// serving path leads to.
+    /// [`Engine::start`] with a replaced forward pass, so that tests of other crates can inject defects into the
+    /// serving path.
     #[doc(hidden)]
     pub fn start_with_forward(
         model: Arc<Model>,
         tokenizer: Arc<Tokenizer>,
         template: Arc<ChatTemplate>,
         options: EngineOptions,
-        forward: impl FnMut(&Model, &mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> + Send + 'static,
+        forward: impl FnMut(&Model, &mut [BatchRow<'_>]) -> Result<Vec<f32>, ForwardError>
+        + Send
+        + 'static,
     ) -> Self {
-        let ends = model.config().eos_token_ids.clone();
+        let eos_token_ids = model.config().eos_token_ids.clone();
         Self::launch(
             model,
             tokenizer,
             template,
-            (Sampling::default(), ends),
+            (SamplingParams::default(), eos_token_ids),
             options,
             Box::new(forward),
         )
@@ -212,61 +215,61 @@ impl Engine {
         model: Arc<Model>,
         tokenizer: Arc<Tokenizer>,
         template: Arc<ChatTemplate>,
-        (defaults, ends): (Sampling, Vec<u32>),
+        (defaults, eos_token_ids): (SamplingParams, Vec<u32>),
         options: EngineOptions,
         forward: Forward,
     ) -> Self {
-        model.prepare(None);
-        let intake = Arc::new(Intake::default());
-        let batcher = Batcher::new(Arc::clone(&model), forward, options.clone());
-        let stats = Arc::new(Mutex::new(batcher.stats.clone()));
+        model.pack_weights(None);
+        let waiting_queue = Arc::new(WaitingQueue::default());
+        let scheduler = Scheduler::new(Arc::clone(&model), forward, options.clone());
+        let stats = Arc::new(Mutex::new(scheduler.stats.clone()));
         let (stop, stopped) = watch::channel(false);
-        let load = Arc::new(Load::default());
-        let worker = Worker {
-            batcher,
-            intake: Arc::clone(&intake),
+        let load = Arc::new(EngineLoad::default());
+        let core = EngineCore {
+            scheduler,
+            waiting_queue: Arc::clone(&waiting_queue),
             stats: Arc::clone(&stats),
             load: Arc::clone(&load),
             stopped: stop,
         };
         let thread = std::thread::Builder::new().name("clawhost-engine".to_owned());
-        if let Err(error) = thread.spawn(move || worker.run()) {
-            // Without its thread the engine refuses everything, which its callers can report.
-            tracing::error!(%error, "the engine's thread could not be started");
-            intake.close(std::time::Duration::ZERO);
+        if let Err(error) = thread.spawn(move || core.run()) {
+            // Without its thread the engine rejects every request, which callers can report.
+            tracing::error!(%error, "cannot start the engine thread");
+            waiting_queue.begin_shutdown(std::time::Duration::ZERO);
         }
-        let base = Served::base(&model);
-        let ends: Arc<[u32]> = ends.into();
+        let base = LoadedVersion::base(&model);
+        let eos_token_ids: Arc<[u32]> = eos_token_ids.into();
         let vocab = model.config().vocab_size;
-        let taught = ReplyForm::of(template.source(), &tokenizer).calls;
-        let compiler = Compiler::new(
+        let detected = ReplyFormat::detect(template.source(), &tokenizer).calls;
+        let compiler = GrammarCompiler::new(
             Arc::clone(&tokenizer),
             vocab,
-            Arc::clone(&ends),
-            options.calls.unwrap_or(taught),
+            Arc::clone(&eos_token_ids),
+            options.tool_call_format.unwrap_or(detected),
         );
         let inner = Inner {
             model,
             tokenizer,
             template,
             defaults,
-            ends,
+            eos_token_ids,
             compiler: Arc::new(compiler),
             options,
             active: RwLock::new(base),
             files: OnceLock::new(),
-            intake,
+            waiting_queue,
             stats,
             load,
             stopped,
-            elsewhere: OnceLock::new(),
+            remote_backend: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    pub(crate) fn request_load(&self) -> Arc<Load> {
+    pub(crate) fn engine_load(&self) -> Arc<EngineLoad> {
         Arc::clone(&self.inner.load)
     }
 
@@ -275,7 +278,7 @@ impl Engine {
         &self.inner.model
     }
 
-    /// The checkpoint's files; none when it was started from parts.
+    /// The checkpoint files; `None` if the engine was started from parts.
     pub fn files(&self) -> Option<&ModelFiles> {
         self.inner.files.get()
     }
@@ -290,52 +293,64 @@ impl Engine {
         &self.inner.template
     }
 
-    /// How the model writes reasoning and tool calls: as its template teaches, unless the options say otherwise.
-    pub fn reply_form(&self) -> ReplyForm {
-        let taught = ReplyForm::of(self.template().source(), self.tokenizer());
-        ReplyForm {
-            calls: self.inner.options.calls.unwrap_or(taught.calls),
-            reasoning: self.inner.options.reasoning.unwrap_or(taught.reasoning),
+    /// Reasoning and tool-call formats: from the options, else detected from the chat template.
+    pub fn reply_format(&self) -> ReplyFormat {
+        let detected = ReplyFormat::detect(self.template().source(), self.tokenizer());
+        ReplyFormat {
+            calls: self
+                .inner
+                .options
+                .tool_call_format
+                .unwrap_or(detected.calls),
+            reasoning: self
+                .inner
+                .options
+                .reasoning_format
+                .unwrap_or(detected.reasoning),
         }
     }
 
-    /// Sampling options of requests that ask for nothing else.
-    pub fn defaults(&self) -> &Sampling {
+    /// Default sampling parameters.
+    pub fn defaults(&self) -> &SamplingParams {
         &self.inner.defaults
     }
 
-    /// The limits it was started with.
+    /// The options the engine was started with.
     pub fn options(&self) -> &EngineOptions {
         &self.inner.options
     }
 
-    /// Tokens that the context holds, prompt and reply.
+    /// Maximum context length in tokens, prompt and reply.
     pub fn context(&self) -> usize {
-        let made_for = self.inner.model.config().max_position_embeddings;
+        let model_context = self.inner.model.config().max_position_embeddings;
         self.inner
             .options
             .context
-            .map_or(made_for, |asked| asked.min(made_for))
+            .map_or(model_context, |limit| limit.min(model_context))
     }
 
-    /// Most tokens that a request can have here, prompt and reply: what context and KV cache hold.
-    pub fn room(&self) -> usize {
+    /// Maximum tokens of one request, prompt and reply: limited by the context length and the KV cache.
+    pub fn max_request_tokens(&self) -> usize {
         self.context()
-            .min(memory_tokens(&self.inner.model, &self.inner.options))
+            .min(kv_cache_tokens(&self.inner.model, &self.inner.options))
     }
 
-    /// Whether it refuses new requests because it shuts down.
+    /// Whether the engine rejects new requests because it is shutting down.
     pub fn is_shutting_down(&self) -> bool {
-        self.inner.intake.lock().closing().is_some()
+        self.inner
+            .waiting_queue
+            .lock()
+            .shutdown_deadline()
+            .is_some()
     }
 
-    /// Tokens that end a reply.
-    pub fn end_tokens(&self) -> &[u32] {
-        &self.inner.ends
+    /// Tokens with which the model ends a reply.
+    pub fn eos_token_ids(&self) -> &[u32] {
+        &self.inner.eos_token_ids
     }
 
-    /// The version that new requests should be made with.
-    pub fn active(&self) -> Served {
+    /// The active version, which new requests should use.
+    pub fn active(&self) -> LoadedVersion {
         self.inner
             .active
             .read()
@@ -343,180 +358,188 @@ impl Engine {
             .clone()
     }
 
-    /// Lets another program generate from now on; the model here scores and is trained. To be called once, before
-    /// the first request; later calls change nothing.
-    pub fn generate_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
+    /// Generates with a remote backend from now on; the local model still scores and trains. Call it once, before the
+    /// first request; later calls have no effect.
+    pub fn set_remote_backend(&self, backend: Arc<dyn RemoteBackend>) {
         let inner = Arc::downgrade(&self.inner);
-        if self.inner.elsewhere.set(Arc::clone(&elsewhere)).is_ok() {
-            elsewhere.attach(Box::new(move |served| {
+        if self.inner.remote_backend.set(Arc::clone(&backend)).is_ok() {
+            backend.attach(Box::new(move |version| {
                 if let Some(inner) = inner.upgrade() {
-                    inner.activate(served);
+                    inner.activate(version);
                 }
             }));
         }
     }
 
-    /// Whether requests can be answered now.
+    /// Checks that requests can be served now.
     ///
     /// # Errors
-    /// Why not: only where another program generates.
+    /// The reason they cannot; only with a remote backend.
     pub fn ready(&self) -> Result<(), String> {
-        let elsewhere = self.inner.elsewhere.get();
-        elsewhere.map_or(Ok(()), |elsewhere| elsewhere.ready())
+        let backend = self.inner.remote_backend.get();
+        backend.map_or(Ok(()), |backend| backend.ready())
     }
 
-    /// Makes a version the active one. With this process's own batcher that is at once; where another program
-    /// generates it waits until that program serves the version, and says when it does not. Requests that are
-    /// running or waiting keep theirs; nothing learned is the base model again.
+    /// Publishes a version: makes it the active one. Immediate with the local scheduler; with a remote backend it waits
+    /// until that server serves the version. Running and waiting requests keep their version. `None` publishes the base
+    /// model.
     ///
     /// # Errors
-    /// Where another program generates: why it does not serve it. The version before it stays active.
-    pub fn release<L: Into<Learned>>(
+    /// With a remote backend: why it does not serve the version. The previous version stays active.
+    pub fn try_publish<L: Into<TrainedWeights>>(
         &self,
         version: u64,
-        learned: Option<L>,
-    ) -> Result<Served, NotReleased> {
-        let served = self.version(version, learned.map(Into::into));
-        if let Some(elsewhere) = self.inner.elsewhere.get() {
-            elsewhere
-                .release(&served)
-                .map_err(|reason| NotReleased { version, reason })?;
+        weights: Option<L>,
+    ) -> Result<LoadedVersion, PublishError> {
+        let loaded = self.load_version(version, weights.map(Into::into));
+        if let Some(backend) = self.inner.remote_backend.get() {
+            backend
+                .load_version(&loaded)
+                .map_err(|reason| PublishError { version, reason })?;
         }
-        self.inner.activate(served.clone());
-        Ok(served)
+        self.inner.activate(loaded.clone());
+        Ok(loaded)
     }
 
-    /// [`Engine::release`] for whoever looks at what is served afterwards: what could not be released is logged,
-    /// and what is active then is returned. Rows of all versions that share the base run together, each whole
-    /// copy of the weights in a pass of its own.
-    pub fn publish<L: Into<Learned>>(&self, version: u64, learned: Option<L>) -> Served {
-        self.release(version, learned).unwrap_or_else(|error| {
-            tracing::error!(%error, "a version was not released");
+    /// [`Engine::try_publish`] that logs a failure and returns the version that is active afterwards. Rows of all
+    /// versions that share the base model run in one pass; each full copy of the weights runs in its own.
+    pub fn publish<L: Into<TrainedWeights>>(
+        &self,
+        version: u64,
+        weights: Option<L>,
+    ) -> LoadedVersion {
+        self.try_publish(version, weights).unwrap_or_else(|error| {
+            tracing::error!(%error, "the version before it stays active");
             self.active()
         })
     }
 
-    /// Loads a version as [`Engine::release`] does, without making it active: it answers only requests that name
-    /// it.
-    pub fn candidate<L: Into<Learned>>(&self, version: u64, learned: L) -> Served {
-        self.version(version, Some(learned.into()))
+    /// Loads a version without publishing it: only requests that name it use it.
+    pub fn load_candidate<L: Into<TrainedWeights>>(
+        &self,
+        version: u64,
+        weights: L,
+    ) -> LoadedVersion {
+        self.load_version(version, Some(weights.into()))
     }
 
-    fn version(&self, version: u64, learned: Option<Learned>) -> Served {
-        let digest = match &learned {
-            Some(learned) => learned.digest(),
+    fn load_version(&self, version: u64, weights: Option<TrainedWeights>) -> LoadedVersion {
+        let digest = match &weights {
+            Some(weights) => weights.digest(),
             None => self.inner.model.digest().to_owned(),
         };
-        let served = Served {
+        let loaded = LoadedVersion {
             version,
             digest,
-            learned,
+            weights,
         };
-        // On this thread's time, so that no step of the engine waits for it.
-        let model = served.model(&self.inner.model);
-        model.prepare(served.adapter().map(Arc::as_ref));
-        served
+        // Packs the weights on this thread, so that no engine step waits for it.
+        let model = loaded.model(&self.inner.model);
+        model.pack_weights(loaded.adapter().map(Arc::as_ref));
+        loaded
     }
 
-    /// Queues a request. Its reply is cut where the context or the attention memory ends, whatever `max_tokens` says.
-    /// A constraint that is new to the engine is compiled first, on this thread's time: milliseconds, seconds at
-    /// worst.
+    /// Submits a request. Its reply ends at the maximum context length or at the end of the KV cache, whatever
+    /// `max_tokens` is. A constraint that is not compiled yet is compiled first, on this thread: milliseconds, seconds
+    /// at worst.
     ///
     /// # Errors
-    /// When the request cannot be taken on, before anything was done for it.
-    pub fn generate(&self, request: GenerateRequest) -> Result<Generation, Refused> {
-        self.enqueue(request, Arc::clone(&self.inner.ends), true, None)
+    /// Why the request is rejected. None of it has run.
+    pub fn generate(&self, request: GenerateRequest) -> Result<Generation, SubmitError> {
+        self.enqueue(request, Arc::clone(&self.inner.eos_token_ids), true, None)
     }
 
-    /// [`Engine::generate`] of a reply that only `max_tokens` ends and that shares nothing with
-    /// others, for measuring.
-    pub(super) fn generate_apart(&self, request: GenerateRequest) -> Result<Generation, Refused> {
+    /// [`Engine::generate`] of a reply that only `max_tokens` ends, without prefix sharing, for benchmarks.
+    pub(super) fn generate_unshared(
+        &self,
+        request: GenerateRequest,
+    ) -> Result<Generation, SubmitError> {
         self.enqueue(request, Arc::new([]), false, None)
     }
 
-    /// [`Engine::generate`] in this process, whatever generates elsewhere, of a reply that takes its tokens from a
-    /// record and ends with it.
+    /// [`Engine::generate`] with the local scheduler, even if a remote backend is set, of a reply that takes its tokens
+    /// from a record.
     pub(super) fn generate_recorded(
         &self,
         request: GenerateRequest,
         reply: Arc<[u32]>,
-    ) -> Result<Generation, Refused> {
+    ) -> Result<Generation, SubmitError> {
         self.enqueue(request, Arc::new([]), true, Some(reply))
     }
 
-    /// Whether this process generates, and not another program.
-    pub fn generates_here(&self) -> bool {
-        self.inner.elsewhere.get().is_none()
+    /// Whether the local scheduler generates, not a remote backend.
+    pub fn generates_locally(&self) -> bool {
+        self.inner.remote_backend.get().is_none()
     }
 
     fn enqueue(
         &self,
         request: GenerateRequest,
-        ends: Arc<[u32]>,
-        shares: bool,
+        eos_token_ids: Arc<[u32]>,
+        shares_prefix: bool,
         recorded: Option<Arc<[u32]>>,
-    ) -> Result<Generation, Refused> {
+    ) -> Result<Generation, SubmitError> {
         let GenerateRequest {
             prompt, sampling, ..
         } = &request;
         let max = self.context();
         if prompt.len() >= max {
-            return Err(Refused::ContextTooLong {
+            return Err(SubmitError::ContextTooLong {
                 prompt: prompt.len(),
                 max,
             });
         }
         if prompt.is_empty() {
-            return Err(Refused::EmptyPrompt);
+            return Err(SubmitError::EmptyPrompt);
         }
         let vocab = self.inner.model.config().vocab_size;
         if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab) {
-            return Err(Refused::UnknownToken { id: *id, vocab });
+            return Err(SubmitError::UnknownToken { id: *id, vocab });
         }
         sampling.validate()?;
         sampling.validate_tokens(vocab)?;
         let tokenizer = Arc::clone(&self.inner.tokenizer);
-        let elsewhere = self.inner.elsewhere.get();
-        if let Some(elsewhere) = elsewhere.filter(|_| shares && recorded.is_none()) {
-            // Whoever generates there follows the constraint as well.
+        let backend = self.inner.remote_backend.get();
+        if let Some(backend) = backend.filter(|_| shares_prefix && recorded.is_none()) {
+            // The remote server enforces the constraint as well.
             let mut request = request;
-            let ends = request.sampling.endings(ends);
-            let (reply, generation) = Reply::new(&mut request, ends, max, tokenizer);
-            elsewhere.begin(request, reply)?;
+            let eos_token_ids = request.sampling.stop_tokens(eos_token_ids);
+            let (sink, generation) = TokenSink::new(&mut request, eos_token_ids, max, tokenizer);
+            backend.submit(request, sink)?;
             return Ok(generation);
         }
-        let memory = memory_tokens(&self.inner.model, &self.inner.options);
-        if request.prompt.len() >= memory {
-            return Err(Refused::MemoryTooSmall {
+        let capacity = kv_cache_tokens(&self.inner.model, &self.inner.options);
+        if request.prompt.len() >= capacity {
+            return Err(SubmitError::KvCacheTooSmall {
                 prompt: request.prompt.len(),
-                max: memory,
+                max: capacity,
             });
         }
-        let banned = banned(&tokenizer, &request.sampling.bad_words)?;
+        let banned = banned_sequences(&tokenizer, &request.sampling.bad_words)?;
         let constraint = request.sampling.constraint.as_ref();
-        let guide = constraint.map(|form| self.inner.compiler.guide(form));
+        let grammar = constraint.map(|constraint| self.inner.compiler.matcher(constraint));
         let (mut sequence, generation) = Sequence::new(
             request,
-            ends,
-            guide.transpose()?,
-            max.min(memory),
+            eos_token_ids,
+            grammar.transpose()?,
+            max.min(capacity),
             tokenizer,
         );
-        sequence.shares = shares;
-        sequence.sampler.ban(banned);
+        sequence.shares_prefix = shares_prefix;
+        sequence.sampler.set_banned_sequences(banned);
         if let Some(recorded) = recorded {
-            sequence.sampler = sequence.sampler.replaying(recorded);
+            sequence.sampler = sequence.sampler.with_recorded_tokens(recorded);
         }
         self.inner
-            .intake
+            .waiting_queue
             .push(sequence, self.inner.options.max_waiting)?;
         Ok(generation)
     }
 
-    /// What it has done and what it is doing, as of the last step.
+    /// Statistics as of the last step.
     pub fn stats(&self) -> EngineStats {
-        if let Some(elsewhere) = self.inner.elsewhere.get() {
-            return elsewhere.stats();
+        if let Some(backend) = self.inner.remote_backend.get() {
+            return backend.stats();
         }
         let mut stats = self
             .inner
@@ -524,35 +547,37 @@ impl Engine {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        stats.waiting = self.inner.intake.lock().waiting();
-        stats.yielding = self.inner.load.waiting();
+        stats.waiting = self.inner.waiting_queue.lock().waiting();
+        stats.yielding_threads = self.inner.load.waiting();
         stats
     }
 
-    /// Begins to shut down: new requests are refused, running and waiting ones may finish within
-    /// [`EngineOptions::shutdown_grace`] and fail after it. Returns at once; see
-    /// [`Engine::stopped`].
+    /// Begins shutdown: rejects new requests; running and waiting ones may finish within
+    /// [`EngineOptions::shutdown_grace`] and fail after it. Returns at once; see [`Engine::wait_until_stopped`].
     pub fn shutdown(&self) {
         self.inner.close();
     }
 
     /// Waits until the engine has shut down.
-    pub async fn stopped(&self) {
-        self.stopping().await;
+    pub async fn wait_until_stopped(&self) {
+        self.stopped_signal().await;
     }
 
-    /// [`Engine::stopped`] that does not keep the engine from shutting down for want of handles.
-    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// [`Engine::wait_until_stopped`] as a future that holds no handle, so that it does not keep the engine alive.
+    pub fn stopped_signal(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopped = self.inner.stopped.clone();
         async move {
-            // An error means that the thread is gone, which is what is waited for.
+            // An error means that the engine thread is gone, which ends the wait as well.
             let _gone = stopped.wait_for(|stopped| *stopped).await;
         }
     }
 }
 
-/// The tokens of words that a reply is kept from, at the beginning of a text and behind a space.
-fn banned(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Vec<u32>>, SamplingError> {
+/// Token sequences of banned words, at the start of a text and after a space.
+fn banned_sequences(
+    tokenizer: &Tokenizer,
+    words: &[String],
+) -> Result<Vec<Vec<u32>>, SamplingError> {
     let mut sequences = Vec::new();
     for word in words {
         for text in [
@@ -562,7 +587,7 @@ fn banned(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Vec<u32>>, Samp
             let tokens = tokenizer.encode(&text).map_err(|_| SamplingError {
                 field: "bad_words",
                 value: word.clone(),
-                allowed: "words that the tokenizer can spell",
+                allowed: "words that the tokenizer can encode",
             })?;
             sequences.push(tokens);
         }

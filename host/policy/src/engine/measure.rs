@@ -1,13 +1,12 @@
-//! How fast an engine serves: for `clawhost bench serve`, and for anyone who changes it.
+//! Serving benchmarks of the engine, for `clawhost bench serve` and for work on the engine.
 //!
-//! It measures the engine alone, not HTTP and not the tokenizer, with prompts of random tokens that
-//! begin like none before.
+//! They measure the engine alone, without HTTP and tokenizer, on prompts of random tokens that share no prefix.
 
 mod bandwidth;
 mod prompts;
 
-pub use bandwidth::{BEYOND_CACHES, read_bandwidth};
-pub use prompts::{ReuseMeasure, TurnLoad, prefill, reuse};
+pub use bandwidth::{BEYOND_CACHES, measure_read_bandwidth};
+pub use prompts::{PrefixCacheMeasurement, TurnWorkload, measure_prefill, measure_prefix_cache};
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -15,32 +14,31 @@ use std::time::{Duration, Instant};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::batcher::memory_tokens;
 use super::handle::Engine;
 use super::options::Priority;
-use super::plan::beside;
-use super::request::{Event, GenerateRequest, Generation, Refused};
+use super::request::{Event, GenerateRequest, Generation, SubmitError};
+use super::scheduler::kv_cache_tokens;
+use super::token_budget::prefill_budget;
 use crate::cache::{BLOCK_TOKENS, BlockShape};
 use crate::config::ModelConfig;
-use crate::sampling::Sampling;
+use crate::sampling::SamplingParams;
 
-/// What to measure with.
+/// Workload of a serving benchmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServeLoad {
-    /// Requests at once. Default 1.
+pub struct ServeWorkload {
+    /// Concurrent requests. Default 1.
     pub streams: usize,
     /// Tokens of each prompt. Default 128.
     pub prompt_tokens: usize,
-    /// Tokens of each reply that are measured, those from the time when all streams have begun; the end token does not
-    /// end it. Default 128.
+    /// Tokens measured per reply, counted from the time when all streams have started; EOS is ignored. Default 128.
     pub reply_tokens: u32,
-    /// Repetitions that count; one more is run before them to warm up. Default 5.
+    /// Measured rounds, after one warmup round. Default 5.
     pub rounds: usize,
     /// Seed of the prompts and of sampling. Default 1.
     pub seed: u64,
 }
 
-impl Default for ServeLoad {
+impl Default for ServeWorkload {
     fn default() -> Self {
         Self {
             streams: 1,
@@ -52,37 +50,37 @@ impl Default for ServeLoad {
     }
 }
 
-impl ServeLoad {
-    /// Bytes of attention memory with which all streams are decoded at once, for
-    /// [`crate::EngineOptions::cache_budget`]: for prompts and replies, and for what the first streams get while the
-    /// prompts of the last are run, `prefill_chunk` tokens at most in a step.
-    pub fn cache_budget(&self, config: &ModelConfig, prefill_chunk: usize) -> usize {
-        let blocks = self.memory_tokens(prefill_chunk) / BLOCK_TOKENS;
+impl ServeWorkload {
+    /// Bytes of KV cache with which all streams decode concurrently, for [`crate::EngineOptions::kv_cache_bytes`]: for
+    /// prompts and replies, and for the tokens that the first streams generate while the last prompts are prefilled,
+    /// at most `prefill_chunk` tokens per step.
+    pub fn kv_cache_bytes(&self, config: &ModelConfig, prefill_chunk: usize) -> usize {
+        let blocks = self.kv_cache_tokens(prefill_chunk) / BLOCK_TOKENS;
         blocks * BlockShape::new(config).bytes()
     }
 
-    fn memory_tokens(&self, prefill_chunk: usize) -> usize {
+    fn kv_cache_tokens(&self, prefill_chunk: usize) -> usize {
         let prompts = self.streams * self.prompt_tokens;
-        let steps = prompts.div_ceil(beside(self.streams, prefill_chunk).max(1));
+        let steps = prompts.div_ceil(prefill_budget(self.streams, prefill_chunk).max(1));
         let each = self.prompt_tokens + self.reply_tokens as usize + steps;
-        // One block more, since a reply goes on until it is told to end.
+        // One more block, because a reply continues until it is cancelled.
         self.streams * (each.div_ceil(BLOCK_TOKENS) + 1) * BLOCK_TOKENS
     }
 }
 
-/// Median, least and greatest of several measurements.
+/// Median, minimum and maximum of several measurements.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Spread {
-    /// Half of the measurements are below it.
+    /// Median.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub low: f64,
-    /// The greatest.
+    /// Maximum.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of at least one measurement; all zero without any.
+    /// Summarises `values`; all zero if there are none.
     pub fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -101,40 +99,40 @@ impl Spread {
     }
 }
 
-/// What was measured.
+/// Result of a serving benchmark.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct ServeMeasure {
-    /// Requests at once.
+pub struct ServeMeasurement {
+    /// Concurrent requests.
     pub streams: usize,
     /// Tokens of each prompt.
     pub prompt_tokens: usize,
-    /// Tokens sampled in all counted rounds.
+    /// Tokens sampled in all measured rounds.
     pub tokens: usize,
-    /// Tokens a second of all streams together, from the time when each has its first token on, where nobody is woken
-    /// for each token. One value a round.
+    /// Decode throughput of all streams together in tokens per second, measured while all streams decode and without
+    /// waking a reader per token. One value per round.
     pub decode_tokens_per_second: Spread,
-    /// Milliseconds from the request to its first token, read as it comes; one value a stream and round.
+    /// Time to first token in milliseconds, read as it arrives; one value per stream and round.
     pub first_token_ms: Spread,
-    /// Longest gap between two tokens of a stream in milliseconds, read as they come; one value a stream and round.
+    /// Longest inter-token latency of a stream in milliseconds, read as tokens arrive; one value per stream and round.
     pub longest_gap_ms: Spread,
 }
 
-/// Why nothing was measured.
+/// Why a benchmark failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The engine did not take a request on.
-    #[error("the engine refused the load: {0}")]
-    Refused(#[from] Refused),
-    /// The streams would have to wait for one another.
+    /// The engine rejected a request.
+    #[error("the engine rejected a benchmark request: {0}")]
+    Submit(#[from] SubmitError),
+    /// The KV cache cannot hold all streams at once.
     #[error(
-        "{streams} streams at once need attention memory for {needed} tokens and the engine has it for {max}; raise its cache_budget, or take fewer"
+        "{streams} concurrent streams need a KV cache of {needed} tokens, but the engine has {max}; raise engine.cache_megabytes or use fewer streams"
     )]
     Memory {
-        /// Requests at once.
+        /// Concurrent requests.
         streams: usize,
         /// Tokens that they need.
         needed: usize,
-        /// Tokens that the attention memory holds.
+        /// Tokens that the KV cache holds.
         max: usize,
     },
     /// A reply failed.
@@ -142,27 +140,27 @@ pub enum MeasureError {
     Failed(String),
 }
 
-/// A reply that is being read. Without it the engine goes on to the next.
-struct Reading {
+/// A reply being read. Dropping it cancels the request.
+struct ActiveRequest {
     generation: Generation,
     ended: bool,
-    /// Tokens that it has yet to get.
-    left: usize,
+    /// Tokens still to be read.
+    remaining: usize,
     stream: Stream,
 }
 
-/// Tokens of one stream and when each came.
+/// Tokens of one stream and their arrival times.
 struct Stream {
-    begun: Instant,
+    started: Instant,
     ids: Vec<u32>,
     times: Vec<Instant>,
 }
 
 impl Stream {
-    /// Time to the first token; nothing without any.
+    /// Time to first token; zero without any.
     fn first(&self) -> Duration {
-        let first = self.times.first().unwrap_or(&self.begun);
-        *first - self.begun
+        let first = self.times.first().unwrap_or(&self.started);
+        *first - self.started
     }
 
     /// Longest time between two tokens.
@@ -172,13 +170,16 @@ impl Stream {
     }
 }
 
-/// Serves the load and measures. Blocks; call it from a thread outside any async runtime.
+/// Runs a serving benchmark. Blocks; call it from a thread outside any async runtime.
 ///
 /// # Errors
-/// When the engine refuses a request or fails one, or cannot have all streams in memory at once.
-pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureError> {
-    let needed = load.memory_tokens(engine.options().prefill_chunk);
-    let max = memory_tokens(engine.model(), engine.options());
+/// When the engine rejects or fails a request, or its KV cache cannot hold all streams at once.
+pub fn measure_serving(
+    engine: &Engine,
+    load: &ServeWorkload,
+) -> Result<ServeMeasurement, MeasureError> {
+    let needed = load.kv_cache_tokens(engine.options().prefill_chunk);
+    let max = kv_cache_tokens(engine.model(), engine.options());
     if needed > max {
         let streams = load.streams;
         return Err(MeasureError::Memory {
@@ -187,39 +188,44 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
             max,
         });
     }
-    let mut random = prompts(engine, load.seed);
+    let mut random = random_prompts(engine, load.seed);
     let (mut rates, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     let mut tokens = 0;
-    let enough = Some(load.reply_tokens as usize);
+    let min_tokens = Some(load.reply_tokens as usize);
     for round in 0..=load.rounds {
-        let mut requests = |reply_tokens: u32, apart: bool| -> Vec<(GenerateRequest, bool)> {
+        let mut requests = |reply_tokens: u32, unshared: bool| -> Vec<(GenerateRequest, bool)> {
             let each = (0..load.streams).map(|stream| {
                 let seed = load.seed ^ (round * load.streams + stream) as u64;
                 let prompt = random(load.prompt_tokens);
-                (request(engine, prompt, reply_tokens, seed), apart)
+                (request(engine, prompt, reply_tokens, seed), unshared)
             });
             each.collect()
         };
-        let alongside = together(engine, requests(u32::MAX, true), enough, Reader::Prompt)?;
-        // Prompts that are held already let all streams begin at once, as a batch of one length does.
-        let mut held = requests(1, false);
-        together(engine, held.clone(), None, Reader::Patient)?;
-        for (request, _) in &mut held {
+        let streamed = run_concurrently(
+            engine,
+            requests(u32::MAX, true),
+            min_tokens,
+            Reader::Streaming,
+        )?;
+        // With cached prompts all streams start decoding at the same time.
+        let mut cached = requests(1, false);
+        run_concurrently(engine, cached.clone(), None, Reader::Polling)?;
+        for (request, _) in &mut cached {
             request.sampling.max_tokens = u32::MAX;
         }
-        let decoded = together(engine, held, enough, Reader::Patient)?;
+        let decoded = run_concurrently(engine, cached, min_tokens, Reader::Polling)?;
         if round == 0 {
             continue;
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        firsts.extend(alongside.iter().map(|stream| ms(stream.first())));
-        gaps.extend(alongside.iter().map(|stream| ms(stream.gap())));
-        let (count, seconds) = at_once(&decoded);
+        firsts.extend(streamed.iter().map(|stream| ms(stream.first())));
+        gaps.extend(streamed.iter().map(|stream| ms(stream.gap())));
+        let (count, seconds) = overlapping(&decoded);
         rates.push(count as f64 / seconds.max(1e-9));
-        let streams = alongside.iter().chain(&decoded);
+        let streams = streamed.iter().chain(&decoded);
         tokens += streams.map(|stream| stream.ids.len()).sum::<usize>();
     }
-    Ok(ServeMeasure {
+    Ok(ServeMeasurement {
         streams: load.streams,
         prompt_tokens: load.prompt_tokens,
         tokens,
@@ -229,8 +235,8 @@ pub fn serve(engine: &Engine, load: &ServeLoad) -> Result<ServeMeasure, MeasureE
     })
 }
 
-/// Tokens, and the seconds in which they came, of the time in which all streams were being decoded.
-fn at_once(streams: &[Stream]) -> (usize, f64) {
+/// Number of tokens, and duration in seconds, of the interval in which all streams decode.
+fn overlapping(streams: &[Stream]) -> (usize, f64) {
     let begin = streams.iter().filter_map(|one| one.times.first()).max();
     let end = streams.iter().filter_map(|one| one.times.last()).min();
     let (Some(begin), Some(end)) = (begin, end) else {
@@ -242,8 +248,8 @@ fn at_once(streams: &[Stream]) -> (usize, f64) {
     (times.filter(inside).count(), seconds)
 }
 
-/// Gives prompts of random tokens that mean nothing to anyone, so that none begins like another.
-fn prompts(engine: &Engine, seed: u64) -> impl FnMut(usize) -> Vec<u32> + use<> {
+/// A generator of prompts of random tokens, which share no prefix.
+fn random_prompts(engine: &Engine, seed: u64) -> impl FnMut(usize) -> Vec<u32> + use<> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let vocab = engine
         .tokenizer()
@@ -261,113 +267,117 @@ fn prompts(engine: &Engine, seed: u64) -> impl FnMut(usize) -> Vec<u32> + use<> 
 fn request(engine: &Engine, prompt: Vec<u32>, max_tokens: u32, seed: u64) -> GenerateRequest {
     GenerateRequest {
         prompt,
-        sampling: Sampling {
+        sampling: SamplingParams {
             seed: Some(seed),
             max_tokens,
             ignore_eos: true,
-            ..Sampling::default()
+            ..SamplingParams::default()
         },
-        served: engine.active(),
-        priority: Priority::Person,
+        version: engine.active(),
+        priority: Priority::Interactive,
         user: None,
     }
 }
 
-/// When the tokens of replies are taken.
+/// How replies are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
-    /// As they come: what somebody sees who reads along.
-    Prompt,
-    /// Every two milliseconds: what is generated where nobody has to be woken for each token, as by a program that
-    /// gives replies when they are whole.
-    Patient,
+    /// Each token as it arrives, as a streaming client does.
+    Streaming,
+    /// Every two milliseconds, without a wakeup per token, as a client without streaming does.
+    Polling,
 }
 
-/// Time between two looks of [`Reader::Patient`].
-const LOOK: Duration = Duration::from_millis(2);
+/// Poll interval of [`Reader::Polling`].
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "it stands for no condition: looking at intervals is what is measured"
+    reason = "it replaces no condition: polling at intervals is what is measured"
 )]
-fn wait() {
-    std::thread::sleep(LOOK);
+fn sleep_poll_interval() {
+    std::thread::sleep(POLL_INTERVAL);
 }
 
-/// Runs all requests at once, each with word whether it neither borrows nor lends attention memory, to their end or
-/// until each has got so many tokens since the last of them began.
-fn together(
+/// Runs all requests concurrently, to their end or until each has `min_tokens` tokens since the last of them started.
+/// The flag of a request says that it does not share its prefix.
+fn run_concurrently(
     engine: &Engine,
     requests: Vec<(GenerateRequest, bool)>,
-    enough: Option<usize>,
+    min_tokens: Option<usize>,
     reader: Reader,
 ) -> Result<Vec<Stream>, MeasureError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| MeasureError::Failed(error.to_string()))?;
-    let mut readings = Vec::with_capacity(requests.len());
-    for (request, apart) in requests {
-        let begun = Instant::now();
-        let generation = if apart {
-            engine.generate_apart(request)?
+    let mut active = Vec::with_capacity(requests.len());
+    for (request, unshared) in requests {
+        let started = Instant::now();
+        let generation = if unshared {
+            engine.generate_unshared(request)?
         } else {
             engine.generate(request)?
         };
-        readings.push(Reading {
+        active.push(ActiveRequest {
             generation,
             ended: false,
-            left: enough.unwrap_or(usize::MAX),
+            remaining: min_tokens.unwrap_or(usize::MAX),
             stream: Stream {
-                begun,
+                started,
                 ids: Vec::new(),
                 times: Vec::new(),
             },
         });
     }
     match reader {
-        Reader::Prompt => {
-            runtime.block_on(std::future::poll_fn(|context| read(&mut readings, context)))?;
+        Reader::Streaming => {
+            runtime.block_on(std::future::poll_fn(|context| {
+                poll_events(&mut active, context)
+            }))?;
         }
-        Reader::Patient => loop {
+        Reader::Polling => loop {
             let mut context = Context::from_waker(Waker::noop());
-            if let Poll::Ready(read) = read(&mut readings, &mut context) {
-                read?;
+            if let Poll::Ready(result) = poll_events(&mut active, &mut context) {
+                result?;
                 break;
             }
-            wait();
+            sleep_poll_interval();
         },
     }
-    let streams = readings.into_iter().map(|reading| reading.stream);
+    let streams = active.into_iter().map(|request| request.stream);
     Ok(streams.collect())
 }
 
-/// Takes what has come of all replies; ready when they have ended or all have got enough.
-fn read(readings: &mut [Reading], context: &mut Context<'_>) -> Poll<Result<(), MeasureError>> {
-    for at in 0..readings.len() {
-        let all_begun = readings.iter().all(|one| !one.stream.ids.is_empty());
-        let Some(reading) = readings.get_mut(at) else {
+/// Reads the available events of all replies. Ready when each reply has ended or has enough tokens.
+fn poll_events(
+    active: &mut [ActiveRequest],
+    context: &mut Context<'_>,
+) -> Poll<Result<(), MeasureError>> {
+    for index in 0..active.len() {
+        let all_started = active.iter().all(|one| !one.stream.ids.is_empty());
+        let Some(request) = active.get_mut(index) else {
             break;
         };
-        while !reading.ended
-            && let Poll::Ready(event) = reading.generation.poll_next(context)
+        while !request.ended
+            && let Poll::Ready(event) = request.generation.poll_next(context)
         {
             match event {
                 Some(Event::Token(token)) => {
-                    reading.stream.ids.push(token.id);
-                    reading.stream.times.push(Instant::now());
-                    reading.left -= usize::from(all_begun).min(reading.left);
+                    request.stream.ids.push(token.id);
+                    request.stream.times.push(Instant::now());
+                    request.remaining -= usize::from(all_started).min(request.remaining);
                 }
-                Some(Event::Finished(_)) => reading.ended = true,
+                Some(Event::Finished(_)) => request.ended = true,
                 Some(Event::Failed(reason)) => {
                     return Poll::Ready(Err(MeasureError::Failed(reason)));
                 }
                 None => {
-                    let reason = "the engine ended".to_owned();
+                    let reason = "the engine stopped".to_owned();
                     return Poll::Ready(Err(MeasureError::Failed(reason)));
                 }
             }
         }
     }
-    if readings.iter().all(|one| one.ended || one.left == 0) {
+    if active.iter().all(|one| one.ended || one.remaining == 0) {
         Poll::Ready(Ok(()))
     } else {
         Poll::Pending
@@ -379,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn spread_reports_median_minimum_and_maximum() {
         assert_eq!(
             Spread::of(&[3.0, 1.0, 2.0]),
             Spread {

@@ -1,35 +1,35 @@
-//! Limits of the engine, and who goes first.
+//! Engine limits and request priorities.
 
 use std::time::Duration;
 
-use crate::text::{CallForm, ReasoningForm};
+use crate::text::{ReasoningFormat, ToolCallFormat};
 
-/// How much the engine takes on.
+/// Limits and settings of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Most requests in one step. Default 64.
+    /// Maximum batch size: requests in one step (vLLM's `max_num_seqs`). Default 64.
     pub max_batch: usize,
-    /// Most waiting requests of one priority; further ones are refused as busy. Default 256.
+    /// Maximum waiting requests per priority; further ones are rejected as busy. Default 256.
     pub max_waiting: usize,
-    /// Most prompt tokens in one step. Beside replies that are being written it takes no more of them than three for
-    /// each running request, or 32 where they are fewer. Default 512.
+    /// Maximum prefill tokens in one step. A step that also decodes prefills at most three tokens per running request,
+    /// or 32 if that is more. Default 512.
     pub prefill_chunk: usize,
-    /// Most bytes of attention memory: of requests that run, and kept of finished ones. It is taken as it is needed
-    /// and then used again, never given back. A prompt that does not fit is refused, a reply ends where it does.
-    /// Default 1 GiB.
-    pub cache_budget: usize,
-    /// Whether finished requests lend their attention memory to ones that begin alike. Default true.
-    pub prefix_reuse: bool,
-    /// Longest context in tokens, prompt and reply. Default none: what the model was made for.
+    /// Maximum bytes of KV cache, for running requests and the prefix cache together. Blocks are allocated on demand
+    /// and reused, never returned to the system. A prompt that does not fit is rejected; a reply ends where the KV
+    /// cache does. Default 1 GiB.
+    pub kv_cache_bytes: usize,
+    /// Whether to keep the KV cache of finished requests for requests with the same prefix. Default true.
+    pub prefix_caching: bool,
+    /// Maximum context in tokens, prompt and reply. Default `None`: the model's `max_position_embeddings`.
     pub context: Option<usize>,
-    /// Threads that one matrix product may use; 0 = all of the machine's. Fewer where several engines share
-    /// the machine. Default 0.
+    /// Threads that one matrix product may use; 0 = all cores. Set fewer if several engines share the machine.
+    /// Default 0.
     pub threads: usize,
-    /// How the model writes tool calls. Default none: as its chat template teaches.
-    pub calls: Option<CallForm>,
-    /// How the model writes reasoning. Default none: as its chat template teaches.
-    pub reasoning: Option<ReasoningForm>,
-    /// How long requests may go on after shutdown has begun. Default 10 s.
+    /// Tool-call format. Default `None`: detected from the chat template.
+    pub tool_call_format: Option<ToolCallFormat>,
+    /// Reasoning format. Default `None`: detected from the chat template.
+    pub reasoning_format: Option<ReasoningFormat>,
+    /// How long unfinished requests may run after shutdown begins. Default 10 s.
     pub shutdown_grace: Duration,
 }
 
@@ -39,31 +39,32 @@ impl Default for EngineOptions {
             max_batch: 64,
             max_waiting: 256,
             prefill_chunk: 512,
-            cache_budget: 1 << 30,
-            prefix_reuse: true,
+            kv_cache_bytes: 1 << 30,
+            prefix_caching: true,
             context: None,
             threads: 0,
-            calls: None,
-            reasoning: None,
+            tool_call_format: None,
+            reasoning_format: None,
             shutdown_grace: Duration::from_secs(10),
         }
     }
 }
 
-/// Who is waiting. The higher goes first and may pause the lower, which then goes on where it was; an eighth of the
-/// places and of the prompt tokens of a step is left to lower ones (of eight places or more), so that they never
-/// stand still. Among equals users take turns, and one user's own requests go in the order in which they came.
+/// Priority of a request. A higher priority goes first and may preempt a lower one, which later resumes where it was.
+/// Each priority leaves an eighth of the batch slots and prefill tokens of a step to lower ones (with eight slots or
+/// more), so that they never starve. Within a priority users alternate, and requests of one user go in order of
+/// arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Someone in front of a screen.
-    Person,
-    /// A judge; a verdict may be a little late.
+    /// A client of the API.
+    Interactive,
+    /// A judge's request; a verdict may be a little late.
     Judge,
-    /// A teacher's answer, wanted by training only.
+    /// A teacher's request, needed by training only.
     Teacher,
 }
 
 impl Priority {
-    /// All, the first first.
-    pub const ALL: [Self; 3] = [Self::Person, Self::Judge, Self::Teacher];
+    /// All priorities, highest first.
+    pub const ALL: [Self; 3] = [Self::Interactive, Self::Judge, Self::Teacher];
 }

@@ -1,85 +1,85 @@
-//! Recorded replies, run again by the engine as if they were sampled now.
+//! Replay of recorded replies through the serving path.
 //!
-//! They go the way of every request: queue, scheduler, batch, chunked prefill, KV cache, prefix cache, the adapter
-//! as it is loaded. Only the sampled token is the recorded one, so that the log-probs can be compared with what the
-//! trainer computed for the same tokens. Nothing here decides what is close enough.
+//! A replay takes the path of every request: waiting queue, scheduler, batch, chunked prefill, KV cache, prefix cache,
+//! and the adapter as loaded for serving. Only the sampled tokens are the recorded ones, so the logprobs can be
+//! compared with those the trainer computed for the same tokens. The caller decides which difference is acceptable.
 
 use std::sync::Arc;
 
 use super::handle::Engine;
+use super::loaded_version::LoadedVersion;
 use super::options::Priority;
-use super::request::{Event, GenerateRequest, Generation, Refused};
-use super::served::Served;
-use crate::sampling::Sampling;
+use super::request::{Event, GenerateRequest, Generation, SubmitError};
+use crate::sampling::SamplingParams;
 
-/// A recorded reply.
+/// A recorded reply to run again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replay {
-    /// Token ids that are prefilled.
+    /// Token ids to prefill.
     pub prompt: Vec<u32>,
-    /// Token ids that are decoded one by one; at least one.
+    /// Token ids to decode one by one; at least one.
     pub reply: Vec<u32>,
-    /// Temperature of the log-probs, more than 0.
+    /// Temperature of the logprobs, more than 0.
     pub temperature: f32,
 }
 
-/// What the engine computed for a recorded reply.
+/// Logprobs that the engine computed for a recorded reply.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Replayed {
-    /// Log-probs of the reply's tokens under the full softmax at the temperature, in nats.
+pub struct ReplayOutput {
+    /// Logprobs of the reply's tokens under the full softmax at the temperature, in nats.
     pub logprobs: Vec<f32>,
-    /// Tokens of the prompt that came from the prefix cache.
+    /// Prompt tokens taken from the prefix cache.
     pub cached_tokens: usize,
 }
 
-/// Why a recorded reply was not run to its end.
+/// Why a replay did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotReplayed {
-    /// The engine did not take it on.
-    #[error("the engine did not take on a replay: {0}")]
-    Refused(#[from] Refused),
-    /// The engine broke off.
+pub enum ReplayError {
+    /// The engine rejected the request.
+    #[error("the engine rejected a replay: {0}")]
+    Rejected(#[from] SubmitError),
+    /// The engine failed the request.
     #[error("the engine failed to replay a reply: {0}")]
     Failed(String),
-    /// The engine ended it somewhere else than where the record ends.
+    /// The engine produced a different number of tokens than recorded.
     #[error("the engine ended a replay after {found} of {expected} tokens")]
-    Cut {
-        /// Tokens that came.
+    WrongLength {
+        /// Tokens produced.
         found: usize,
-        /// Tokens of the record.
+        /// Tokens recorded.
         expected: usize,
     },
 }
 
 impl Engine {
-    /// Runs recorded replies under a version, all at once, and waits for them. The version need not be active. It
-    /// blocks: to be called from a thread outside the async runtime. Replays have the lowest priority.
+    /// Runs recorded replies under a version, all at once, and waits for them. The version need not be active. Blocks:
+    /// call it from a thread outside the async runtime. Replays have the lowest priority.
     ///
     /// # Errors
-    /// The first reply that was refused, failed, or did not come to the end of its record.
+    /// The first reply that was rejected, failed, or has another length than recorded.
     pub fn replay(
         &self,
-        served: &Served,
+        version: &LoadedVersion,
         replays: &[Replay],
-    ) -> Result<Vec<Replayed>, NotReplayed> {
-        let running: Result<Vec<Generation>, Refused> = replays
+    ) -> Result<Vec<ReplayOutput>, ReplayError> {
+        let generations: Result<Vec<Generation>, SubmitError> = replays
             .iter()
             .map(|replay| {
                 let request = GenerateRequest {
                     prompt: replay.prompt.clone(),
-                    sampling: Sampling {
+                    sampling: SamplingParams {
                         temperature: replay.temperature,
                         max_tokens: u32::try_from(replay.reply.len()).unwrap_or(u32::MAX),
-                        ..Sampling::default()
+                        ..SamplingParams::default()
                     },
-                    served: served.clone(),
+                    version: version.clone(),
                     priority: Priority::Teacher,
                     user: None,
                 };
                 self.generate_recorded(request, Arc::from(replay.reply.as_slice()))
             })
             .collect();
-        running?
+        generations?
             .into_iter()
             .zip(replays)
             .map(|(generation, replay)| collect(generation, replay.reply.len()))
@@ -88,22 +88,22 @@ impl Engine {
 }
 
 /// Waits for the end of a replay.
-fn collect(mut generation: Generation, expected: usize) -> Result<Replayed, NotReplayed> {
+fn collect(mut generation: Generation, expected: usize) -> Result<ReplayOutput, ReplayError> {
     let mut logprobs = Vec::with_capacity(expected);
     while let Some(event) = generation.blocking_next() {
         match event {
             Event::Token(token) => logprobs.push(token.full_logprob),
             Event::Finished(finished) if logprobs.len() == expected => {
-                return Ok(Replayed {
+                return Ok(ReplayOutput {
                     logprobs,
                     cached_tokens: finished.cached_tokens,
                 });
             }
             Event::Finished(_) => break,
-            Event::Failed(reason) => return Err(NotReplayed::Failed(reason)),
+            Event::Failed(reason) => return Err(ReplayError::Failed(reason)),
         }
     }
-    Err(NotReplayed::Cut {
+    Err(ReplayError::WrongLength {
         found: logprobs.len(),
         expected,
     })

@@ -1,4 +1,4 @@
-//! What is asked of the engine and what comes back.
+//! Requests to the engine and the events they produce.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -6,32 +6,32 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
+use super::loaded_version::LoadedVersion;
 use super::options::Priority;
-use super::served::Served;
-use crate::sampling::{ConstraintError, Sampling, SamplingError};
+use crate::sampling::{ConstraintError, SamplingError, SamplingParams};
 
-/// One reply to generate.
+/// A request to generate one reply.
 #[derive(Debug, Clone)]
 pub struct GenerateRequest {
     /// Token ids of the rendered prompt.
     pub prompt: Vec<u32>,
-    /// How to draw and when to end.
-    pub sampling: Sampling,
-    /// The version to answer with.
-    pub served: Served,
-    /// Who is waiting.
+    /// Sampling parameters and stop conditions.
+    pub sampling: SamplingParams,
+    /// The model version to run.
+    pub version: LoadedVersion,
+    /// Scheduling priority.
     pub priority: Priority,
-    /// The user it is for, by any name that tells users apart: equals share the engine. None = those without a name,
-    /// together.
+    /// The user the request counts against for fair sharing, by any unique name. `None` groups all requests without a
+    /// user.
     pub user: Option<String>,
 }
 
-/// Why a request was not taken on.
+/// Why the engine rejected a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The prompt leaves no room for a reply.
+pub enum SubmitError {
+    /// The prompt leaves no room in the context for a reply.
     #[error(
-        "the prompt has {prompt} tokens, but the context holds {max} with at least one of reply; shorten the messages"
+        "the prompt has {prompt} tokens, but the maximum context length is {max} tokens including at least one token of reply; shorten the messages"
     )]
     ContextTooLong {
         /// Tokens of the prompt.
@@ -39,37 +39,37 @@ pub enum Refused {
         /// Tokens that the context holds.
         max: usize,
     },
-    /// The prompt would not fit if it had all attention memory to itself.
+    /// The prompt does not fit even if it had the whole KV cache to itself.
     #[error(
-        "the prompt has {prompt} tokens, but the attention memory holds {max} with at least one of reply; shorten the messages, or raise engine.cache_megabytes"
+        "the prompt has {prompt} tokens, but the KV cache holds {max} tokens including at least one token of reply; shorten the messages, or raise engine.cache_megabytes"
     )]
-    MemoryTooSmall {
+    KvCacheTooSmall {
         /// Tokens of the prompt.
         prompt: usize,
-        /// Tokens that the attention memory holds.
+        /// Tokens that the KV cache holds.
         max: usize,
     },
-    /// Too many requests wait already.
-    #[error("{waiting} requests are waiting and {limit} may; try again later")]
+    /// The waiting queue of this priority is full.
+    #[error("the waiting queue is full ({waiting} of {limit} requests); try again later")]
     Busy {
         /// Waiting requests of this priority.
         waiting: usize,
-        /// Most that may wait.
+        /// Maximum waiting requests.
         limit: usize,
     },
-    /// A sampling option is out of range.
+    /// A sampling parameter is out of range.
     #[error(transparent)]
-    BadSampling(#[from] SamplingError),
-    /// The form that is asked of the reply cannot be enforced.
+    InvalidSampling(#[from] SamplingError),
+    /// The structured-output constraint cannot be enforced.
     #[error(transparent)]
-    BadConstraint(#[from] ConstraintError),
-    /// The engine takes on nothing more.
+    InvalidConstraint(#[from] ConstraintError),
+    /// The engine accepts no more requests.
     #[error("the engine is shutting down")]
     ShuttingDown,
-    /// There is nothing to continue.
+    /// The prompt is empty.
     #[error("the prompt has no tokens")]
     EmptyPrompt,
-    /// The prompt was made for another vocabulary.
+    /// A token id of the prompt is not in the vocabulary.
     #[error("token id {id} of the prompt is outside the vocabulary of {vocab}")]
     UnknownToken {
         /// The id.
@@ -77,62 +77,62 @@ pub enum Refused {
         /// Size of the vocabulary.
         vocab: usize,
     },
-    /// The program that generates elsewhere cannot be reached or does not answer.
+    /// The remote backend cannot be reached or does not respond.
     #[error("{0}")]
     Unavailable(String),
-    /// The program that generates elsewhere has too much to do.
+    /// The remote backend is overloaded.
     #[error("{reason}")]
     Overloaded {
-        /// What it said.
+        /// The backend's message.
         reason: String,
-        /// Seconds after which it may be asked again.
+        /// Seconds to wait before a retry.
         retry_after_s: u64,
     },
-    /// The program that generates elsewhere cannot do this, or not say what it did; names what would mend it.
+    /// The remote backend does not support this request or cannot report what it did; the message names the fix.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// A reply that is being generated. Dropping it cancels the request at the next token.
+/// A reply being generated. Dropping it cancels the request at the next token.
 #[derive(Debug)]
 pub struct Generation {
     pub(super) events: UnboundedReceiver<Event>,
     ended: watch::Receiver<Option<Infallible>>,
     seed: u64,
-    served: Served,
+    version: LoadedVersion,
 }
 
 impl Generation {
-    /// A generation that nothing was sampled for yet, and the engine's end of it.
-    pub(super) fn new(seed: u64, served: Served) -> (EventSender, Self) {
+    /// Creates a generation and the engine's end of it.
+    pub(super) fn new(seed: u64, version: LoadedVersion) -> (EventSender, Self) {
         let (events, receiver) = mpsc::unbounded_channel();
-        let (ended, is_ended) = watch::channel(None);
+        let (ended, ended_receiver) = watch::channel(None);
         let sender = EventSender {
             events,
             _ended: ended,
         };
         let generation = Self {
             events: receiver,
-            ended: is_ended,
+            ended: ended_receiver,
             seed,
-            served,
+            version,
         };
         (sender, generation)
     }
 
     /// Resolves when the engine is done with the request, whether or not its events were read.
-    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn wait_until_ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.ended.clone();
-        // The engine sends nothing here; the channel closes when it drops its end.
+        // The engine sends nothing on this channel; it closes when the engine drops its end.
         async move { while ended.changed().await.is_ok() {} }
     }
 
-    /// The next event; none after [`Event::Finished`] or [`Event::Failed`].
+    /// The next event; `None` after [`Event::Finished`] or [`Event::Failed`].
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// [`Generation::next`] for whoever reads many at once.
+    /// [`Generation::next`] as a poll function, to read many generations at once.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         self.events.poll_recv(context)
     }
@@ -142,18 +142,18 @@ impl Generation {
         self.events.blocking_recv()
     }
 
-    /// Seed of the random stream, given or drawn: with it the same request gives the same tokens.
+    /// Seed of the random stream, from the request or generated. The same request with it gives the same tokens.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The version that answers.
-    pub fn served(&self) -> &Served {
-        &self.served
+    /// The model version that generates the reply.
+    pub fn version(&self) -> &LoadedVersion {
+        &self.version
     }
 }
 
-/// The engine's end of a generation. Dropping it resolves [`Generation::ended`].
+/// The engine's end of a generation. Dropping it resolves [`Generation::wait_until_ended`].
 #[derive(Debug)]
 pub(super) struct EventSender {
     events: UnboundedSender<Event>,
@@ -163,7 +163,7 @@ pub(super) struct EventSender {
 impl EventSender {
     /// Sends an event, unless the reader is gone.
     pub(super) fn send(&self, event: Event) {
-        // Whoever generates notices by `is_closed` or `closed` that the reader is gone.
+        // The generating side detects a dropped reader with `is_closed` or `closed`.
         let _gone = self.events.send(event);
     }
 
@@ -178,54 +178,53 @@ impl EventSender {
     }
 }
 
-/// What happens to a reply.
+/// An event of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A token was sampled.
     Token(SampledToken),
     /// The reply is complete. The last event.
-    Finished(Finished),
-    /// The reply ended early, with the reason. The last event; tokens already sent stay valid.
+    Finished(CompletionOutput),
+    /// The reply failed, with the reason. The last event; tokens already sent stay valid.
     Failed(String),
 }
 
-/// A token as it was drawn. Log-probs are in nats. Where another program generates, one that it cannot tell is
-/// NaN until the reply is complete; see [`Finished::recorded`].
+/// A sampled token. Logprobs are in nats. A logprob that a remote backend does not report is NaN until the reply is
+/// complete; see [`CompletionOutput::reply_logprobs`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
     /// The token.
     pub id: u32,
-    /// Under the distribution really drawn from: after bias, penalties, constraint, temperature, min-p,
-    /// top-k and top-p, renormalised. 0 when greedy, and where a constraint left no other token.
+    /// Under the distribution sampled from: after bias, penalties, constraint, temperature, min-p, top-k and top-p,
+    /// renormalised. 0 when greedy, and where a constraint allowed only this token.
     pub logprob: f32,
-    /// Under the full softmax at [`Sampling::full_temperature`], without bias, penalties and
-    /// constraint: what scoring the same tokens gives.
+    /// Under the full softmax at [`SamplingParams::full_temperature`], without bias, penalties and constraint: equal to
+    /// the logprob from scoring the same tokens.
     pub full_logprob: f32,
-    /// Under the model's own distribution, at temperature 1 without penalties: what chat clients
-    /// are shown, on one scale with `top`.
+    /// Under the model's own distribution, at temperature 1 without penalties: the logprob reported to chat clients,
+    /// comparable with `top`.
     pub model_logprob: f32,
-    /// The likeliest tokens of the model's own distribution, as many as `top_logprobs` asked for.
+    /// The `top_logprobs` most likely tokens of the model's own distribution, with their logprobs.
     pub top: Vec<(u32, f32)>,
-    /// A constraint left no other token, so that the policy had no choice. Where another program generates it cannot
-    /// be known and is false.
+    /// A constraint allowed only this token, so the policy had no choice. Unknown, and false, with a remote backend.
     pub forced: bool,
     /// Text that became final with this token; may be empty.
     pub text: String,
 }
 
-/// How a reply ended.
+/// Why a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishReason {
-    /// The model ended it, or a stop string or stop token did, or its form was complete.
+    /// The model ended it, a stop string or stop token matched, or the structured output is complete.
     Stop,
-    /// `max_tokens` or the context ended it.
+    /// `max_tokens` or the maximum context length was reached.
     Length,
 }
 
-/// Log-probs of a whole reply that were not known as it was written.
+/// Logprobs of a whole reply that were not known while it was streamed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    /// As [`SampledToken::logprob`], one per token; NaN where it cannot be known.
+pub struct ReplyLogprobs {
+    /// As [`SampledToken::logprob`], one per token; NaN where unknown.
     pub logprobs: Vec<f32>,
     /// As [`SampledToken::full_logprob`], one per token.
     pub full_logprobs: Vec<f32>,
@@ -233,19 +232,19 @@ pub struct Recorded {
 
 /// A complete reply.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finished {
-    /// How it ended.
+pub struct CompletionOutput {
+    /// Why it ended.
     pub reason: FinishReason,
     /// The stop string that ended it, if one did.
     pub stop: Option<String>,
-    /// Text that was still held back and is final now.
+    /// Text that was held back until the end.
     pub text: String,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens sampled, the one that ended the reply included.
     pub completion_tokens: usize,
-    /// Tokens of the prompt that another request had already run.
+    /// Prompt tokens taken from a cached or shared prefix instead of being prefilled.
     pub cached_tokens: usize,
-    /// What stands in the place of the log-probs that its tokens came with; none where those stand.
-    pub recorded: Option<Recorded>,
+    /// Logprobs that replace those of the token events; `None` if those are final.
+    pub reply_logprobs: Option<ReplyLogprobs>,
 }

@@ -1,142 +1,142 @@
-//! One request on its way: its tokens so far, what of them the model has seen, and where its events
-//! go.
+//! One request in the engine: its tokens, its KV cache, its sampler state and its event channel.
 
 use std::sync::Arc;
 
+use super::loaded_version::LoadedVersion;
 use super::options::Priority;
 use super::request::{
-    Event, EventSender, FinishReason, Finished, GenerateRequest, Generation, SampledToken,
+    CompletionOutput, Event, EventSender, FinishReason, GenerateRequest, Generation, SampledToken,
 };
-use super::served::Served;
 use crate::cache::KvCache;
-use crate::sampling::{Drawn, Guide, Sampler};
-use crate::text::{StopStrings, TokenStream, Tokenizer};
+use crate::sampling::{GrammarMatcher, Sampler, SamplerOutput};
+use crate::text::{Detokenizer, StopStrings, Tokenizer};
 
-/// Whom a request is for; none = everybody without a name.
+/// User a request is for; `None` groups all requests without a user.
 pub(super) type User = Option<Arc<str>>;
 
-/// A request that is waiting or running.
+/// A waiting or running request.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    /// Number of arrival.
-    pub(super) order: u64,
+    /// Arrival number.
+    pub(super) arrival: u64,
     pub(super) priority: Priority,
     pub(super) user: User,
-    /// Requests of the same user and priority that run before it.
-    pub(super) rank: usize,
-    pub(super) served: Served,
-    /// Prompt and reply.
+    /// Number of requests of the same user and priority that precede it.
+    pub(super) user_rank: usize,
+    pub(super) version: LoadedVersion,
+    /// Tokens of the prompt and of the reply so far.
     pub(super) tokens: Vec<u32>,
-    pub(super) prompt: usize,
-    /// Number of tokens at which the reply is cut.
-    pub(super) limit: usize,
+    pub(super) prompt_len: usize,
+    /// Number of tokens, prompt and reply, at which the reply ends with [`FinishReason::Length`].
+    pub(super) max_len: usize,
     /// Tokens that end the reply.
-    pub(super) ends: Arc<[u32]>,
+    pub(super) stop_token_ids: Arc<[u32]>,
     /// The token that ends the reply is part of its text.
-    pub(super) shows_end: bool,
-    /// None until there is memory for it, again after it was paused, and when a step failed.
+    pub(super) include_stop_token: bool,
+    /// `None` until blocks are allocated, after preemption, and after a failed step.
     pub(super) cache: Option<KvCache>,
-    /// Prompt tokens that were not run for this request.
-    pub(super) reused: usize,
-    /// Lends its attention memory and borrows that of others.
-    pub(super) shares: bool,
-    /// Was in a step that failed: runs by itself until it is known who was to blame.
-    pub(super) suspect: bool,
+    /// Prompt tokens taken from a shared prefix instead of being prefilled.
+    pub(super) cached_tokens: usize,
+    /// Shares its KV cache with requests of the same prefix, and uses theirs.
+    pub(super) shares_prefix: bool,
+    /// Was in a failed step: runs alone until it has its next token or fails alone.
+    pub(super) isolated: bool,
     pub(super) sampler: Sampler,
-    pub(super) stream: TokenStream,
-    pub(super) stops: StopStrings,
+    pub(super) detokenizer: Detokenizer,
+    pub(super) stop_strings: StopStrings,
     pub(super) events: EventSender,
-    /// Events of this step, which the reader gets once the step is counted.
-    pub(super) outbox: Vec<Event>,
+    /// Events of this step, sent to the reader once the statistics are published.
+    pub(super) pending_events: Vec<Event>,
 }
 
 impl Sequence {
-    /// A request at its beginning, and its reader's end. `context` is the number of tokens at which
-    /// its reply is cut at the latest, `ends` are tokens by which the model ends it.
+    /// Creates a request and the [`Generation`] its reader holds. `context` is the maximum number of tokens, prompt and
+    /// reply; `eos_token_ids` are the tokens with which the model ends a reply.
     pub(super) fn new(
         request: GenerateRequest,
-        ends: Arc<[u32]>,
-        guide: Option<Guide>,
+        eos_token_ids: Arc<[u32]>,
+        grammar: Option<GrammarMatcher>,
         context: usize,
         tokenizer: Arc<Tokenizer>,
     ) -> (Self, Generation) {
         let GenerateRequest {
             prompt,
             sampling,
-            served,
+            version,
             priority,
             user,
         } = request;
-        let endings = sampling.endings(Arc::clone(&ends));
-        let own = if sampling.ignore_eos {
+        let stop_token_ids = sampling.stop_tokens(Arc::clone(&eos_token_ids));
+        let eos = if sampling.ignore_eos {
             Arc::new([])
         } else {
-            ends
+            eos_token_ids
         };
-        let sampler = Sampler::new(&sampling, &prompt).guided(own, guide);
-        let (events, generation) = Generation::new(sampler.seed(), served.clone());
-        let reply = usize::try_from(sampling.max_tokens).unwrap_or(usize::MAX);
+        let sampler = Sampler::new(&sampling, &prompt).with_grammar(eos, grammar);
+        let (events, generation) = Generation::new(sampler.seed(), version.clone());
+        let max_tokens = usize::try_from(sampling.max_tokens).unwrap_or(usize::MAX);
         let sequence = Self {
-            order: 0,
+            arrival: 0,
             priority,
             user: user.map(Into::into),
-            rank: 0,
-            served,
-            prompt: prompt.len(),
-            limit: prompt.len().saturating_add(reply).min(context),
+            user_rank: 0,
+            version,
+            prompt_len: prompt.len(),
+            max_len: prompt.len().saturating_add(max_tokens).min(context),
             tokens: prompt,
-            ends: endings,
-            shows_end: sampling.include_stop_str_in_output,
+            stop_token_ids,
+            include_stop_token: sampling.include_stop_str_in_output,
             cache: None,
-            reused: 0,
-            shares: true,
-            suspect: false,
+            cached_tokens: 0,
+            shares_prefix: true,
+            isolated: false,
             sampler,
-            stream: TokenStream::new(tokenizer).showing_special(sampling.show_special),
-            stops: StopStrings::new(&sampling.stop).including(sampling.include_stop_str_in_output),
+            detokenizer: Detokenizer::new(tokenizer).with_special_tokens(sampling.show_special),
+            stop_strings: StopStrings::new(&sampling.stop)
+                .with_stop_included(sampling.include_stop_str_in_output),
             events,
-            outbox: Vec::new(),
+            pending_events: Vec::new(),
         };
         (sequence, generation)
     }
 
-    /// Tokens that the model has seen.
-    pub(super) fn seen(&self) -> usize {
+    /// Number of tokens whose keys and values are in the KV cache.
+    pub(super) fn computed_tokens(&self) -> usize {
         self.cache.as_ref().map_or(0, KvCache::len)
     }
 
-    /// Tokens that the model has yet to see before the next can be drawn; at least one.
-    pub(super) fn unseen(&self) -> usize {
-        self.tokens.len() - self.seen()
+    /// Number of tokens to run before the next one can be sampled; at least one.
+    pub(super) fn uncomputed_tokens(&self) -> usize {
+        self.tokens.len() - self.computed_tokens()
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether the reader dropped the generation.
     pub(super) fn is_cancelled(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Takes a drawn token, tells the reader, and says whether the reply is complete with it.
-    pub(super) fn accept(&mut self, drawn: Drawn) -> bool {
-        self.tokens.push(drawn.id);
-        self.suspect = false;
-        let ended = self.ends.contains(&drawn.id);
-        let (text, stopped) = if ended && !self.shows_end {
+    /// Appends a sampled token and queues its event. Returns whether the reply is complete.
+    pub(super) fn append_token(&mut self, sampled: SamplerOutput) -> bool {
+        self.tokens.push(sampled.id);
+        self.isolated = false;
+        let ended = self.stop_token_ids.contains(&sampled.id);
+        let (text, stopped) = if ended && !self.include_stop_token {
             (String::new(), false)
         } else {
-            let passed = self.stops.push(&self.stream.push(drawn.id));
-            (passed.text, passed.stopped)
+            let output = self.stop_strings.push(&self.detokenizer.push(sampled.id));
+            (output.text, output.stopped)
         };
-        self.tell(Event::Token(SampledToken {
-            id: drawn.id,
-            logprob: drawn.logprob,
-            full_logprob: drawn.full_logprob,
-            model_logprob: drawn.model_logprob,
-            top: drawn.top,
-            forced: drawn.forced,
+        self.queue_event(Event::Token(SampledToken {
+            id: sampled.id,
+            logprob: sampled.logprob,
+            full_logprob: sampled.full_logprob,
+            model_logprob: sampled.model_logprob,
+            top: sampled.top,
+            forced: sampled.forced,
             text,
         }));
         let complete = ended || stopped || self.sampler.is_complete();
-        let reason = match (complete, self.tokens.len() >= self.limit) {
+        let reason = match (complete, self.tokens.len() >= self.max_len) {
             (true, _) => FinishReason::Stop,
             (false, true) => FinishReason::Length,
             (false, false) => return false,
@@ -144,41 +144,41 @@ impl Sequence {
         let text = if stopped {
             String::new()
         } else {
-            self.held_text()
+            self.flush_text()
         };
-        self.tell(Event::Finished(Finished {
+        self.queue_event(Event::Finished(CompletionOutput {
             reason,
-            stop: self.stops.hit().map(str::to_owned),
+            stop: self.stop_strings.matched_stop().map(str::to_owned),
             text,
-            prompt_tokens: self.prompt,
-            completion_tokens: self.tokens.len() - self.prompt,
-            cached_tokens: self.reused.min(self.prompt),
-            recorded: None,
+            prompt_tokens: self.prompt_len,
+            completion_tokens: self.tokens.len() - self.prompt_len,
+            cached_tokens: self.cached_tokens.min(self.prompt_len),
+            reply_logprobs: None,
         }));
         true
     }
 
     /// Ends the reply with an error.
     pub(super) fn fail(&mut self, reason: String) {
-        self.tell(Event::Failed(reason));
+        self.queue_event(Event::Failed(reason));
     }
 
-    fn held_text(&mut self) -> String {
-        let passed = self.stops.push(&self.stream.finish());
-        if passed.stopped {
-            passed.text
+    fn flush_text(&mut self) -> String {
+        let output = self.stop_strings.push(&self.detokenizer.finish());
+        if output.stopped {
+            output.text
         } else {
-            passed.text + &self.stops.finish()
+            output.text + &self.stop_strings.finish()
         }
     }
 
-    fn tell(&mut self, event: Event) {
-        self.outbox.push(event);
+    fn queue_event(&mut self, event: Event) {
+        self.pending_events.push(event);
     }
 
-    /// Hands the events of this step to the reader.
-    pub(super) fn deliver(&mut self) {
-        for event in self.outbox.drain(..) {
+    /// Sends the events of this step to the reader.
+    pub(super) fn send_events(&mut self) {
+        for event in self.pending_events.drain(..) {
             self.events.send(event);
         }
     }

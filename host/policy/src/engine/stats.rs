@@ -1,56 +1,56 @@
-//! What the engine has done, for operators.
+//! Engine statistics for operators.
 
-/// Counters since the start and the present load.
+/// Counters since start, and gauges of the current load.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Requests taken on and not finished, paused ones included.
+    /// Admitted requests that have not finished, preempted ones included.
     pub running: usize,
-    /// Requests not taken on yet.
+    /// Requests in the waiting queue.
     pub waiting: usize,
-    /// Requests that ended by themselves.
+    /// Requests that completed.
     pub finished: u64,
-    /// Requests whose reader went away.
+    /// Requests cancelled because the reader dropped the generation.
     pub cancelled: u64,
-    /// Requests that ended with an error.
+    /// Requests that failed.
     pub failed: u64,
     /// Tokens sampled.
     pub tokens_generated: u64,
-    /// Prompt tokens run.
+    /// Prompt tokens prefilled.
     pub prefill_tokens: u64,
-    /// Prompt tokens that did not have to be run.
+    /// Prompt tokens taken from a cached or shared prefix instead of being prefilled.
     pub cached_tokens: u64,
-    /// Steps of the model.
+    /// Model steps.
     pub steps: u64,
-    /// Number of steps by rows in the step; index 0 is unused.
+    /// Number of steps by batch size (rows in the step); index 0 is unused.
     pub batch_sizes: Vec<u64>,
-    /// Requests taken on whose attention memory is not there: not yet, or not any more.
-    pub paused: usize,
-    /// Times that a running request lost its attention memory to others, to begin again later.
-    pub pauses: u64,
-    /// Requests that began with attention memory of others.
+    /// Admitted requests without KV-cache blocks: not allocated yet, or preempted.
+    pub preempted: usize,
+    /// Preemptions: a running request lost its KV-cache blocks and recomputes them later.
+    pub preemptions: u64,
+    /// Requests that started from a cached or shared prefix.
     pub prefix_hits: u64,
-    /// Blocks of kept attention memory that were given up for want of room.
+    /// Prefix-cache blocks evicted to free memory.
     pub evictions: u64,
-    /// Blocks of attention memory that there may be.
+    /// KV-cache blocks in the pool.
     pub blocks: usize,
-    /// Blocks that nobody uses.
+    /// Free blocks.
     pub blocks_free: usize,
-    /// Blocks kept of finished requests that no running one reads.
-    pub blocks_kept: usize,
-    /// Blocks that several running requests read.
+    /// Blocks held by the prefix cache only: no running request reads them.
+    pub blocks_cached: usize,
+    /// Blocks shared by several running requests.
     pub blocks_shared: usize,
-    /// Bytes of attention memory of requests that are not finished.
-    pub active_cache_bytes: usize,
-    /// Bytes of attention memory kept of finished requests.
-    pub cache_bytes: usize,
-    /// Threads of training that wait for requests to end.
-    pub yielding: usize,
-    /// Beginnings whose attention memory is kept, those not counted that a longer one goes on from.
-    pub cache_entries: usize,
+    /// Bytes of KV cache held by unfinished requests.
+    pub kv_cache_bytes: usize,
+    /// Bytes of KV cache held by the prefix cache only.
+    pub prefix_cache_bytes: usize,
+    /// Training threads that currently wait for requests to finish.
+    pub yielding_threads: usize,
+    /// Cached prefixes; a prefix of a longer cached one is not counted.
+    pub prefix_cache_entries: usize,
 }
 
 impl EngineStats {
-    /// Rows in a step on average; 0 before the first step.
+    /// Mean batch size; 0 before the first step.
     pub fn mean_batch(&self) -> f64 {
         let rows: u64 = (0u64..)
             .zip(&self.batch_sizes)
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_over_steps() {
+    fn mean_batch_averages_over_steps() {
         let mut stats = EngineStats::default();
         assert_eq!(stats.mean_batch(), 0.0);
         for rows in [1, 1, 4] {

@@ -63,8 +63,8 @@ impl Gradients {
         self.tensors.iter().flatten().all(|v| v.is_finite())
     }
 
-    /// The buffer of a tensor; empty when there is none of that index.
-    pub(crate) fn slot(&mut self, index: usize) -> &mut [f32] {
+    /// The buffer of a tensor; empty when the index is out of range.
+    pub(crate) fn buffer(&mut self, index: usize) -> &mut [f32] {
         self.tensors
             .get_mut(index)
             .map(Vec::as_mut_slice)

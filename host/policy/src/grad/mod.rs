@@ -1,17 +1,17 @@
-//! Scoring recorded tokens and differentiating through them, for a loss that only ever sees
-//! log-probabilities and entropies.
+//! Log-probs of recorded tokens and their gradients, for a loss that depends only on log-probs and entropies.
 //!
-//! The forward pass keeps one input per layer; the backward pass runs the layers in reverse, recomputes
-//! each and differentiates it by hand, so memory is one layer's activations plus one input per layer.
-//! Sequences are packed end to end and never padded, in portions of a few hundred tokens that several threads go
-//! through at once: one layer's activations are those of one portion per thread. It refuses to know any loss or optimizer.
+//! This is gradient checkpointing by layer: the forward pass stores one input per layer; the backward pass runs the
+//! layers in reverse, recomputes the activations of each and differentiates it by hand, so memory is one layer's
+//! activations plus one input per layer. Sequences are packed without padding, in micro-batches of a few hundred tokens
+//! that several threads process in parallel; one layer's activations are those of one micro-batch per thread. Losses
+//! and optimizers are elsewhere.
 
 mod gradients;
-mod layer;
-mod packed;
+mod layer_backward;
+mod packing;
 mod pass;
 mod sequence;
 
 pub use gradients::Gradients;
-pub use pass::{TrainPass, Trained};
-pub use sequence::{Candidates, Partials, Scored, Sequence};
+pub use pass::{GradientTarget, TrainPass};
+pub use sequence::{Candidates, LossGradients, Sequence, SequenceScores};

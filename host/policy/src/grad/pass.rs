@@ -1,4 +1,4 @@
-//! One forward pass over packed sequences, kept so that it can be differentiated.
+//! A forward pass over packed sequences and its backward pass.
 
 #![allow(
     clippy::indexing_slicing,
@@ -8,28 +8,28 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::gradients::Gradients;
-use super::layer::{Below, Scratch, backward as layer_backward};
-use super::packed::Packed;
-use super::sequence::{Partials, Scored, Sequence};
+use super::layer_backward::{LayerInputs, Scratch, backward as layer_backward};
+use super::packing::PackedSequences;
+use super::sequence::{LossGradients, Sequence, SequenceScores};
 use crate::background;
 use crate::error::ForwardError;
 use crate::lora::Adapter;
-use crate::model::{Activations, Group, Model, Way};
+use crate::model::{Activations, AdapterGroup, LayerPass, Model};
 use crate::ops::head::{self, Partial};
 use crate::ops::linear::Threads;
 use crate::ops::norm;
-use crate::weights::Places;
+use crate::weights::ParameterIndex;
 
-/// Which parameters a pass is differentiated by.
+/// The parameters for which gradients are computed.
 #[derive(Debug, Clone, Copy)]
-pub enum Trained<'m> {
-    /// The tensors of this adapter over the frozen base.
+pub enum GradientTarget<'m> {
+    /// The tensors of this adapter; the base model is frozen.
     Lora(&'m Adapter),
     /// Every parameter of the model.
     Full,
 }
 
-impl<'m> Trained<'m> {
+impl<'m> GradientTarget<'m> {
     pub(crate) fn adapter(self) -> Option<&'m Adapter> {
         match self {
             Self::Lora(adapter) => Some(adapter),
@@ -38,17 +38,17 @@ impl<'m> Trained<'m> {
     }
 }
 
-/// A forward pass whose layer inputs are kept for [`TrainPass::backward`].
+/// A forward pass whose layer inputs are stored for [`TrainPass::backward`].
 pub struct TrainPass<'m> {
     model: &'m Model,
-    trained: Trained<'m>,
-    portions: Vec<Portion>,
-    scored: Vec<Scored>,
+    target: GradientTarget<'m>,
+    micro_batches: Vec<MicroBatch>,
+    scored: Vec<SequenceScores>,
 }
 
-/// What is kept of a few sequences.
-struct Portion {
-    packed: Packed,
+/// The stored state of one micro-batch.
+struct MicroBatch {
+    packed: PackedSequences,
     /// Residual stream before each layer.
     inputs: Vec<Vec<f32>>,
     /// Residual stream at the scored positions, before and after the final norm.
@@ -56,105 +56,107 @@ struct Portion {
     normed: Vec<f32>,
 }
 
-/// What a loss said of a portion.
+/// The gradients of the loss for one micro-batch, flattened.
 #[derive(Default)]
-struct Said {
+struct FlatGradients {
     partials: Vec<Partial>,
-    /// Of all its candidates, or nothing when none has any.
+    /// dL/dlogprob of all its candidates; empty when no sequence has any.
     candidates: Vec<f32>,
 }
 
 impl Model {
-    /// Log-probabilities and entropies of recorded tokens; keeps nothing for a gradient.
+    /// Computes log-probs and entropies of recorded tokens, without state for a backward pass.
     ///
     /// # Errors
-    /// A token outside the vocabulary, a start or temperature that cannot be, a foreign adapter.
+    /// A token outside the vocabulary, an invalid start or temperature, or an adapter of another shape.
     pub fn score(
         &self,
         adapter: Option<&Adapter>,
         sequences: &[Sequence<'_>],
-    ) -> Result<Vec<Scored>, ForwardError> {
-        let portions = self.pack(adapter, sequences)?;
-        let scored = apart(portions, self.threads, |mut packed, threads| {
-            let outputs = self.run(&packed, adapter, threads, |_| ());
+    ) -> Result<Vec<SequenceScores>, ForwardError> {
+        let micro_batches = self.pack(adapter, sequences)?;
+        let scored = parallel_map(micro_batches, self.threads, |mut packed, threads| {
+            let outputs = self.forward_layers(&packed, adapter, threads, |_| ());
             let normed = self.final_norm(&outputs);
-            self.scored(&mut packed, &normed, threads)
+            self.score_packed(&mut packed, &normed, threads)
         });
         Ok(scored.into_iter().flatten().collect())
     }
 
-    /// As [`Model::score`], keeping what a backward pass needs: one `[tokens, hidden]` input per layer.
+    /// As [`Model::score`], and stores what the backward pass needs: one `[tokens, hidden]` input per layer.
     ///
     /// # Errors
     /// As [`Model::score`].
     pub fn forward_train<'m>(
         &'m self,
-        trained: Trained<'m>,
+        target: GradientTarget<'m>,
         sequences: &[Sequence<'_>],
     ) -> Result<TrainPass<'m>, ForwardError> {
-        let adapter = trained.adapter();
-        let portions = self.pack(adapter, sequences)?;
-        let run = apart(portions, self.threads, |mut packed, threads| {
+        let adapter = target.adapter();
+        let micro_batches = self.pack(adapter, sequences)?;
+        let run = parallel_map(micro_batches, self.threads, |mut packed, threads| {
             let mut inputs = Vec::with_capacity(self.config().num_hidden_layers);
-            let outputs = self.run(&packed, adapter, threads, |x| inputs.push(x.to_vec()));
+            let outputs =
+                self.forward_layers(&packed, adapter, threads, |x| inputs.push(x.to_vec()));
             let normed = self.final_norm(&outputs);
-            let scored = self.scored(&mut packed, &normed, threads);
-            let portion = Portion {
+            let scored = self.score_packed(&mut packed, &normed, threads);
+            let micro_batch = MicroBatch {
                 packed,
                 inputs,
                 outputs,
                 normed,
             };
-            (portion, scored)
+            (micro_batch, scored)
         });
-        let (portions, scored): (Vec<Portion>, Vec<Vec<Scored>>) = run.into_iter().unzip();
+        let (micro_batches, scored): (Vec<MicroBatch>, Vec<Vec<SequenceScores>>) =
+            run.into_iter().unzip();
         Ok(TrainPass {
             model: self,
-            trained,
-            portions,
+            target,
+            micro_batches,
             scored: scored.into_iter().flatten().collect(),
         })
     }
 
-    /// Runs all layers; `before` sees the residual stream before each. What is left of the last one are the
-    /// rows that predict scored tokens.
-    fn run(
+    /// Runs all layers and calls `before_layer` with the residual stream before each. Returns the last layer's output
+    /// for the rows that predict scored tokens.
+    fn forward_layers(
         &self,
-        packed: &Packed,
+        packed: &PackedSequences,
         adapter: Option<&Adapter>,
         threads: Threads,
-        mut before: impl FnMut(&[f32]),
+        mut before_layer: impl FnMut(&[f32]),
     ) -> Vec<f32> {
         let mut x = Vec::new();
         self.embed(&mut x, &packed.tokens);
-        let groups: [Group<'_>; 1] = [(0..packed.tokens.len(), adapter)];
+        let groups: [AdapterGroup<'_>; 1] = [(0..packed.tokens.len(), adapter)];
         let mut act = Activations::default();
         for layer in 0..self.config().num_hidden_layers {
             background::yield_to_requests();
-            before(&x);
-            let way = self.way(packed, &groups, layer, false, threads);
+            before_layer(&x);
+            let layer_pass = self.layer_pass(packed, &groups, layer, false, threads);
             let attend = |qkv: &[f32], out: &mut [f32]| {
                 self.attend_packed(qkv, out, &packed.spans, threads);
             };
-            self.layer(layer, &mut x, way, &mut act, attend);
+            self.layer(layer, &mut x, layer_pass, &mut act, attend);
         }
         x
     }
 
-    fn way<'a>(
+    fn layer_pass<'a>(
         &self,
-        packed: &'a Packed,
-        groups: &'a [Group<'a>],
+        packed: &'a PackedSequences,
+        groups: &'a [AdapterGroup<'a>],
         layer: usize,
-        keep: bool,
+        for_backward: bool,
         threads: Threads,
-    ) -> Way<'a> {
+    ) -> LayerPass<'a> {
         let last = layer + 1 == self.config().num_hidden_layers;
-        Way {
+        LayerPass {
             groups,
             angles: &packed.angles,
             rows: last.then_some(packed.rows.as_slice()),
-            keep,
+            for_backward,
             threads,
         }
     }
@@ -166,11 +168,16 @@ impl Model {
         normed
     }
 
-    fn scored(&self, packed: &mut Packed, normed: &[f32], threads: Threads) -> Vec<Scored> {
+    fn score_packed(
+        &self,
+        packed: &mut PackedSequences,
+        normed: &[f32],
+        threads: Threads,
+    ) -> Vec<SequenceScores> {
         let sizes = (self.config().hidden_size, self.config().vocab_size);
-        let weight = self.head();
+        let weight = self.lm_head();
         background::yield_to_requests();
-        let found = head::forward(
+        let output = head::forward(
             normed,
             weight,
             sizes,
@@ -178,7 +185,7 @@ impl Model {
             &mut packed.candidates,
             threads,
         );
-        let mut values = found.values.into_iter();
+        let mut values = output.values.into_iter();
         let mut at = 0;
         let mut per_sequence = Vec::with_capacity(packed.counts.len());
         for count in &packed.counts {
@@ -187,13 +194,13 @@ impl Model {
                 .take(*count)
                 .map(|v| (v.logprob, v.entropy))
                 .unzip();
-            let looked_at = packed.looked_at(at..at + count);
+            let candidate_range = packed.candidate_range(at..at + count);
             at += count;
-            per_sequence.push(Scored {
+            per_sequence.push(SequenceScores {
                 logprobs,
                 entropies,
-                candidates: packed.candidates[looked_at.clone()].to_vec(),
-                candidate_logprobs: found.candidates[looked_at].to_vec(),
+                candidates: packed.candidates[candidate_range.clone()].to_vec(),
+                candidate_logprobs: output.candidates[candidate_range].to_vec(),
             });
         }
         per_sequence
@@ -201,49 +208,53 @@ impl Model {
 }
 
 impl TrainPass<'_> {
-    /// One entry per sequence, in order.
-    pub fn scored(&self) -> &[Scored] {
+    /// The scores of each sequence, in order.
+    pub fn scores(&self) -> &[SequenceScores] {
         &self.scored
     }
 
-    /// Adds dL/dparameter to `gradients`, given dL/dlogprob and dL/dentropy of every scored token, and
-    /// dL/dlogprob of every candidate. What it kept is given up as it goes.
+    /// Adds dL/dparameter to `gradients`, given dL/dlogprob and dL/dentropy of every scored token and dL/dlogprob of
+    /// every candidate. Frees the stored state as it goes.
     ///
     /// # Errors
     /// A vector of the wrong length; nothing has been added then.
     pub fn backward(
         self,
-        partials: &[Partials],
+        partials: &[LossGradients],
         gradients: &mut Gradients,
     ) -> Result<(), ForwardError> {
-        let said = self.flatten(partials)?;
-        let (model, trained) = (self.model, self.trained);
-        let mut work = self.portions.into_iter().zip(said);
-        let Trained::Lora(adapter) = trained else {
-            // A buffer of gradients for each thread would be as large as the model.
-            for (portion, said) in work {
-                portion.backward(model, trained, &said, gradients, model.threads);
+        let loss_gradients = self.flatten(partials)?;
+        let (model, target) = (self.model, self.target);
+        let mut work = self.micro_batches.into_iter().zip(loss_gradients);
+        let GradientTarget::Lora(adapter) = target else {
+            // One gradient buffer per thread would take as much memory as the model each.
+            for (micro_batch, loss_gradients) in work {
+                micro_batch.backward(model, target, &loss_gradients, gradients, model.threads);
             }
             return Ok(());
         };
-        // In turns of as many as run at once, so that no more buffers are needed; added up in order, so that the
-        // number of threads changes nothing.
+        // As many micro-batches per round as run in parallel, to bound the number of gradient buffers; summed in order,
+        // so that the result does not depend on the number of threads.
         loop {
-            let turn: Vec<_> = work.by_ref().take(model.threads.0.max(1)).collect();
-            if turn.is_empty() {
+            let round: Vec<_> = work.by_ref().take(model.threads.0.max(1)).collect();
+            if round.is_empty() {
                 return Ok(());
             }
-            let made = apart(turn, model.threads, |(portion, said), threads| {
-                let mut own = Gradients::for_adapter(adapter);
-                portion.backward(model, trained, &said, &mut own, threads);
-                own
-            });
-            made.iter().for_each(|own| gradients.add(own));
+            let results = parallel_map(
+                round,
+                model.threads,
+                |(micro_batch, loss_gradients), threads| {
+                    let mut own = Gradients::for_adapter(adapter);
+                    micro_batch.backward(model, target, &loss_gradients, &mut own, threads);
+                    own
+                },
+            );
+            results.iter().for_each(|own| gradients.add(own));
         }
     }
 
-    /// Checks the partials and lays them out portion by portion.
-    fn flatten(&self, partials: &[Partials]) -> Result<Vec<Said>, ForwardError> {
+    /// Checks the lengths and flattens the loss gradients per micro-batch.
+    fn flatten(&self, partials: &[LossGradients]) -> Result<Vec<FlatGradients>, ForwardError> {
         let length = |what, found, expected| {
             if found == expected {
                 Ok(())
@@ -257,11 +268,11 @@ impl TrainPass<'_> {
         };
         length("sequences", partials.len(), self.scored.len())?;
         let mut sequences = partials.iter().zip(&self.scored);
-        let mut all = Vec::with_capacity(self.portions.len());
-        for portion in &self.portions {
-            let mut said = Said::default();
-            let mut looks = false;
-            for (partial, scored) in sequences.by_ref().take(portion.packed.counts.len()) {
+        let mut all = Vec::with_capacity(self.micro_batches.len());
+        for micro_batch in &self.micro_batches {
+            let mut loss_gradients = FlatGradients::default();
+            let mut has_candidates = false;
+            for (partial, scored) in sequences.by_ref().take(micro_batch.packed.counts.len()) {
                 let tokens = scored.logprobs.len();
                 length("d_logprob", partial.d_logprob.len(), tokens)?;
                 if !partial.d_entropy.is_empty() {
@@ -269,37 +280,40 @@ impl TrainPass<'_> {
                 }
                 let entropies = partial.d_entropy.iter().chain(std::iter::repeat(&0.0));
                 let pairs = partial.d_logprob.iter().zip(entropies);
-                said.partials
+                loss_gradients
+                    .partials
                     .extend(pairs.map(|(logprob, entropy)| Partial {
                         logprob: *logprob,
                         entropy: *entropy,
                     }));
                 let candidates = scored.candidates.len();
                 if partial.d_candidates.is_empty() {
-                    let zeros = said.candidates.len() + candidates;
-                    said.candidates.resize(zeros, 0.0);
+                    let zeros = loss_gradients.candidates.len() + candidates;
+                    loss_gradients.candidates.resize(zeros, 0.0);
                 } else {
                     length("d_candidates", partial.d_candidates.len(), candidates)?;
-                    said.candidates.extend_from_slice(&partial.d_candidates);
-                    looks = true;
+                    loss_gradients
+                        .candidates
+                        .extend_from_slice(&partial.d_candidates);
+                    has_candidates = true;
                 }
             }
-            if !looks {
-                said.candidates.clear();
+            if !has_candidates {
+                loss_gradients.candidates.clear();
             }
-            all.push(said);
+            all.push(loss_gradients);
         }
         Ok(all)
     }
 }
 
-impl Portion {
-    /// Adds what this portion contributes to `gradients`.
+impl MicroBatch {
+    /// Adds the gradients of this micro-batch to `gradients`.
     fn backward(
         self,
         model: &Model,
-        trained: Trained<'_>,
-        said: &Said,
+        target: GradientTarget<'_>,
+        loss_gradients: &FlatGradients,
         gradients: &mut Gradients,
         threads: Threads,
     ) {
@@ -312,25 +326,25 @@ impl Portion {
         let c = model.config();
         let sizes = (c.hidden_size, c.vocab_size);
         let h = c.hidden_size;
-        let full = matches!(trained, Trained::Full);
-        let places = Places::new(c);
+        let full = matches!(target, GradientTarget::Full);
+        let parameters = ParameterIndex::new(c);
         let head_index = if c.tie_word_embeddings {
-            places.embed()
+            parameters.embed()
         } else {
-            places.head()
+            parameters.head()
         };
 
         background::yield_to_requests();
         let mut dnormed = vec![0f32; normed.len()];
         head::backward(
             &mut dnormed,
-            full.then(|| gradients.slot(head_index)),
+            full.then(|| gradients.buffer(head_index)),
             &normed,
-            model.head(),
+            model.lm_head(),
             sizes,
             &packed.positions,
-            &said.partials,
-            (&packed.candidates, &said.candidates),
+            &loss_gradients.partials,
+            (&packed.candidates, &loss_gradients.candidates),
             threads,
         );
         drop(normed);
@@ -342,11 +356,11 @@ impl Portion {
             &model.weights.final_norm,
             c.rms_norm_eps,
             false,
-            full.then(|| gradients.slot(places.final_norm())),
+            full.then(|| gradients.buffer(parameters.final_norm())),
         );
         drop((dnormed, outputs));
 
-        let groups: [Group<'_>; 1] = [(0..packed.tokens.len(), trained.adapter())];
+        let groups: [AdapterGroup<'_>; 1] = [(0..packed.tokens.len(), target.adapter())];
         let mut act = Activations::default();
         let mut scratch = Scratch::default();
         let mut x = Vec::new();
@@ -354,26 +368,26 @@ impl Portion {
             background::yield_to_requests();
             let layer = inputs.len();
             x.clone_from(&input);
-            let way = model.way(&packed, &groups, layer, true, threads);
+            let layer_pass = model.layer_pass(&packed, &groups, layer, true, threads);
             let attend = |qkv: &[f32], out: &mut [f32]| {
                 model.attend_packed(qkv, out, &packed.spans, threads);
             };
-            model.layer(layer, &mut x, way, &mut act, attend);
-            let below = Below {
+            model.layer(layer, &mut x, layer_pass, &mut act, attend);
+            let layer_inputs = LayerInputs {
                 layer,
                 input: &input,
                 middle: &x,
-                rows: way.rows,
+                rows: layer_pass.rows,
                 spans: &packed.spans,
                 angles: &packed.angles,
-                last: layer == 0 && !full,
-                places: &places,
+                is_last: layer == 0 && !full,
+                parameters: &parameters,
                 threads,
             };
             layer_backward(
                 model,
-                trained,
-                &below,
+                target,
+                &layer_inputs,
                 &mut act,
                 &mut dx,
                 gradients,
@@ -381,7 +395,7 @@ impl Portion {
             );
         }
         if full {
-            let slot = gradients.slot(places.embed());
+            let slot = gradients.buffer(parameters.embed());
             for (id, d) in packed.tokens.iter().zip(dx.chunks_exact(h)) {
                 let at = *id as usize * h;
                 for (g, d) in slot[at..at + h].iter_mut().zip(d) {
@@ -392,9 +406,9 @@ impl Portion {
     }
 }
 
-/// Does some work on several threads at once, and gives the results in the order of the work. Threads of its own,
-/// because work this long would keep those that matrix products share from people's requests.
-fn apart<T: Send, R: Send>(
+/// Maps items in parallel and returns the results in order. It starts its own threads: jobs this long would block the
+/// thread pool that serves requests.
+fn parallel_map<T: Send, R: Send>(
     work: Vec<T>,
     threads: Threads,
     each: impl Fn(T, Threads) -> R + Sync,
@@ -438,14 +452,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_the_order_of_the_work_whoever_did_it() {
+    fn parallel_map_returns_results_in_order() {
         for threads in [1, 2, 3, 16] {
-            let made = apart((0..50).collect(), Threads(threads), |n: usize, share| {
+            let results = parallel_map((0..50).collect(), Threads(threads), |n: usize, share| {
                 assert!(share.0 >= 1 && share.0 <= threads);
                 n * n
             });
-            assert!(made.into_iter().eq((0..50).map(|n| n * n)));
+            assert!(results.into_iter().eq((0..50).map(|n| n * n)));
         }
-        assert!(apart(Vec::<u8>::new(), Threads(4), |n, _| n).is_empty());
+        assert!(parallel_map(Vec::<u8>::new(), Threads(4), |n, _| n).is_empty());
     }
 }

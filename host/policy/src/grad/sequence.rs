@@ -1,51 +1,51 @@
-//! What goes into a pass that scores, what comes out, and what a loss hands back.
+//! The inputs and outputs of scoring, and the gradients that a loss returns.
 
-/// Tokens as they were recorded, and which of them are scored.
+/// Recorded tokens, and which of them are scored.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequence<'a> {
-    /// Prompt and reply, as ids.
+    /// Token ids of prompt and reply.
     pub tokens: &'a [u32],
-    /// First scored token, at least 1; all tokens from here on are scored.
+    /// Index of the first scored token, at least 1; all tokens from here on are scored.
     pub start: usize,
     /// Logits are divided by this before the softmax; positive.
     pub temperature: f32,
-    /// Which other tokens are looked at.
+    /// Other tokens whose log-probs are computed.
     pub candidates: Candidates<'a>,
 }
 
-/// Tokens whose log-probabilities are wanted beside that of the recorded one. Default: none.
+/// Tokens whose log-probs are computed in addition to that of the recorded token. Default: none.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Candidates<'a> {
     /// None.
     #[default]
     None,
-    /// So many of the most likely ones, best first.
+    /// This many of the most likely tokens, best first.
     Top(usize),
-    /// These, row by row: so many for each scored token.
-    Given {
+    /// These tokens, row by row, the same number for each scored token.
+    Fixed {
         /// `[scored tokens, per_token]`.
         ids: &'a [u32],
-        /// How many each scored token has.
+        /// Number of candidates per scored token.
         per_token: usize,
     },
 }
 
-/// What a loss may look at: one value per scored token, in nats.
+/// The inputs of a loss: one value per scored token, in nats.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scored {
-    /// Log-probability of the recorded token under softmax(logits / temperature).
+pub struct SequenceScores {
+    /// Log-prob of the recorded token under softmax(logits / temperature).
     pub logprobs: Vec<f32>,
     /// Entropy of that distribution.
     pub entropies: Vec<f32>,
-    /// The candidates, `[scored tokens, per token]`; empty without.
+    /// The candidates, `[scored tokens, per token]`; empty if none were requested.
     pub candidates: Vec<u32>,
-    /// Log-probability of each candidate.
+    /// Log-prob of each candidate.
     pub candidate_logprobs: Vec<f32>,
 }
 
-/// What a loss hands back: its partial derivative with respect to each scored value.
+/// The partial derivatives of a loss with respect to each scored value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Partials {
+pub struct LossGradients {
     /// dL/dlogprob, one per scored token.
     pub d_logprob: Vec<f32>,
     /// dL/dentropy, one per scored token, or empty for none.

@@ -1,17 +1,18 @@
-//! A base and an adapter as one model: `W + (alpha / rank) B A` in each layer that the adapter changes.
+//! Merges an adapter into its base model: `W + (alpha / rank) B A` in each adapted layer.
 //!
-//! Serving never merges, so that versions share one base; this is for handing a model to those who know no adapters.
+//! Serving never merges, so that versions share one base model; this is for exporting to programs without adapter
+//! support.
 
 use super::spec::mismatch;
-use super::{Adapter, Pair, Target};
+use super::{Adapter, LoraPair, Target};
 use crate::error::LoadError;
 use crate::model::Model;
-use crate::ops::simd::{axpy, vectorised};
+use crate::ops::simd::{axpy, vectorized};
 
 /// Adds `scale * B A` to a weight `[outputs, inputs]`.
-fn add_product(weight: &mut [f32], pair: &Pair, inputs: usize) {
+fn add_product(weight: &mut [f32], pair: &LoraPair, inputs: usize) {
     let scale = pair.scale();
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let rows = weight.chunks_exact_mut(inputs);
@@ -25,11 +26,11 @@ fn add_product(weight: &mut [f32], pair: &Pair, inputs: usize) {
 }
 
 impl Model {
-    /// This model with an adapter put into its weights.
+    /// Returns a copy of this model with the adapter merged into its weights.
     ///
     /// # Errors
-    /// An adapter that was made for a model of another shape.
-    pub fn merged(&self, adapter: &Adapter) -> Result<Self, LoadError> {
+    /// An adapter for a model of another shape.
+    pub fn merge_adapter(&self, adapter: &Adapter) -> Result<Self, LoadError> {
         let config = self.config();
         if !adapter.fits(config) {
             return Err(mismatch(
@@ -62,7 +63,7 @@ mod tests {
     use crate::grad::{Candidates, Sequence};
     use crate::lora::LoraSpec;
     use crate::lora::spec::plain_alpha;
-    use crate::model::tests::{busy_adapter, tiny};
+    use crate::model::tests::{random_adapter, tiny};
 
     fn goldens() -> serde_json::Value {
         let text = include_str!("../../../training/tests/goldens/17_adamw_lora.json");
@@ -86,7 +87,7 @@ mod tests {
     fn a_product_is_added_with_its_scale() {
         let case = case("lora_merge_r1_alpha2");
         let mut weight = flat(&case["inputs"]["W"]);
-        let pair = Pair {
+        let pair = LoraPair {
             rank: 1,
             alpha: case["hyper"]["alpha"].as_f64().unwrap() as f32,
             a: flat(&case["inputs"]["A"]),
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_are_those_of_the_convention() {
+    fn scales_match_lora_and_rslora() {
         let case = case("scaling");
         let (rank, alpha) = (
             case["inputs"]["r"].as_u64().unwrap() as usize,
@@ -107,7 +108,7 @@ mod tests {
         );
         for (rank_stabilised, name) in [(false, "lora"), (true, "rslora")] {
             let alpha = plain_alpha(rank, alpha, rank_stabilised);
-            let pair = Pair::blank((2, 2), rank, alpha);
+            let pair = LoraPair::zeros((2, 2), rank, alpha);
             assert_eq!(
                 f64::from(pair.scale()),
                 case["expected"][name].as_f64().unwrap()
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_model_scores_as_base_and_adapter() {
+    fn a_merged_model_scores_like_base_and_adapter() {
         let base = Model::random(tiny(), 3);
         let few = LoraSpec {
             rank: 3,
@@ -127,8 +128,8 @@ mod tests {
         for (_, values) in few.tensors_mut() {
             values.iter_mut().for_each(|value| *value += 0.03);
         }
-        for adapter in [busy_adapter(base.config(), 5), few] {
-            let merged = base.merged(&adapter).unwrap();
+        for adapter in [random_adapter(base.config(), 5), few] {
+            let merged = base.merge_adapter(&adapter).unwrap();
             let tokens: Vec<u32> = (0..24).map(|i| (i * 7 + 1) % 40).collect();
             let sequences = [Sequence {
                 tokens: &tokens,
@@ -136,29 +137,34 @@ mod tests {
                 temperature: 1.0,
                 candidates: Candidates::Top(5),
             }];
-            let apart = base.score(Some(&adapter), &sequences).unwrap();
+            let separate = base.score(Some(&adapter), &sequences).unwrap();
             let bare = base.score(None, &sequences).unwrap();
             let whole = merged.score(None, &sequences).unwrap();
             let far = |a: &[f32], b: &[f32]| {
                 let pairs = a.iter().zip(b);
                 pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
             };
-            assert!(far(&whole[0].logprobs, &apart[0].logprobs) < 1e-4);
-            assert_eq!(whole[0].candidates, apart[0].candidates);
-            assert!(far(&whole[0].candidate_logprobs, &apart[0].candidate_logprobs) < 1e-4);
+            assert!(far(&whole[0].logprobs, &separate[0].logprobs) < 1e-4);
+            assert_eq!(whole[0].candidates, separate[0].candidates);
+            assert!(
+                far(
+                    &whole[0].candidate_logprobs,
+                    &separate[0].candidate_logprobs
+                ) < 1e-4
+            );
             assert!(far(&whole[0].logprobs, &bare[0].logprobs) > 1e-3);
             assert_ne!(merged.digest(), base.digest());
         }
     }
 
     #[test]
-    fn an_adapter_of_another_shape_is_refused() {
+    fn an_adapter_of_another_shape_is_rejected() {
         let base = Model::random(tiny(), 3);
         let mut other = tiny();
         other.num_hidden_layers += 1;
         let adapter = Adapter::init(&other, LoraSpec::default(), 1);
         assert!(
-            base.merged(&adapter)
+            base.merge_adapter(&adapter)
                 .unwrap_err()
                 .to_string()
                 .contains("shape")

@@ -1,5 +1,5 @@
-//! Low-rank adapters (Hu et al. 2021): `y = W x + (alpha / rank) B A x`, kept beside the base and never
-//! merged, so that many versions are served from one copy of it. On disk they are PEFT directories.
+//! Low-rank adapters (LoRA, Hu et al. 2021): `y = W x + (alpha / rank) B A x`, kept separate from the base model, so
+//! that many versions share one copy of it. On disk they are PEFT directories.
 
 mod merge;
 mod peft;
@@ -15,22 +15,22 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use crate::config::ModelConfig;
-use crate::ops::panels::Panels;
-use crate::remade::Remade;
+use crate::derived::Derived;
+use crate::ops::packed_weights::PackedWeights;
 use crate::weights::hex;
 
 /// `A [rank, in]` and `B [out, rank]` of one layer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pair {
+pub(crate) struct LoraPair {
     pub(crate) rank: usize,
     alpha: f32,
     pub(crate) a: Vec<f32>,
     pub(crate) b: Vec<f32>,
 }
 
-impl Pair {
-    /// A pair of zeros for a layer of so many inputs and outputs.
-    fn blank((inputs, outputs): (usize, usize), rank: usize, alpha: f32) -> Self {
+impl LoraPair {
+    /// A pair of zeros for a layer with this many inputs and outputs.
+    fn zeros((inputs, outputs): (usize, usize), rank: usize, alpha: f32) -> Self {
         Self {
             rank,
             alpha,
@@ -39,46 +39,46 @@ impl Pair {
         }
     }
 
-    /// What `B A` is multiplied by.
+    /// The scale of `B A`.
     pub(crate) fn scale(&self) -> f32 {
         self.alpha / self.rank as f32
     }
 }
 
-/// A pair as products read it.
+/// A pair with packed weights.
 #[derive(Debug)]
-pub(crate) struct PairPanels {
-    pub(crate) a: Panels,
-    pub(crate) b: Panels,
+pub(crate) struct PackedLoraPair {
+    pub(crate) a: PackedWeights,
+    pub(crate) b: PackedWeights,
 }
 
-impl PairPanels {
-    fn new(pair: &Pair) -> Self {
+impl PackedLoraPair {
+    fn new(pair: &LoraPair) -> Self {
         let (inputs, outputs) = (pair.a.len() / pair.rank, pair.b.len() / pair.rank);
         Self {
-            a: Panels::new(&pair.a, (pair.rank, inputs)),
-            b: Panels::new(&pair.b, (outputs, pair.rank)),
+            a: PackedWeights::new(&pair.a, (pair.rank, inputs)),
+            b: PackedWeights::new(&pair.b, (outputs, pair.rank)),
         }
     }
 }
 
-/// One adapter: what training changes and publishing swaps.
+/// A LoRA adapter: training updates it, and publishing swaps it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adapter {
     spec: LoraSpec,
     config: ModelConfig,
-    /// `layers * all targets`, in listing order; none where nothing is adapted. Rank and alpha are those of the spec but
-    /// for adapters that others made with exceptions.
-    pairs: Vec<Option<Pair>>,
-    /// Of the values as they are, in the order of `pairs`.
-    panels: Remade<Vec<Option<PairPanels>>>,
+    /// `layers * all targets`, in listing order; `None` where nothing is adapted. Rank and alpha are those of the spec,
+    /// except in adapters from elsewhere with per-module overrides.
+    pairs: Vec<Option<LoraPair>>,
+    /// The packed weights, in the order of `pairs`, built on first use.
+    packed: Derived<Vec<Option<PackedLoraPair>>>,
 }
 
 impl Adapter {
-    /// A new adapter: A uniform in ±1/sqrt(inputs) (Kaiming with a = sqrt 5, as PEFT), B zero, so
-    /// that it changes nothing yet.
+    /// A new adapter: A uniform in ±1/sqrt(inputs) (Kaiming with a = sqrt 5, as in PEFT), B zero, so that it changes
+    /// nothing yet.
     pub fn init(config: &ModelConfig, mut spec: LoraSpec, seed: u64) -> Self {
-        spec.targets = spec.ordered().collect();
+        spec.targets = spec.sorted_targets().collect();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut pairs = Vec::new();
         for _ in 0..config.num_hidden_layers {
@@ -89,7 +89,7 @@ impl Adapter {
                 }
                 let widths = target.widths(config);
                 let bound = 1.0 / (widths.0 as f32).sqrt();
-                let mut pair = Pair::blank(widths, spec.rank, spec.alpha);
+                let mut pair = LoraPair::zeros(widths, spec.rank, spec.alpha);
                 pair.a.fill_with(|| rng.random_range(-bound..bound));
                 pairs.push(Some(pair));
             }
@@ -98,16 +98,16 @@ impl Adapter {
             spec,
             config: config.clone(),
             pairs,
-            panels: Remade::default(),
+            packed: Derived::default(),
         }
     }
 
-    /// Its shape.
+    /// Its rank, alpha and targets.
     pub fn spec(&self) -> &LoraSpec {
         &self.spec
     }
 
-    /// Whether it was made for a model of this shape.
+    /// Whether its shape matches this model.
     pub fn fits(&self, config: &ModelConfig) -> bool {
         let dims = |c: &ModelConfig| {
             (
@@ -121,37 +121,39 @@ impl Adapter {
         dims(&self.config) == dims(config)
     }
 
-    /// The pair of a layer, if that target is adapted.
-    pub(crate) fn pair(&self, layer: usize, target: Target) -> Option<&Pair> {
-        self.pairs.get(Self::place(layer, target)?)?.as_ref()
+    /// The pair of a layer's target, if it is adapted.
+    pub(crate) fn pair(&self, layer: usize, target: Target) -> Option<&LoraPair> {
+        self.pairs.get(Self::index(layer, target)?)?.as_ref()
     }
 
-    /// The same in panels.
-    pub(crate) fn panels(&self, layer: usize, target: Target) -> Option<&PairPanels> {
-        self.prepare().get(Self::place(layer, target)?)?.as_ref()
+    /// The same with packed weights.
+    pub(crate) fn packed_pair(&self, layer: usize, target: Target) -> Option<&PackedLoraPair> {
+        self.pack_weights()
+            .get(Self::index(layer, target)?)?
+            .as_ref()
     }
 
-    /// Lays out all panels, if that is not done yet.
-    pub(crate) fn prepare(&self) -> &[Option<PairPanels>] {
-        let panels = |pair: &Option<Pair>| pair.as_ref().map(PairPanels::new);
-        self.panels
-            .get_or_make(|| self.pairs.iter().map(panels).collect())
+    /// Packs all pairs on first use.
+    pub(crate) fn pack_weights(&self) -> &[Option<PackedLoraPair>] {
+        let packed = |pair: &Option<LoraPair>| pair.as_ref().map(PackedLoraPair::new);
+        self.packed
+            .get_or_init(|| self.pairs.iter().map(packed).collect())
     }
 
     /// Index of A in [`Adapter::tensors`]; B follows it.
     pub(crate) fn tensor_index(&self, layer: usize, target: Target) -> Option<usize> {
-        let place = Self::place(layer, target)?;
-        self.pairs.get(place)?.as_ref()?;
-        Some(self.pairs.iter().take(place).flatten().count() * 2)
+        let index = Self::index(layer, target)?;
+        self.pairs.get(index)?.as_ref()?;
+        Some(self.pairs.iter().take(index).flatten().count() * 2)
     }
 
-    fn place(layer: usize, target: Target) -> Option<usize> {
+    fn index(layer: usize, target: Target) -> Option<usize> {
         let within = Target::ALL.into_iter().position(|t| t == target)?;
         Some(layer * Target::ALL.len() + within)
     }
 
-    /// What is adapted: the module's name, its target, and the pair.
-    fn adapted(&self) -> impl Iterator<Item = (String, Target, &Pair)> {
+    /// The adapted modules: name, target and pair.
+    fn adapted_modules(&self) -> impl Iterator<Item = (String, Target, &LoraPair)> {
         let modules = modules(&self.config).zip(&self.pairs);
         modules.filter_map(|((name, target), pair)| Some((name, target, pair.as_ref()?)))
     }
@@ -159,10 +161,10 @@ impl Adapter {
     /// Names and shapes in the order of [`Adapter::tensors`].
     fn layout(&self) -> Vec<(String, [usize; 2])> {
         let mut all = Vec::new();
-        for (module, target, pair) in self.adapted() {
+        for (module, target, pair) in self.adapted_modules() {
             let (inputs, outputs) = target.widths(&self.config);
-            all.push((named(&module, "A"), [pair.rank, inputs]));
-            all.push((named(&module, "B"), [outputs, pair.rank]));
+            all.push((tensor_name(&module, "A"), [pair.rank, inputs]));
+            all.push((tensor_name(&module, "B"), [outputs, pair.rank]));
         }
         all
     }
@@ -178,9 +180,9 @@ impl Adapter {
         names.zip(values).collect()
     }
 
-    /// As [`Adapter::tensors`], to be changed by an optimizer.
+    /// As [`Adapter::tensors`], mutable, for an optimizer.
     pub fn tensors_mut(&mut self) -> Vec<(String, &mut [f32])> {
-        self.panels.forget();
+        self.packed.invalidate();
         let names = self.layout().into_iter().map(|(n, _)| n);
         let values = self
             .pairs
@@ -190,11 +192,11 @@ impl Adapter {
         names.zip(values).collect()
     }
 
-    /// sha256 over shape, scale, names and values, hex: two adapters with the same digest serve the same.
+    /// sha256 over shape, scale, names and values, hex. Adapters with the same digest give the same outputs.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.spec.alpha.to_le_bytes());
-        for (module, _, pair) in self.adapted() {
+        for (module, _, pair) in self.adapted_modules() {
             if pair.alpha != self.spec.alpha {
                 hash.update(module.as_bytes());
                 hash.update(pair.alpha.to_le_bytes());
@@ -234,7 +236,7 @@ impl Adapter {
     }
 }
 
-/// Every module that can be adapted, in listing order, by the name that it has in a checkpoint.
+/// Every module that can be adapted, in listing order, by its name in a checkpoint.
 fn modules(config: &ModelConfig) -> impl Iterator<Item = (String, Target)> {
     (0..config.num_hidden_layers).flat_map(|layer| {
         Target::ALL
@@ -244,7 +246,7 @@ fn modules(config: &ModelConfig) -> impl Iterator<Item = (String, Target)> {
 }
 
 /// PEFT's name of a module's tensor `A` or `B`.
-fn named(module: &str, part: &str) -> String {
+fn tensor_name(module: &str, part: &str) -> String {
     format!("base_model.model.{module}.lora_{part}.weight")
 }
 
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_adapter_has_a_zero_b_and_its_seed_decides_a() {
+    fn a_new_adapter_has_a_zero_b_and_a_seeded_a() {
         let config = tiny();
         let make = |seed| Adapter::init(&config, LoraSpec::default(), seed);
         assert_eq!(make(1).digest(), make(1).digest());

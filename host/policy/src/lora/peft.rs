@@ -1,4 +1,4 @@
-//! Adapters on disk, in the directories that PEFT reads and writes.
+//! Adapters on disk, in PEFT's directory layout.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -7,15 +7,15 @@ use candle_core::{Device, Tensor};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::peft_config::Found;
+use super::peft_config::PeftConfig;
 use super::spec::mismatch;
 use super::{Adapter, Target};
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 
-/// What we write beside the tensors, as PEFT does.
+/// `adapter_config.json` as we write it.
 #[derive(Debug, Serialize)]
-struct Written<'a> {
+struct PeftConfigFile<'a> {
     base_model_name_or_path: &'a str,
     bias: &'static str,
     fan_in_fan_out: bool,
@@ -35,24 +35,24 @@ struct Written<'a> {
 }
 
 impl Adapter {
-    /// Writes `adapter_config.json` and `adapter_model.safetensors` into `dir`, which must exist.
-    /// `base` is recorded as the base model's name.
+    /// Writes `adapter_config.json` and `adapter_model.safetensors` into `dir`, which must exist. `base` is recorded as
+    /// the base model's name.
     ///
     /// # Errors
-    /// Writing, with the path.
+    /// A write error, with the path.
     pub fn save_peft(&self, dir: &Path, base: &str) -> Result<(), LoadError> {
-        let named = |module: &str, target: Target| {
+        let target_module = |module: &str, target: Target| {
             let last = target.module().rsplit('.').next();
             let uniform = self.config.num_hidden_layers * self.spec.targets.len();
-            match last.filter(|_| self.adapted().count() == uniform) {
+            match last.filter(|_| self.adapted_modules().count() == uniform) {
                 Some(name) => name.to_owned(),
                 None => module.to_owned(),
             }
         };
         let mut target_modules = Vec::new();
         let (mut rank_pattern, mut alpha_pattern) = (BTreeMap::new(), BTreeMap::new());
-        for (module, target, pair) in self.adapted() {
-            let name = named(&module, target);
+        for (module, target, pair) in self.adapted_modules() {
+            let name = target_module(&module, target);
             if !target_modules.contains(&name) {
                 target_modules.push(name);
             }
@@ -60,16 +60,16 @@ impl Adapter {
                 rank_pattern.insert(module.clone(), pair.rank);
             }
             if pair.alpha != self.spec.alpha {
-                alpha_pattern.insert(module, whole_where_it_is(pair.alpha));
+                alpha_pattern.insert(module, json_number(pair.alpha));
             }
         }
-        let config = Written {
+        let config = PeftConfigFile {
             base_model_name_or_path: base,
             bias: "none",
             fan_in_fan_out: false,
             inference_mode: true,
             init_lora_weights: true,
-            lora_alpha: whole_where_it_is(self.spec.alpha),
+            lora_alpha: json_number(self.spec.alpha),
             lora_dropout: 0.0,
             modules_to_save: None,
             peft_type: "LORA",
@@ -95,12 +95,12 @@ impl Adapter {
         write_safetensors(&dir.join("adapter_model.safetensors"), tensors)
     }
 
-    /// Reads a PEFT directory made for a model of this shape, written by us or by PEFT itself in any precision.
-    /// Rank-stabilised adapters become plain ones with a larger alpha; ranks and alphas of single modules are kept.
+    /// Reads a PEFT directory for a model of this shape, written by us or by PEFT, in any precision. Rank-stabilized
+    /// adapters become plain ones with a larger alpha; per-module ranks and alphas are preserved.
     ///
     /// # Errors
-    /// A missing or malformed file, an adapter that is more than plain LoRA (the key that makes it so is named), or
-    /// a tensor that is missing, misshapen or not finite.
+    /// A missing or malformed file, an adapter that is not plain LoRA (with the key that makes it so), or a tensor that
+    /// is missing, has the wrong shape or is not finite.
     pub fn load_peft(dir: &Path, config: &ModelConfig) -> Result<Self, LoadError> {
         let path = dir.join("adapter_config.json");
         let read = |path: &Path| {
@@ -109,7 +109,7 @@ impl Adapter {
                 source,
             })
         };
-        let found: Found =
+        let peft_config: PeftConfig =
             serde_json::from_slice(&read(&path)?).map_err(|e| LoadError::Malformed {
                 file: path.display().to_string(),
                 reason: e.to_string(),
@@ -117,7 +117,7 @@ impl Adapter {
         let path = dir.join("adapter_model.safetensors");
         if !path.exists() && dir.join("adapter_model.bin").exists() {
             return Err(mismatch(
-                "its tensors are in adapter_model.bin, a pickle that is not opened; save it with safe_serialization=True".to_owned(),
+                "its tensors are in adapter_model.bin, a pickle file, which is not loaded; save the adapter with safe_serialization=True".to_owned(),
             ));
         }
         let bytes = read(&path)?;
@@ -128,10 +128,10 @@ impl Adapter {
         let mut tensors =
             candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).map_err(malformed)?;
         let ranks = |module: &str| {
-            let a = tensors.get(&super::named(module, "A"))?;
+            let a = tensors.get(&super::tensor_name(module, "A"))?;
             Some(a.dims().first().copied().unwrap_or_default())
         };
-        let mut adapter = found.shape(config, ranks)?;
+        let mut adapter = peft_config.build_adapter(config, ranks)?;
         let layout = adapter.layout();
         for ((name, shape), (_, slot)) in layout.into_iter().zip(adapter.tensors_mut()) {
             let Some(tensor) = tensors.remove(&name) else {
@@ -160,14 +160,14 @@ impl Adapter {
         match tensors.into_keys().min() {
             None => Ok(adapter),
             Some(name) => Err(mismatch(format!(
-                "it has a tensor {name} that this model lacks"
+                "it has a tensor {name} that this model does not have"
             ))),
         }
     }
 }
 
-/// A number as PEFT writes it: its alpha is an integer by declaration, and some who read it insist.
-fn whole_where_it_is(value: f32) -> Value {
+/// A number as PEFT writes it: alpha is declared as an integer, and some readers require one.
+fn json_number(value: f32) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e6 {
         Value::from(value as i64)
     } else {

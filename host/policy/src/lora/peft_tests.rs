@@ -1,4 +1,4 @@
-//! What is read of PEFT's directories, and what is refused.
+//! Reading PEFT directories, and what is rejected.
 
 use candle_core::DType;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::lora::LoraSpec;
 use crate::model::tests::tiny;
 
 /// The configuration that PEFT writes for a plain adapter.
-fn written_by_peft() -> Value {
+fn peft_config_json() -> Value {
     json!({
         "alpha_pattern": {}, "auto_mapping": null, "base_model_name_or_path": "Qwen/Qwen3-0.6B", "bias": "none",
         "corda_config": null, "eva_config": null, "exclude_modules": null, "fan_in_fan_out": false,
@@ -23,7 +23,7 @@ fn written_by_peft() -> Value {
     })
 }
 
-/// A directory with this configuration and tensors of an adapter of query and value in one precision.
+/// A directory with this configuration and the tensors of an adapter of query and value, in one precision.
 fn directory(config: &Value, dtype: DType) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("adapter_config.json"), config.to_string()).unwrap();
@@ -53,9 +53,9 @@ fn scale(adapter: &Adapter) -> f32 {
 }
 
 #[test]
-fn what_peft_writes_is_read_in_every_precision() {
+fn peft_adapters_load_in_every_precision() {
     let first = |dtype| {
-        let dir = directory(&written_by_peft(), dtype);
+        let dir = directory(&peft_config_json(), dtype);
         let adapter = Adapter::load_peft(dir.path(), &tiny()).unwrap();
         assert_eq!((adapter.spec.rank, scale(&adapter)), (4, 2.0));
         adapter.tensors()[0].1[0]
@@ -68,13 +68,13 @@ fn what_peft_writes_is_read_in_every_precision() {
 }
 
 #[test]
-fn a_rank_stabilised_adapter_keeps_its_scale() {
-    let mut config = written_by_peft();
+fn a_rank_stabilized_adapter_keeps_its_scale() {
+    let mut config = peft_config_json();
     config["use_rslora"] = json!(true);
     let dir = directory(&config, DType::F32);
     let adapter = Adapter::load_peft(dir.path(), &tiny()).unwrap();
     assert_eq!(scale(&adapter), 4.0);
-    // Written by us it is plain, and scales the same.
+    // Written by us it is plain LoRA with the same scale.
     let own = tempfile::tempdir().unwrap();
     adapter.save_peft(own.path(), "base").unwrap();
     let text = std::fs::read_to_string(own.path().join("adapter_config.json")).unwrap();
@@ -88,19 +88,19 @@ fn a_rank_stabilised_adapter_keeps_its_scale() {
 }
 
 #[test]
-fn a_pattern_of_modules_is_read_from_the_tensors() {
-    let mut config = written_by_peft();
+fn with_a_module_pattern_the_tensors_define_the_targets() {
+    let mut config = peft_config_json();
     for modules in [json!("all-linear"), json!(".*(q|v)_proj"), Value::Null] {
         config["target_modules"] = modules;
         let dir = directory(&config, DType::F32);
         let adapter = Adapter::load_peft(dir.path(), &tiny()).unwrap();
-        let targets: Vec<Target> = adapter.spec.ordered().collect();
+        let targets: Vec<Target> = adapter.spec.sorted_targets().collect();
         assert_eq!(targets, [Target::Q, Target::V]);
     }
 }
 
 #[test]
-fn what_is_more_than_plain_is_refused_by_name() {
+fn features_beyond_plain_lora_are_rejected_by_name() {
     for (key, value, part) in [
         ("use_dora", json!(true), "use_dora is true"),
         ("bias", json!("lora_only"), "bias is \"lora_only\""),
@@ -131,7 +131,7 @@ fn what_is_more_than_plain_is_refused_by_name() {
         ("target_modules", json!(["q_proj"]), "v_proj"),
         ("r", json!(0), "rank 0"),
     ] {
-        let mut config = written_by_peft();
+        let mut config = peft_config_json();
         config[key] = value;
         let dir = directory(&config, DType::F32);
         let error = Adapter::load_peft(dir.path(), &tiny())
@@ -139,7 +139,7 @@ fn what_is_more_than_plain_is_refused_by_name() {
             .to_string();
         assert!(error.contains(part), "{key}: {error}");
     }
-    let dir = directory(&written_by_peft(), DType::F32);
+    let dir = directory(&peft_config_json(), DType::F32);
     let file = |name: &str| dir.path().join(name);
     std::fs::rename(file("adapter_model.safetensors"), file("adapter_model.bin")).unwrap();
     let error = Adapter::load_peft(dir.path(), &tiny())
@@ -148,9 +148,9 @@ fn what_is_more_than_plain_is_refused_by_name() {
     assert!(error.contains("adapter_model.bin"), "{error}");
 }
 
-/// A model of two layers that are adapted unevenly.
+/// A configuration for two layers with different ranks and alphas.
 fn uneven() -> Value {
-    let mut config = written_by_peft();
+    let mut config = peft_config_json();
     config["rank_pattern"] = json!({"v_proj": 2, r"model\.layers\.1\.self_attn\.q_proj": 3});
     config["alpha_pattern"] = json!({"layers.0.self_attn.v_proj": 5, "k_proj": 7});
     config
@@ -191,11 +191,11 @@ const UNEVEN: [(&str, usize); 4] = [
 ];
 
 #[test]
-fn ranks_and_alphas_of_single_modules_are_kept() {
+fn per_module_ranks_and_alphas_are_preserved() {
     let dir = with_modules(&uneven(), &UNEVEN);
     let adapter = Adapter::load_peft(dir.path(), &tiny()).unwrap();
     let shapes: Vec<(usize, f32)> = adapter
-        .adapted()
+        .adapted_modules()
         .map(|(_, _, p)| (p.rank, p.scale()))
         .collect();
     assert_eq!(shapes, [(4, 2.0), (2, 2.5), (3, 8.0 / 3.0), (2, 4.0)]);
@@ -206,7 +206,7 @@ fn ranks_and_alphas_of_single_modules_are_kept() {
         (again.digest(), again.delta_norm(&adapter)),
         (adapter.digest(), 0.0)
     );
-    // The scale is part of what is served, and so of the digest.
+    // The scale affects the outputs, and so the digest.
     let mut other = uneven();
     other["alpha_pattern"] = json!({"layers.0.self_attn.v_proj": 6});
     let other = Adapter::load_peft(with_modules(&other, &UNEVEN).path(), &tiny()).unwrap();
@@ -216,12 +216,12 @@ fn ranks_and_alphas_of_single_modules_are_kept() {
     stabilised["use_rslora"] = json!(true);
     let stabilised =
         Adapter::load_peft(with_modules(&stabilised, &UNEVEN).path(), &tiny()).unwrap();
-    let last = stabilised.adapted().last().unwrap().2.scale();
+    let last = stabilised.adapted_modules().last().unwrap().2.scale();
     assert!((last - 8.0 / 2f32.sqrt()).abs() < 1e-5, "{last}");
 }
 
 #[test]
-fn patterns_that_cannot_be_followed_are_refused() {
+fn unsupported_patterns_are_rejected() {
     for (key, value, words) in [
         (
             "rank_pattern",
@@ -231,17 +231,17 @@ fn patterns_that_cannot_be_followed_are_refused() {
         (
             "rank_pattern",
             json!({"v_proj": 0}),
-            "rank_pattern has 0 for model.layers.0.self_attn.v_proj",
+            "rank_pattern has the invalid value 0 for model.layers.0.self_attn.v_proj",
         ),
         (
             "rank_pattern",
             json!({".*v_proj|q_proj": 2}),
-            "rank_pattern has the pattern .*v_proj|q_proj; names of modules are read",
+            "rank_pattern has the pattern .*v_proj|q_proj; only module names are supported",
         ),
         (
             "alpha_pattern",
             json!({"v_proj": "much"}),
-            "alpha_pattern has \"much\" for model.layers.0.self_attn.v_proj",
+            "alpha_pattern has the invalid value \"much\" for model.layers.0.self_attn.v_proj",
         ),
     ] {
         let mut config = uneven();
@@ -255,7 +255,7 @@ fn patterns_that_cannot_be_followed_are_refused() {
 }
 
 #[test]
-fn some_layers_may_be_adapted_and_others_not() {
+fn adapters_can_cover_some_layers_only() {
     let some = [
         ("model.layers.1.self_attn.q_proj", 4),
         ("model.layers.1.self_attn.v_proj", 4),
@@ -267,7 +267,7 @@ fn some_layers_may_be_adapted_and_others_not() {
         adapter.save_peft(own.path(), "base").unwrap();
         let again = Adapter::load_peft(own.path(), &tiny()).unwrap();
         assert_eq!(again.digest(), adapter.digest());
-        Ok(adapter.adapted().map(|(name, ..)| name).collect())
+        Ok(adapter.adapted_modules().map(|(name, ..)| name).collect())
     };
     let expected: Vec<String> = some.iter().map(|(name, _)| (*name).to_owned()).collect();
     for (key, value) in [
@@ -287,18 +287,18 @@ fn some_layers_may_be_adapted_and_others_not() {
         ),
         ("exclude_modules", json!(r".*\.0\..*")),
     ] {
-        let mut config = written_by_peft();
+        let mut config = peft_config_json();
         config[key] = value;
         assert_eq!(names(&config, &some).unwrap(), expected, "{key}");
     }
-    let error = names(&written_by_peft(), &some).unwrap_err();
+    let error = names(&peft_config_json(), &some).unwrap_err();
     assert!(
         error.contains(
             "has no tensor base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
         ),
         "{error}"
     );
-    let mut config = written_by_peft();
+    let mut config = peft_config_json();
     config["layers_to_transform"] = json!([0]);
     let error = names(&config, &UNEVEN.map(|(name, _)| (name, 4))).unwrap_err();
     assert!(
@@ -307,10 +307,10 @@ fn some_layers_may_be_adapted_and_others_not() {
     );
 }
 
-/// An adapter whose ranks differ learns as one that is filled up with zeros to the largest.
+/// An adapter with per-module ranks has the gradients of one that is padded with zeros to the largest rank.
 #[test]
-fn gradients_of_uneven_ranks_are_those_of_even_ones() {
-    use crate::grad::{Candidates, Gradients, Partials, Sequence, Trained};
+fn gradients_of_per_module_ranks_equal_those_of_padded_ranks() {
+    use crate::grad::{Candidates, GradientTarget, Gradients, LossGradients, Sequence};
     use crate::model::Model;
     let model = Model::random(tiny(), 7);
     let dir = with_modules(&uneven(), &UNEVEN);
@@ -340,9 +340,9 @@ fn gradients_of_uneven_ranks_are_those_of_even_ones() {
     let gradients = |adapter: &Adapter| {
         let mut gradients = Gradients::for_adapter(adapter);
         let pass = model
-            .forward_train(Trained::Lora(adapter), &[sequence])
+            .forward_train(GradientTarget::Lora(adapter), &[sequence])
             .unwrap();
-        let partials = Partials {
+        let partials = LossGradients {
             d_logprob: vec![1.0; 29],
             d_entropy: Vec::new(),
             d_candidates: Vec::new(),
@@ -352,8 +352,8 @@ fn gradients_of_uneven_ranks_are_those_of_even_ones() {
     };
     let (own, even) = (gradients(&adapter), gradients(&filled));
     assert!(own.norm() > 0.0);
-    for (at, (name, _, pair)) in adapter.adapted().enumerate() {
-        // What was filled up is no part of it.
+    for (at, (name, _, pair)) in adapter.adapted_modules().enumerate() {
+        // The padding is not part of it.
         let rows = even.tensors[2 * at + 1].chunks(4);
         let even_b: Vec<f32> = rows.flat_map(|row| row[..pair.rank].to_vec()).collect();
         let even_a = &even.tensors[2 * at][..own.tensors[2 * at].len()];

@@ -1,11 +1,11 @@
-//! The shape of an adapter: which linear layers it changes, and how much.
+//! The shape of an adapter: which linear layers it changes, rank and alpha.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 
-/// A linear layer that an adapter may change.
+/// A linear layer that an adapter can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Target {
     /// Query projection.
@@ -32,7 +32,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Every target, in the order in which tensors are listed.
+    /// Every target, in listing order.
     pub const ALL: [Self; 7] = [
         Self::Q,
         Self::K,
@@ -43,7 +43,7 @@ impl Target {
         Self::Down,
     ];
 
-    /// Module path inside a layer, as PEFT names it.
+    /// Module path within a layer, as in PEFT.
     pub(crate) fn module(self) -> &'static str {
         match self {
             Self::Q => "self_attn.q_proj",
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// (inputs, outputs) of the layer it changes.
+    /// `(inputs, outputs)` of the layer.
     pub(crate) fn widths(self, c: &ModelConfig) -> (usize, usize) {
         match self {
             Self::Q => (c.hidden_size, c.query_width()),
@@ -72,9 +72,9 @@ impl Target {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraSpec {
-    /// Inner width. Default 16.
+    /// Rank of the update. Default 16.
     pub rank: usize,
-    /// Scale numerator: the update is multiplied by `alpha / rank`. Default 32.
+    /// Alpha: the update is scaled by `alpha / rank`. Default 32.
     pub alpha: f32,
     /// Layers that are adapted. Default all seven.
     pub targets: Vec<Target>,
@@ -91,8 +91,8 @@ impl Default for LoraSpec {
 }
 
 impl LoraSpec {
-    /// Targets in listing order, each once.
-    pub(super) fn ordered(&self) -> impl Iterator<Item = Target> + '_ {
+    /// The targets in listing order, without duplicates.
+    pub(super) fn sorted_targets(&self) -> impl Iterator<Item = Target> + '_ {
         Target::ALL.into_iter().filter(|t| self.targets.contains(t))
     }
 
@@ -109,10 +109,10 @@ impl LoraSpec {
     }
 }
 
-/// The alpha of plain form for an update that is multiplied by `alpha / rank` or, rank-stabilised (Kalajdzievski 2023), by
-/// `alpha / sqrt(rank)`.
-pub(super) fn plain_alpha(rank: usize, alpha: f32, rank_stabilised: bool) -> f32 {
-    if rank_stabilised {
+/// The alpha of plain LoRA for an update that is scaled by `alpha / rank` or, with rank-stabilized LoRA (Kalajdzievski
+/// 2023), by `alpha / sqrt(rank)`.
+pub(super) fn plain_alpha(rank: usize, alpha: f32, rank_stabilized: bool) -> f32 {
+    if rank_stabilized {
         alpha * (rank as f32).sqrt()
     } else {
         alpha

@@ -1,7 +1,7 @@
-//! The pass that serves: rows of tokens in, logits of each row's last token out.
+//! The forward pass of serving: rows of tokens in, logits of each row's last token out.
 //!
-//! Tokens of all rows are packed into one matrix, so that a batch of decoding rows and chunks of
-//! prompts costs one product per weight; attention runs row by row against each row's own cache.
+//! Tokens of all rows are packed into one matrix, so that a batch of decoding rows and prompt chunks costs one product
+//! per weight; attention runs row by row against each row's own cache.
 
 #![allow(
     clippy::indexing_slicing,
@@ -13,64 +13,73 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Model;
-use super::layer::{Activations, Group, Way};
+use super::layer::{Activations, AdapterGroup, LayerPass};
 use crate::cache::KvCache;
 use crate::error::ForwardError;
 use crate::lora::Adapter;
 use crate::ops::linear::{self, Mat, Threads};
-use crate::ops::{attention, norm, team};
+use crate::ops::{attention, norm, thread_pool};
 
 thread_local! {
-    /// Buffers that each thread keeps from step to step: handed back, their memory would be cleared anew each time.
+    /// Per-thread buffers reused between steps: freed buffers would be zeroed again at each allocation.
     static ACTIVATIONS: Cell<Activations> = Cell::default();
     static HIDDEN: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Rows of each thread from which on threads work on rows of their own.
-const APART: usize = 8;
+/// Minimum number of rows per thread for which threads process rows independently.
+const MIN_ROWS_PER_THREAD: usize = 8;
 
-/// New tokens of one conversation and the cache that they extend.
-pub struct Row<'a> {
+/// New tokens of one sequence and the KV cache that they extend.
+pub struct BatchRow<'a> {
     /// Tokens to run; at least one.
     pub tokens: &'a [u32],
-    /// What this row has seen before; extended by `tokens`.
+    /// The KV cache of the preceding tokens; extended by `tokens`.
     pub cache: &'a mut KvCache,
-    /// The adapter that this row is served with.
+    /// The adapter of this row; `None` is the base model.
     pub adapter: Option<&'a Adapter>,
 }
 
 impl Model {
-    /// Runs every row's new tokens after what its cache holds and returns the logits of each row's last
-    /// token, `[rows, vocab]` row-major. Caches are extended only when all rows are valid.
+    /// Runs every row's new tokens after its cached ones and returns the logits of each row's last token, `[rows,
+    /// vocab]` row-major. Caches are extended only when all rows are valid.
     ///
     /// # Errors
-    /// An empty row, a token outside the vocabulary, an adapter of another shape, a pool without room for the tokens.
-    pub fn forward(&self, rows: &mut [Row<'_>]) -> Result<Vec<f32>, ForwardError> {
+    /// An empty row, a token outside the vocabulary, an adapter of another shape, or too few free KV cache blocks.
+    pub fn forward(&self, rows: &mut [BatchRow<'_>]) -> Result<Vec<f32>, ForwardError> {
         for row in rows.iter() {
             self.check_tokens(row.tokens)?;
             self.check_adapter(row.adapter)?;
         }
         for row in rows.iter_mut() {
             let reserved = row.cache.reserve(row.tokens.len());
-            reserved.map_err(|_| ForwardError::Memory)?;
+            reserved.map_err(|_| ForwardError::OutOfBlocks)?;
         }
         let mut logits = vec![0f32; rows.len() * self.config.vocab_size];
         let threads = self.threads.0.max(1);
         let decoding = rows.iter().all(|row| row.tokens.len() == 1);
-        if decoding && threads > 1 && rows.len() >= threads * APART && self.panels().is_some() {
-            self.apart(rows, &mut logits, threads);
+        if decoding
+            && threads > 1
+            && rows.len() >= threads * MIN_ROWS_PER_THREAD
+            && self.packed_weights().is_some()
+        {
+            self.forward_rows_in_parallel(rows, &mut logits, threads);
         } else {
-            self.pass(rows, &mut logits, self.threads);
+            self.forward_rows(rows, &mut logits, self.threads);
         }
         Ok(logits)
     }
 
-    /// One pass for each thread, over a share of the rows. Threads that work on one product at a time wait for each
-    /// other, and read what others have just written; where the weights are near and many rows use
-    /// each, that costs more than reading the weights once for each thread.
-    fn apart(&self, rows: &mut [Row<'_>], logits: &mut [f32], threads: usize) {
+    /// Runs one forward pass per thread, each over a share of the rows. Threads that split a single product wait for
+    /// each other and read what others have just written; for a small model and many rows that costs more than reading
+    /// the weights once per thread.
+    fn forward_rows_in_parallel(
+        &self,
+        rows: &mut [BatchRow<'_>],
+        logits: &mut [f32],
+        threads: usize,
+    ) {
         let vocab = self.config.vocab_size;
-        let cost = |row: &Row<'_>| self.multiplications() + 2 * self.attention_work(row);
+        let cost = |row: &BatchRow<'_>| self.macs_per_token() + 2 * self.attention_macs(row);
         let all: usize = rows.iter().map(cost).sum();
         let (mut rows, mut logits) = (rows, logits);
         let mut shares = Vec::with_capacity(threads);
@@ -86,24 +95,26 @@ impl Model {
             shares.push((own, own_logits));
             (rows, logits) = (later, later_logits);
         }
-        team::each_of(self.threads, &mut shares, all, |(rows, logits)| {
+        thread_pool::parallel_for_each(self.threads, &mut shares, all, |(rows, logits)| {
             if !rows.is_empty() {
-                self.pass(rows, logits, Threads(1));
+                self.forward_rows(rows, logits, Threads(1));
             }
         });
     }
 
-    /// Runs rows for which there is room and writes their logits.
-    fn pass(&self, rows: &mut [Row<'_>], logits: &mut [f32], threads: Threads) {
+    /// Runs rows whose cache blocks are reserved, and writes their logits.
+    fn forward_rows(&self, rows: &mut [BatchRow<'_>], logits: &mut [f32], threads: Threads) {
         let c = &self.config;
         let mut spans = Vec::with_capacity(rows.len());
-        let mut groups: Vec<Group<'_>> = Vec::new();
+        let mut groups: Vec<AdapterGroup<'_>> = Vec::new();
         let mut total = 0;
         for row in rows.iter() {
             let span = total..total + row.tokens.len();
             total = span.end;
             match groups.last_mut() {
-                Some((range, adapter)) if same(*adapter, row.adapter) => range.end = span.end,
+                Some((range, adapter)) if same_adapter(*adapter, row.adapter) => {
+                    range.end = span.end
+                }
                 _ => groups.push((span.clone(), row.adapter)),
             }
             spans.push(span);
@@ -118,18 +129,18 @@ impl Model {
             .flat_map(|r| r.cache.len()..r.cache.len() + r.tokens.len());
         let angles = self.rope.angles(positions);
         let mut act = ACTIVATIONS.take();
-        // Only the last token of each row has a use for the end of the last layer.
+        // The end of the last layer is needed only for the last token of each row.
         let ends: Vec<usize> = spans.iter().map(|span| span.end - 1).collect();
-        team::rouse(threads, total * self.multiplications());
+        thread_pool::wake_workers(threads, total * self.macs_per_token());
         for layer in 0..c.num_hidden_layers {
-            let way = Way {
+            let pass = LayerPass {
                 groups: &groups,
                 angles: &angles,
                 rows: (layer + 1 == c.num_hidden_layers).then_some(&ends),
-                keep: false,
+                for_backward: false,
                 threads,
             };
-            self.layer(layer, &mut x, way, &mut act, |qkv, out| {
+            self.layer(layer, &mut x, pass, &mut act, |qkv, out| {
                 self.attend(layer, rows, &spans, qkv, out, threads);
             });
         }
@@ -141,7 +152,7 @@ impl Model {
             logits,
             c.vocab_size,
             Mat::new(&x, rows.len(), c.hidden_size),
-            self.head(),
+            self.lm_head(),
             false,
             1.0,
             threads,
@@ -150,25 +161,25 @@ impl Model {
         HIDDEN.set(x);
     }
 
-    /// Multiply-adds of a token in the products of all layers.
-    fn multiplications(&self) -> usize {
+    /// Multiply-adds per token in the products of all layers.
+    fn macs_per_token(&self) -> usize {
         let c = &self.config;
         let (q_width, _, stride) = self.qkv_widths();
         c.num_hidden_layers * c.hidden_size * (stride + q_width + 3 * c.intermediate_size)
     }
 
-    /// Multiply-adds of the scores of a row's new tokens in all layers.
-    fn attention_work(&self, row: &Row<'_>) -> usize {
-        let work = self.shape().work(row.tokens.len(), row.cache.len());
+    /// Multiply-adds of the attention scores of a row's new tokens in all layers.
+    fn attention_macs(&self, row: &BatchRow<'_>) -> usize {
+        let work = self.shape().macs(row.tokens.len(), row.cache.len());
         self.config.num_hidden_layers * work
     }
 
-    /// Appends every row's keys and values to its cache and attends to it, `out` in the order of `spans`. Rows are
-    /// independent, so many spread over the threads.
+    /// Appends every row's keys and values to its cache and computes attention; `out` is in the order of `spans`. Runs
+    /// in parallel over rows.
     fn attend(
         &self,
         layer: usize,
-        rows: &mut [Row<'_>],
+        rows: &mut [BatchRow<'_>],
         spans: &[Range<usize>],
         qkv: &[f32],
         out: &mut [f32],
@@ -183,13 +194,13 @@ impl Model {
         });
         let weight = rows
             .iter()
-            .map(|row| self.attention_work(row))
+            .map(|row| self.attention_macs(row))
             .sum::<usize>();
         let mut tasks: Vec<_> = rows.iter_mut().zip(spans).zip(outs).collect();
-        // What takes long must not be what is begun last.
-        tasks.sort_by_key(|((row, _), _)| Reverse(self.attention_work(row)));
+        // Start the longest tasks first.
+        tasks.sort_by_key(|((row, _), _)| Reverse(self.attention_macs(row)));
         let weight = weight / self.config.num_hidden_layers.max(1);
-        team::each_of(threads, &mut tasks, weight, |((row, span), out)| {
+        thread_pool::parallel_for_each(threads, &mut tasks, weight, |((row, span), out)| {
             let qkv = &qkv[span.start * stride..span.end * stride];
             let (keys, values) = (&qkv[q_width..], &qkv[q_width + k_width..]);
             row.cache.append(layer, keys, values, stride);
@@ -230,7 +241,7 @@ impl Model {
     }
 }
 
-fn same(a: Option<&Adapter>, b: Option<&Adapter>) -> bool {
+fn same_adapter(a: Option<&Adapter>, b: Option<&Adapter>) -> bool {
     match (a, b) {
         (None, None) => true,
         (Some(a), Some(b)) => std::ptr::eq(a, b),

@@ -1,4 +1,4 @@
-//! One decoder layer over packed tokens: what serving and training share.
+//! One decoder layer over packed tokens, shared by serving and training.
 
 #![allow(
     clippy::indexing_slicing,
@@ -12,70 +12,70 @@ use crate::lora::{Adapter, Target};
 use crate::ops::attention::{self, HeadKv};
 use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::rope::Angles;
-use crate::ops::{bias, norm, swiglu, team};
+use crate::ops::{bias, norm, swiglu, thread_pool};
 
-/// Rows that a thread takes through an adapter at once.
-const TOGETHER: usize = 16;
+/// Rows per task when an adapter is applied.
+const LORA_ROWS: usize = 16;
 
-/// Consecutive packed tokens under one adapter.
-pub(crate) type Group<'a> = (Range<usize>, Option<&'a Adapter>);
+/// Consecutive packed tokens with the same adapter.
+pub(crate) type AdapterGroup<'a> = (Range<usize>, Option<&'a Adapter>);
 
-/// Buffers of one layer over packed tokens. Training reads them in its backward pass.
+/// Buffers of one layer over packed tokens. The backward pass of training reads them.
 #[derive(Default)]
 pub(crate) struct Activations {
-    /// Normalised input of attention, `[t, hidden]`.
+    /// Normalized input of attention, `[t, hidden]`.
     pub(crate) normed: Vec<f32>,
-    /// Query, key, value before head norms and rotation, `[t, q + 2 k]`; kept only on request and where there are head norms.
+    /// Query, key and value before head norms and rotation, `[t, q + 2 k]`; stored only for a backward pass and where
+    /// the model has head norms.
     pub(crate) raw: Vec<f32>,
-    /// Query, key, value as attention sees them.
+    /// Query, key and value as attention reads them.
     pub(crate) qkv: Vec<f32>,
-    /// Attention output of the rows that go on, `[rows, q]`.
+    /// Attention output of the selected rows, `[rows, q]`.
     pub(crate) attended: Vec<f32>,
-    /// Normalised input of the feed-forward layer, `[rows, hidden]`.
+    /// Normalized input of the feed-forward layer, `[rows, hidden]`.
     pub(crate) normed_ff: Vec<f32>,
-    /// Gate and up, `[rows, 2 f]`.
+    /// Gate and up projections, `[rows, 2 f]`.
     pub(crate) gate_up: Vec<f32>,
     /// Activated product, `[rows, f]`.
     pub(crate) activated: Vec<f32>,
-    /// Inner LoRA values, `[t, rank]`.
+    /// `x Aᵀ` of LoRA, `[t, rank]`.
     inner: Vec<f32>,
 }
 
-/// How packed tokens go through a layer.
+/// The parameters of one pass through a layer.
 #[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
-    pub(crate) groups: &'a [Group<'a>],
+pub(crate) struct LayerPass<'a> {
+    pub(crate) groups: &'a [AdapterGroup<'a>],
     pub(crate) angles: &'a Angles,
-    /// Rows that somebody wants of the last layer, ascending: after attention the others need not go on.
-    /// None = all.
+    /// Rows needed after attention, ascending: the last layer drops the others. `None` = all.
     pub(crate) rows: Option<&'a [usize]>,
-    /// Keep what a backward pass needs.
-    pub(crate) keep: bool,
+    /// Store what a backward pass needs.
+    pub(crate) for_backward: bool,
     pub(crate) threads: Threads,
 }
 
 impl Model {
-    /// One decoder layer over packed tokens: `x` is updated in place, and shrinks to the rows that go on.
-    /// `attend` gets the finished queries, keys and values and fills the attention output. With `keep`, `x` ends
-    /// between attention and feed-forward, for a backward pass has no use for what comes after it.
+    /// Runs one decoder layer over packed tokens. `x` is updated in place and shrinks to the selected rows. `attend`
+    /// gets the final queries, keys and values and fills the attention output. With `for_backward`, `x` ends between
+    /// attention and feed-forward, because the backward pass needs nothing after it.
     pub(crate) fn layer(
         &self,
         layer: usize,
         x: &mut Vec<f32>,
-        way: Way<'_>,
+        pass: LayerPass<'_>,
         act: &mut Activations,
         attend: impl FnOnce(&[f32], &mut [f32]),
     ) {
-        let Way {
+        let LayerPass {
             groups,
             angles,
-            keep,
+            for_backward,
             threads,
             ..
-        } = way;
+        } = pass;
         let c = &self.config;
         let w = &self.weights.layers[layer];
-        let panels = self.panels().map(|panels| &panels.layers[layer]);
+        let packed = self.packed_weights().map(|packed| &packed.layers[layer]);
         let (h, f, eps) = (c.hidden_size, c.intermediate_size, c.rms_norm_eps);
         let (q, k, stride) = self.qkv_widths();
         let t = x.len() / h;
@@ -88,7 +88,7 @@ impl Model {
             &mut act.qkv,
             stride,
             normed,
-            Mat::new(&w.qkv, stride, h).or_in(panels.map(|panels| &panels.qkv)),
+            Mat::new(&w.qkv, stride, h).with_packed(packed.map(|packed| &packed.qkv)),
             false,
             1.0,
             threads,
@@ -107,7 +107,7 @@ impl Model {
             (inner, threads),
         );
         if !w.q_norm.is_empty() {
-            if keep {
+            if for_backward {
                 act.raw.clone_from(&act.qkv);
             }
             for row in act.qkv.chunks_exact_mut(stride) {
@@ -124,21 +124,21 @@ impl Model {
 
         act.attended.resize(t * q, 0.0);
         attend(&act.qkv, &mut act.attended);
-        let mut going_on = Vec::new();
-        let (t, groups) = match way.rows {
+        let mut kept_groups = Vec::new();
+        let (t, groups) = match pass.rows {
             None => (t, groups),
             Some(rows) => {
-                keep_rows(x, rows, h);
-                keep_rows(&mut act.attended, rows, q);
-                narrow(groups, rows, &mut going_on);
-                (rows.len(), going_on.as_slice())
+                select_rows(x, rows, h);
+                select_rows(&mut act.attended, rows, q);
+                select_groups(groups, rows, &mut kept_groups);
+                (rows.len(), kept_groups.as_slice())
             }
         };
         linear::forward(
             x,
             h,
             Mat::new(&act.attended, t, q),
-            Mat::new(&w.o, h, q).or_in(panels.map(|panels| &panels.o)),
+            Mat::new(&w.o, h, q).with_packed(packed.map(|packed| &packed.o)),
             true,
             1.0,
             threads,
@@ -162,7 +162,7 @@ impl Model {
             &mut act.gate_up,
             2 * f,
             Mat::new(&act.normed_ff, t, h),
-            Mat::new(&w.gate_up, 2 * f, h).or_in(panels.map(|panels| &panels.gate_up)),
+            Mat::new(&w.gate_up, 2 * f, h).with_packed(packed.map(|packed| &packed.gate_up)),
             false,
             1.0,
             threads,
@@ -185,14 +185,14 @@ impl Model {
         );
         act.activated.resize(t * f, 0.0);
         swiglu::forward(&mut act.activated, &act.gate_up, f);
-        if keep {
+        if for_backward {
             return;
         }
         linear::forward(
             x,
             h,
             Mat::new(&act.activated, t, f),
-            Mat::new(&w.down, h, f).or_in(panels.map(|panels| &panels.down)),
+            Mat::new(&w.down, h, f).with_packed(packed.map(|packed| &packed.down)),
             true,
             1.0,
             threads,
@@ -211,15 +211,16 @@ impl Model {
         );
     }
 
-    /// `y += scale * (x Aᵀ) Bᵀ` for each group of rows that has an adapter on one of these targets, all of which read
-    /// `x`; their columns begin where it says in rows of `y` of `stride`. A thread takes a few rows through everything.
+    /// `y += scale * (x Aᵀ) Bᵀ` for each group of rows whose adapter changes one of these targets. All targets read
+    /// `x`; each writes its columns of `y`, which start at the given offset in rows of `stride`. Runs in parallel over
+    /// chunks of rows.
     fn lora(
         &self,
         (y, stride): (&mut [f32], usize),
         x: &[f32],
         layer: usize,
         targets: &[(Target, usize)],
-        groups: &[Group<'_>],
+        groups: &[AdapterGroup<'_>],
         (inner, threads): (&mut Vec<f32>, Threads),
     ) {
         for (range, adapter) in groups {
@@ -228,16 +229,18 @@ impl Model {
                 let pairs = targets.iter();
                 pairs.filter_map(|(target, at)| Some((*target, *at, adapter.pair(layer, *target)?)))
             };
-            let Some(most) = pairs().map(|(_, _, pair)| pair.rank).max() else {
+            let Some(max_rank) = pairs().map(|(_, _, pair)| pair.rank).max() else {
                 continue;
             };
-            let small = self.panels().is_some();
+            let small = self.packed_weights().is_some();
             let multiply = |y: &mut [f32], x: &[f32], inner: &mut [f32], t: usize| {
                 for (target, at, pair) in pairs() {
                     let ((inputs, outputs), rank) = (target.widths(&self.config), pair.rank);
-                    let panels = small.then(|| adapter.panels(layer, target)).flatten();
-                    let a = Mat::new(&pair.a, rank, inputs).or_in(panels.map(|panels| &panels.a));
-                    let b = Mat::new(&pair.b, outputs, rank).or_in(panels.map(|panels| &panels.b));
+                    let packed = small.then(|| adapter.packed_pair(layer, target)).flatten();
+                    let a =
+                        Mat::new(&pair.a, rank, inputs).with_packed(packed.map(|packed| &packed.a));
+                    let b = Mat::new(&pair.b, outputs, rank)
+                        .with_packed(packed.map(|packed| &packed.b));
                     let inner = &mut inner[..t * rank];
                     let x = Mat::new(x, t, inputs);
                     linear::forward(inner, rank, x, a, false, 1.0, Threads(1));
@@ -248,22 +251,22 @@ impl Model {
             let inputs = targets
                 .first()
                 .map_or(1, |(target, _)| target.widths(&self.config).0);
-            inner.resize(range.len() * most, 0.0);
+            inner.resize(range.len() * max_rank, 0.0);
             let y = &mut y[range.start * stride..range.end * stride];
             let x = &x[range.start * inputs..range.end * inputs];
             let parts = y
-                .chunks_mut(TOGETHER * stride)
-                .zip(x.chunks(TOGETHER * inputs));
-            let mut parts: Vec<_> = parts.zip(inner.chunks_mut(TOGETHER * most)).collect();
+                .chunks_mut(LORA_ROWS * stride)
+                .zip(x.chunks(LORA_ROWS * inputs));
+            let mut parts: Vec<_> = parts.zip(inner.chunks_mut(LORA_ROWS * max_rank)).collect();
             let weight = pairs().map(|(_, _, pair)| pair.a.len() + pair.b.len());
             let weight = range.len() * weight.sum::<usize>();
-            team::each_of(threads, &mut parts, weight, |((y, x), inner)| {
+            thread_pool::parallel_for_each(threads, &mut parts, weight, |((y, x), inner)| {
                 multiply(y, x, inner, x.len() / inputs);
             });
         }
     }
 
-    /// Causal attention of packed sequences that have no past.
+    /// Causal attention of packed sequences without a past.
     pub(crate) fn attend_packed(
         &self,
         qkv: &[f32],
@@ -292,20 +295,24 @@ impl Model {
     }
 }
 
-/// Moves these rows, ascending, to the front and drops the others.
-fn keep_rows(values: &mut Vec<f32>, rows: &[usize], width: usize) {
+/// Keeps only these rows (ascending), moved to the front.
+fn select_rows(values: &mut Vec<f32>, rows: &[usize], width: usize) {
     for (to, from) in rows.iter().enumerate() {
         values.copy_within(from * width..(from + 1) * width, to * width);
     }
     values.truncate(rows.len() * width);
 }
 
-/// The groups that the remaining rows belong to.
-fn narrow<'a>(groups: &[Group<'a>], rows: &[usize], narrowed: &mut Vec<Group<'a>>) {
+/// The groups of the remaining rows.
+fn select_groups<'a>(
+    groups: &[AdapterGroup<'a>],
+    rows: &[usize],
+    selected: &mut Vec<AdapterGroup<'a>>,
+) {
     let mut from = 0;
     for (range, adapter) in groups {
         let to = rows.partition_point(|row| *row < range.end);
-        narrowed.push((from..to, *adapter));
+        selected.push((from..to, *adapter));
         from = to;
     }
 }

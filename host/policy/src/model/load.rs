@@ -1,5 +1,5 @@
-//! Weights from the files of a checkpoint: every name and shape is checked against the configuration before a value is
-//! read, and a tensor that has no place in the model is refused, because what is left out in silence is served wrong.
+//! Loads the weights of a checkpoint. Every name and shape is checked against the configuration before a value is read,
+//! and an unexpected tensor is an error, because ignoring it would change the model's outputs without notice.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,35 @@ use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::tensors::TensorFile;
-use crate::weights::{Entry, Weights, entries};
+use crate::weights::{TensorEntry, Weights, tensor_entries};
 
-/// Buffers that old checkpoints carry and that follow from their configuration.
-const DERIVED: &str = "rotary_emb.inv_freq";
+/// Buffers in old checkpoints that follow from the configuration.
+const IGNORED_SUFFIX: &str = "rotary_emb.inv_freq";
 
 const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
-/// Reads a checkpoint, converting to f32, tensor by tensor.
+/// Reads a checkpoint tensor by tensor and converts it to f32.
 pub(super) fn load(config: &ModelConfig, files: &ModelFiles) -> Result<Weights, LoadError> {
-    let entries = entries(config);
+    let entries = tensor_entries(config);
     let opened = files.open_weights()?;
-    let sources = plan(&entries, &opened, files)?;
+    let sources = map_tensors(&entries, &opened, files)?;
     let foreign = |name: &String| !entries.iter().any(|entry| entry.name == *name);
     let mut tied_head = None;
     for file in &opened {
         for name in file.tensors.keys().filter(|name| foreign(name)) {
             if config.tie_word_embeddings && name == HEAD {
                 tied_head = Some(file);
-            } else if !name.ends_with(DERIVED) {
+            } else if !name.ends_with(IGNORED_SUFFIX) {
                 return Err(LoadError::ForeignTensor {
                     file: file.name(),
                     name: name.clone(),
-                    problem: why_foreign(name, config),
+                    problem: foreign_tensor_problem(name, config),
                 });
             }
         }
     }
-    let mut weights = Weights::blank(config);
+    let mut weights = Weights::zeros(config);
     let slots = weights.tensors_mut(config).into_iter().zip(&sources);
     for ((_, mut rest), (file, entry)) in slots {
         file.read(&entry.name, |values| {
@@ -45,37 +45,37 @@ pub(super) fn load(config: &ModelConfig, files: &ModelFiles) -> Result<Weights, 
         })?;
     }
     if let Some(file) = tied_head {
-        same_as_embedding(file, &weights)?;
+        check_tied_head(file, &weights)?;
     }
     Ok(weights)
 }
 
-/// The file of each tensor, in the order of the entries. Of several faults always the same one is told, by name.
-fn plan<'a>(
-    entries: &'a [Entry],
+/// Finds the file of each tensor, in the order of the entries. Of several errors, always reports the same one.
+fn map_tensors<'a>(
+    entries: &'a [TensorEntry],
     opened: &'a [TensorFile],
     files: &ModelFiles,
-) -> Result<Vec<(&'a TensorFile, &'a Entry)>, LoadError> {
-    let mut missing: BTreeMap<&str, &Entry> =
+) -> Result<Vec<(&'a TensorFile, &'a TensorEntry)>, LoadError> {
+    let mut missing: BTreeMap<&str, &TensorEntry> =
         entries.iter().map(|e| (e.name.as_str(), e)).collect();
-    let mut holders = BTreeMap::new();
+    let mut file_of = BTreeMap::new();
     for file in opened {
-        for (name, described) in &file.tensors {
+        for (name, info) in &file.tensors {
             let Some(entry) = missing.remove(name.as_str()) else {
                 continue;
             };
-            if described.shape != entry.shape {
+            if info.shape != entry.shape {
                 return Err(LoadError::Shape {
                     file: file.name(),
                     name: name.clone(),
-                    found: described.shape.clone(),
+                    found: info.shape.clone(),
                     expected: entry.shape.clone(),
                 });
             }
-            holders.insert(name.as_str(), file);
+            file_of.insert(name.as_str(), file);
         }
     }
-    let find = |entry: &'a Entry| Some((*holders.get(entry.name.as_str())?, entry));
+    let find = |entry: &'a TensorEntry| Some((*file_of.get(entry.name.as_str())?, entry));
     let found: Vec<_> = entries.iter().filter_map(find).collect();
     match missing.into_keys().next() {
         None => Ok(found),
@@ -89,20 +89,21 @@ fn plan<'a>(
     }
 }
 
-fn why_foreign(name: &str, config: &ModelConfig) -> String {
+fn foreign_tensor_problem(name: &str, config: &ModelConfig) -> String {
     let family = config.architectures.first().map_or("", String::as_str);
     let part = if name.ends_with(".bias") {
-        "is a bias that config.json does not announce"
+        "is a bias that config.json does not declare"
     } else if name.contains("_scale") || name.contains("qweight") || name.contains("absmax") {
         "belongs to quantized weights, which are not supported"
     } else {
-        "has no place in the model that config.json describes"
+        "is not part of the model that config.json describes"
     };
-    format!("{part}; {family} served without it would answer otherwise")
+    format!("{part}; ignoring it would change the outputs of {family}")
 }
 
-/// A head in the file of a model whose head is the embedding must be that: versions of transformers differ in which they take.
-fn same_as_embedding(file: &TensorFile, weights: &Weights) -> Result<(), LoadError> {
+/// Checks that the head of a checkpoint with tied embeddings equals the embedding: versions of transformers differ in
+/// which of them they use.
+fn check_tied_head(file: &TensorFile, weights: &Weights) -> Result<(), LoadError> {
     let mut left = weights.embed.as_slice();
     let mut same = true;
     file.read(HEAD, |values| {
@@ -117,7 +118,7 @@ fn same_as_embedding(file: &TensorFile, weights: &Weights) -> Result<(), LoadErr
         file: file.name(),
         name: HEAD.to_owned(),
         problem: format!(
-            "differs from {EMBEDDING}, although config.json says that they are one; set tie_word_embeddings to false there, or leave the tensor out"
+            "differs from {EMBEDDING}, although config.json sets tie_word_embeddings; set it to false or remove the tensor"
         ),
     })
 }

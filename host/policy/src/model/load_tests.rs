@@ -1,4 +1,4 @@
-//! What loading refuses, by its words, and what it passes over.
+//! Errors of loading, and tensors that are ignored.
 
 use super::*;
 use crate::error::LoadError;
@@ -7,7 +7,7 @@ use crate::model::tests::tiny;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A checkpoint on disk, whose header and files are then changed.
+/// A checkpoint on disk, whose header and files the tests change.
 struct Checkpoint {
     dir: tempfile::TempDir,
     config: Value,
@@ -27,7 +27,7 @@ impl Checkpoint {
         fields.extend(change.as_object().unwrap().clone());
         let dir = tempfile::tempdir().unwrap();
         let checkpoint = Self { dir, config };
-        Model::random(checkpoint.parsed(), 3)
+        Model::random(checkpoint.config(), 3)
             .save(checkpoint.path())
             .unwrap();
         checkpoint
@@ -37,13 +37,15 @@ impl Checkpoint {
         self.dir.path()
     }
 
-    fn parsed(&self) -> ModelConfig {
+    fn config(&self) -> ModelConfig {
         ModelConfig::parse(self.config.to_string().as_bytes()).unwrap()
     }
 
     fn tensors(&self) -> Vec<Named> {
-        let model = Model::random(self.parsed(), 3);
-        let all = entries(model.config()).into_iter().zip(model.parameters());
+        let model = Model::random(self.config(), 3);
+        let all = tensor_entries(model.config())
+            .into_iter()
+            .zip(model.parameters());
         all.map(|(entry, (name, values))| (name, entry.shape, values.to_vec()))
             .collect()
     }
@@ -56,7 +58,7 @@ impl Checkpoint {
     }
 
     fn load(&self) -> Result<Model, LoadError> {
-        Model::load(&ModelFiles::dir(self.path())?)
+        Model::load(&ModelFiles::from_dir(self.path())?)
     }
 
     fn error(&self) -> String {
@@ -64,15 +66,15 @@ impl Checkpoint {
     }
 }
 
-fn without<'a>(tensors: &'a [Named], part: &'a str) -> Vec<Named> {
+fn without_tensors<'a>(tensors: &'a [Named], part: &'a str) -> Vec<Named> {
     let kept = tensors.iter().filter(|(name, ..)| !name.contains(part));
     kept.cloned().collect()
 }
 
-const WHOLE: &str = "model.safetensors";
+const SINGLE_FILE: &str = "model.safetensors";
 
 #[test]
-fn families_come_back_as_they_were_written() {
+fn saved_models_of_all_families_load_unchanged() {
     for change in [
         json!({}),
         json!({"tie_word_embeddings": false}),
@@ -82,7 +84,7 @@ fn families_come_back_as_they_were_written() {
         json!({"model_type": "mistral", "sliding_window": null}),
     ] {
         let checkpoint = Checkpoint::new(&change);
-        let model = Model::random(checkpoint.parsed(), 3);
+        let model = Model::random(checkpoint.config(), 3);
         let read = checkpoint.load().unwrap();
         assert_eq!(read.digest(), model.digest());
         assert_eq!(read.config(), model.config());
@@ -94,9 +96,9 @@ fn families_come_back_as_they_were_written() {
 }
 
 #[test]
-fn biases_belong_to_their_layers() {
+fn biases_are_named_after_their_layers() {
     let checkpoint = Checkpoint::new(&json!({"architectures": ["Qwen2ForCausalLM"]}));
-    let model = Model::random(checkpoint.parsed(), 3);
+    let model = Model::random(checkpoint.config(), 3);
     let biases: Vec<(String, usize)> = model
         .parameters()
         .into_iter()
@@ -122,31 +124,34 @@ fn biases_belong_to_their_layers() {
 fn a_missing_tensor_is_named_with_its_file() {
     let checkpoint = Checkpoint::new(&json!({"architectures": ["Qwen2ForCausalLM"]}));
     let tensors = checkpoint.tensors();
-    checkpoint.write(WHOLE, &without(&tensors, "layers.1.self_attn.k_proj.bias"));
+    checkpoint.write(
+        SINGLE_FILE,
+        &without_tensors(&tensors, "layers.1.self_attn.k_proj.bias"),
+    );
     let error = checkpoint.error();
     let right = "model.safetensors has no tensor model.layers.1.self_attn.k_proj.bias; it is incomplete or of another architecture";
     assert!(error.ends_with(right), "{error}");
 }
 
 #[test]
-fn tensors_that_would_change_the_result_are_refused_by_name() {
+fn unexpected_tensors_are_rejected_by_name() {
     let checkpoint = Checkpoint::new(&json!({"architectures": ["LlamaForCausalLM"]}));
     let own = checkpoint.tensors();
     for (name, shape, words) in [
         (
             "model.layers.0.self_attn.q_proj.bias",
             vec![64],
-            "is a bias that config.json does not announce",
+            "is a bias that config.json does not declare",
         ),
         (
             "model.layers.0.self_attn.q_norm.weight",
             vec![16],
-            "has no place in the model that config.json describes",
+            "is not part of the model that config.json describes",
         ),
         (
             "model.layers.2.mlp.up_proj.weight",
             vec![80, 48],
-            "has no place in the model",
+            "is not part of the model",
         ),
         (
             "model.layers.0.mlp.up_proj.weight_scale",
@@ -156,13 +161,13 @@ fn tensors_that_would_change_the_result_are_refused_by_name() {
         (
             "model.layers.0.mlp.experts.0.up_proj.weight",
             vec![80, 48],
-            "has no place in the model",
+            "is not part of the model",
         ),
     ] {
         let mut tensors = own.clone();
         let values = vec![0.5; shape.iter().product()];
         tensors.push((name.to_owned(), shape, values));
-        checkpoint.write(WHOLE, &tensors);
+        checkpoint.write(SINGLE_FILE, &tensors);
         let error = checkpoint.error();
         assert!(
             error.contains("model.safetensors: tensor")
@@ -177,31 +182,31 @@ fn tensors_that_would_change_the_result_are_refused_by_name() {
         vec![8],
         vec![1.0; 8],
     ));
-    checkpoint.write(WHOLE, &tensors);
+    checkpoint.write(SINGLE_FILE, &tensors);
     assert!(checkpoint.load().is_ok());
 }
 
 #[test]
-fn a_head_beside_a_tied_embedding_must_be_it() {
+fn a_head_next_to_a_tied_embedding_must_equal_it() {
     let checkpoint = Checkpoint::new(&json!({}));
     let mut tensors = checkpoint.tensors();
     let (_, shape, values) = tensors[0].clone();
     tensors.push((HEAD.to_owned(), shape, values));
-    checkpoint.write(WHOLE, &tensors);
+    checkpoint.write(SINGLE_FILE, &tensors);
     let digest = checkpoint.load().unwrap().digest().to_owned();
-    assert_eq!(digest, Model::random(checkpoint.parsed(), 3).digest());
+    assert_eq!(digest, Model::random(checkpoint.config(), 3).digest());
     tensors.last_mut().unwrap().2[5] += 1.0;
-    checkpoint.write(WHOLE, &tensors);
+    checkpoint.write(SINGLE_FILE, &tensors);
     let error = checkpoint.error();
-    let right = "tensor lm_head.weight differs from model.embed_tokens.weight, although config.json says that they are one; set tie_word_embeddings to false";
+    let right = "tensor lm_head.weight differs from model.embed_tokens.weight, although config.json sets tie_word_embeddings; set it to false";
     assert!(error.contains(right), "{error}");
 }
 
 #[test]
-fn shards_are_read_by_their_index_and_nothing_else_is() {
+fn only_shards_listed_in_the_index_are_read() {
     let checkpoint = Checkpoint::new(&json!({}));
     let tensors = checkpoint.tensors();
-    std::fs::remove_file(checkpoint.path().join(WHOLE)).unwrap();
+    std::fs::remove_file(checkpoint.path().join(SINGLE_FILE)).unwrap();
     let (one, two) = tensors.split_at(9);
     let (first, second) = (
         "model-00001-of-00002.safetensors",
@@ -209,7 +214,7 @@ fn shards_are_read_by_their_index_and_nothing_else_is() {
     );
     checkpoint.write(first, one);
     checkpoint.write(second, two);
-    // Lies beside them, has the same names and other values, and is damaged besides.
+    // An unlisted file with the same tensor names and other values, and damaged.
     std::fs::write(checkpoint.path().join("consolidated.safetensors"), b"junk").unwrap();
     let index = |map: serde_json::Map<String, Value>| {
         let path = checkpoint.path().join("model.safetensors.index.json");
@@ -222,7 +227,7 @@ fn shards_are_read_by_their_index_and_nothing_else_is() {
         .collect();
     index(whole.clone());
     let digest = checkpoint.load().unwrap().digest().to_owned();
-    assert_eq!(digest, Model::random(checkpoint.parsed(), 3).digest());
+    assert_eq!(digest, Model::random(checkpoint.config(), 3).digest());
 
     let change = |name: &str, file: &str| {
         let mut map = whole.clone();
@@ -237,12 +242,12 @@ fn shards_are_read_by_their_index_and_nothing_else_is() {
     );
     let error = change("model.norm.weight", "model-00003-of-00003.safetensors");
     assert!(
-        error.contains("it lists model-00003-of-00003.safetensors, which is not there"),
+        error.contains("it lists model-00003-of-00003.safetensors, which does not exist"),
         "{error}"
     );
     let error = change("model.norm.weight", "../model.safetensors");
     assert!(
-        error.contains("places tensor model.norm.weight in \"../model.safetensors\""),
+        error.contains("maps tensor model.norm.weight to \"../model.safetensors\""),
         "{error}"
     );
     let mut map = whole.clone();
@@ -254,7 +259,7 @@ fn shards_are_read_by_their_index_and_nothing_else_is() {
             .contains("has no tensor model.norm.weight")
     );
 
-    // Without an index all files count, and a tensor may stand in one only.
+    // Without an index all files are read, and a tensor may be in one of them only.
     std::fs::remove_file(checkpoint.path().join("model.safetensors.index.json")).unwrap();
     std::fs::remove_file(checkpoint.path().join("consolidated.safetensors")).unwrap();
     assert_eq!(checkpoint.load().unwrap().digest(), digest);
@@ -262,16 +267,16 @@ fn shards_are_read_by_their_index_and_nothing_else_is() {
     assert!(
         checkpoint
             .error()
-            .contains("model-00001-of-00002.safetensors as well"),
+            .contains("model-00001-of-00002.safetensors; remove one of the files"),
         "{}",
         checkpoint.error()
     );
 }
 
 #[test]
-fn damage_is_told_by_file_and_tensor() {
+fn damaged_files_are_reported_with_file_and_tensor() {
     let checkpoint = Checkpoint::new(&json!({}));
-    let path = checkpoint.path().join(WHOLE);
+    let path = checkpoint.path().join(SINGLE_FILE);
     let bytes = std::fs::read(&path).unwrap();
     let with = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
@@ -281,7 +286,7 @@ fn damage_is_told_by_file_and_tensor() {
     };
     let error = with(&bytes[..bytes.len() - 100]);
     assert!(
-        error.contains("the file was cut off: fetch it again"),
+        error.contains("the file is truncated: download it again"),
         "{error}"
     );
     for length in [0, 5, 8, 500] {
@@ -292,7 +297,7 @@ fn damage_is_told_by_file_and_tensor() {
         );
     }
     let error = with(&[0xFF; 64]);
-    assert!(error.contains("it is no safetensors file"), "{error}");
+    assert!(error.contains("it is not a safetensors file"), "{error}");
     let header = |text: String| {
         let size = text.len() as u64;
         [
@@ -302,7 +307,7 @@ fn damage_is_told_by_file_and_tensor() {
         ]
         .concat()
     };
-    assert!(with(&header("{".to_owned())).contains("its header is no JSON"));
+    assert!(with(&header("{".to_owned())).contains("its header is not JSON"));
     let norm = |what: Value| {
         let length = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
         let mut all: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
@@ -319,7 +324,7 @@ fn damage_is_told_by_file_and_tensor() {
     for (what, words) in [
         (
             json!({"dtype": "F32", "shape": [48]}),
-            "does not describe model.norm.weight",
+            "has no valid entry for model.norm.weight",
         ),
         (
             json!({"dtype": "F32", "shape": [48], "data_offsets": [192, 0]}),
@@ -335,11 +340,11 @@ fn damage_is_told_by_file_and_tensor() {
         ),
         (
             json!({"dtype": "F8_E4M3", "shape": [48], "data_offsets": [0, 48]}),
-            "tensor model.norm.weight is of type F8_E4M3; bf16, f16 and f32 are read",
+            "tensor model.norm.weight has dtype F8_E4M3; supported are bf16, f16 and f32",
         ),
         (
             json!({"dtype": "F32", "shape": [47], "data_offsets": [0, 188]}),
-            "tensor model.norm.weight has shape [47], the configuration implies [48]",
+            "tensor model.norm.weight has shape [47], but config.json implies [48]",
         ),
     ] {
         let error = with(&norm(what));
@@ -347,7 +352,7 @@ fn damage_is_told_by_file_and_tensor() {
     }
     let mut tensors = checkpoint.tensors();
     tensors.last_mut().unwrap().2[3] = f32::INFINITY;
-    checkpoint.write(WHOLE, &tensors);
+    checkpoint.write(SINGLE_FILE, &tensors);
     let error = checkpoint.error();
     assert!(
         error.contains("tensor model.norm.weight holds a value that is not finite"),
@@ -369,7 +374,7 @@ fn half_precisions_are_read_exactly() {
             right.push((name.clone(), back.to_vec1::<f32>().unwrap()));
             written.insert(name, tensor);
         }
-        candle_core::safetensors::save(&written, checkpoint.path().join(WHOLE)).unwrap();
+        candle_core::safetensors::save(&written, checkpoint.path().join(SINGLE_FILE)).unwrap();
         let model = checkpoint.load().unwrap();
         for ((name, ours), (_, right)) in model.parameters().into_iter().zip(right) {
             assert!(ours == right, "{name} in {dtype:?}");

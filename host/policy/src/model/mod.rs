@@ -1,14 +1,13 @@
-//! The frozen decoder: loading it, and the one forward pass that serving and training share.
-//!
-//! It refuses to sample, schedule or learn.
+//! The decoder: loading a checkpoint, and the forward pass that serving and training share. Sampling, scheduling and
+//! optimization are elsewhere.
 
 mod forward;
 mod layer;
 mod load;
-mod panels;
+mod packed_weights;
 
-pub use forward::Row;
-pub(crate) use layer::{Activations, Group, Way};
+pub use forward::BatchRow;
+pub(crate) use layer::{Activations, AdapterGroup, LayerPass};
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -18,19 +17,19 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::cache::KvCache;
 use crate::config::{ModelConfig, frequencies};
+use crate::derived::Derived;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::lora::{Adapter, Target, write_safetensors};
 use crate::ops::attention::Shape;
 use crate::ops::linear::{Mat, Threads};
 use crate::ops::rope::Rope;
-use crate::remade::Remade;
-use crate::weights::{Weights, entries};
+use crate::weights::{Weights, tensor_entries};
 
-use panels::ModelPanels;
+use packed_weights::ModelPackedWeights;
 
-/// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer. A clone is a copy
-/// of all weights, for full-parameter training.
+/// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer. A clone copies all
+/// weights, for full-parameter training.
 #[derive(Debug, Clone)]
 pub struct Model {
     config: ModelConfig,
@@ -38,26 +37,26 @@ pub struct Model {
     pub(crate) rope: Rope,
     pub(crate) threads: Threads,
     digest: OnceLock<String>,
-    /// Of the weights as they are; none of a large model.
-    panels: Remade<Option<ModelPanels>>,
+    /// The packed weights, built on first use; `None` for a large model.
+    packed: Derived<Option<ModelPackedWeights>>,
 }
 
 impl Model {
     /// Loads a checkpoint.
     ///
     /// # Errors
-    /// What is missing, misshapen or not finite, by name.
+    /// A tensor that is missing, has the wrong shape or is not finite, by name.
     pub fn load(files: &ModelFiles) -> Result<Self, LoadError> {
         let config = ModelConfig::parse(files.config())?;
         let weights = load::load(&config, files)?;
         Ok(Self::with_weights(config, weights))
     }
 
-    /// A model with small random weights (normal, sigma 0.02; output projections scaled down by the
-    /// depth as in GPT-2), for tests and for the start of pretraining.
+    /// A model with small random weights (normal, sigma 0.02; output projections scaled down by depth as in GPT-2), for
+    /// tests and as the start of pretraining.
     pub fn random(config: ModelConfig, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut weights = Weights::blank(&config);
+        let mut weights = Weights::zeros(&config);
         let deep = 0.02 / (2.0 * config.num_hidden_layers as f32).sqrt();
         for (name, values) in weights.tensors_mut(&config) {
             let sigma = match name.as_str() {
@@ -82,18 +81,18 @@ impl Model {
             rope,
             threads,
             digest: OnceLock::new(),
-            panels: Remade::default(),
+            packed: Derived::default(),
         }
     }
 
-    /// Limits how many threads one product may use. Default: all of the machine's.
+    /// Limits how many threads one product may use. Default: all processors.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = Threads(threads.max(1));
         self
     }
 
-    /// Its shape.
+    /// The model's configuration.
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
@@ -104,14 +103,14 @@ impl Model {
             .get_or_init(|| self.weights.digest(&self.config))
     }
 
-    /// An empty cache for a new row.
+    /// An empty KV cache for a new sequence.
     pub fn new_cache(&self) -> KvCache {
         KvCache::new(&self.config)
     }
 
-    /// Named tensors in the order of full-parameter gradients.
+    /// Named tensors, in the order of full-parameter gradients.
     pub fn parameters(&self) -> Vec<(String, &[f32])> {
-        entries(&self.config)
+        tensor_entries(&self.config)
             .into_iter()
             .map(|e| {
                 let values = self.weights.tensor(&e);
@@ -120,14 +119,14 @@ impl Model {
             .collect()
     }
 
-    /// As [`Model::parameters`], for full-parameter training.
+    /// As [`Model::parameters`], mutable, for full-parameter training.
     pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
         self.digest = OnceLock::new();
-        self.panels.forget();
+        self.packed.invalidate();
         self.weights.tensors_mut(&self.config)
     }
 
-    /// Whether weights of the one can stand in the place of the other's, attention memory included.
+    /// Whether the weights of one model can replace the other's, including a KV cache.
     pub fn same_shape(&self, other: &Self) -> bool {
         let dims = |c: &ModelConfig| {
             (
@@ -160,7 +159,7 @@ impl Model {
     /// Writes `config.json` and `model.safetensors` (f32) into `dir`, which must exist.
     ///
     /// # Errors
-    /// Writing, with the path.
+    /// A write error, with the path.
     pub fn save(&self, dir: &Path) -> Result<(), LoadError> {
         let path = dir.join("config.json");
         let write = |source| LoadError::Write {
@@ -169,7 +168,7 @@ impl Model {
         };
         let text = serde_json::to_vec_pretty(&self.config).map_err(|e| write(e.into()))?;
         std::fs::write(&path, text).map_err(write)?;
-        let entries = entries(&self.config);
+        let entries = tensor_entries(&self.config);
         write_safetensors(
             &dir.join("model.safetensors"),
             entries
@@ -178,25 +177,25 @@ impl Model {
         )
     }
 
-    /// Its weights in panels, laid out when they are first asked for.
-    pub(crate) fn panels(&self) -> Option<&ModelPanels> {
-        let panels = || ModelPanels::new(&self.config, &self.weights);
-        self.panels.get_or_make(panels).as_ref()
+    /// The packed weights; packs them on first use.
+    pub(crate) fn packed_weights(&self) -> Option<&ModelPackedWeights> {
+        let packed = || ModelPackedWeights::new(&self.config, &self.weights);
+        self.packed.get_or_init(packed).as_ref()
     }
 
-    /// Does now what the first pass with this adapter would have to do.
-    pub(crate) fn prepare(&self, adapter: Option<&Adapter>) {
-        let small = self.panels().is_some();
+    /// Packs the weights of model and adapter ahead of the first forward pass.
+    pub(crate) fn pack_weights(&self, adapter: Option<&Adapter>) {
+        let small = self.packed_weights().is_some();
         if let Some(adapter) = adapter.filter(|_| small) {
-            adapter.prepare();
+            adapter.pack_weights();
         }
     }
 
-    /// What turns hidden states into logits, `[vocab, hidden]`.
-    pub(crate) fn head(&self) -> Mat<'_> {
+    /// The language-model head, `[vocab, hidden]`.
+    pub(crate) fn lm_head(&self) -> Mat<'_> {
         let (vocab, hidden) = (self.config.vocab_size, self.config.hidden_size);
         let head = Mat::new(self.weights.head(), vocab, hidden);
-        head.or_in(self.panels().map(|panels| &panels.head))
+        head.with_packed(self.packed_weights().map(|packed| &packed.head))
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -214,7 +213,7 @@ impl Model {
     }
 }
 
-/// A standard normal draw (Box and Muller 1958).
+/// A standard normal sample (Box and Muller 1958).
 fn normal(rng: &mut ChaCha8Rng) -> f32 {
     use rand::RngExt;
     let (u, v): (f64, f64) = (rng.random(), rng.random());

@@ -1,4 +1,4 @@
-//! The forward pass against itself in other cuts and batches, and what loading refuses.
+//! The forward pass with different chunks and batches, and the errors of loading.
 
 use super::*;
 use crate::error::ForwardError;
@@ -13,8 +13,8 @@ pub(crate) fn tiny() -> ModelConfig {
     .unwrap()
 }
 
-/// An adapter that really changes the model.
-pub(crate) fn busy_adapter(config: &ModelConfig, seed: u64) -> Adapter {
+/// An adapter with a visible effect on the model.
+pub(crate) fn random_adapter(config: &ModelConfig, seed: u64) -> Adapter {
     let mut adapter = Adapter::init(
         config,
         LoraSpec {
@@ -34,7 +34,7 @@ pub(crate) fn busy_adapter(config: &ModelConfig, seed: u64) -> Adapter {
 fn run(model: &Model, tokens: &[u32], adapter: Option<&Adapter>) -> Vec<f32> {
     let mut cache = model.new_cache();
     model
-        .forward(&mut [Row {
+        .forward(&mut [BatchRow {
             tokens,
             cache: &mut cache,
             adapter,
@@ -52,15 +52,15 @@ fn close(a: &[f32], b: &[f32], bound: f32) {
 }
 
 #[test]
-fn token_by_token_equals_one_go_and_a_truncated_cache_replays() {
+fn token_by_token_equals_one_pass_and_a_truncated_cache_replays() {
     let model = Model::random(tiny(), 3);
     let tokens: Vec<u32> = (0..90).map(|i| (i * 37 + 5) % 97).collect();
-    let adapter = busy_adapter(model.config(), 1);
+    let adapter = random_adapter(model.config(), 1);
     let whole = run(&model, &tokens, Some(&adapter));
     let mut cache = model.new_cache();
     let mut logits = Vec::new();
     for chunk in [&tokens[..70], &tokens[70..71], &tokens[71..90]] {
-        let row = Row {
+        let row = BatchRow {
             tokens: chunk,
             cache: &mut cache,
             adapter: Some(&adapter),
@@ -69,7 +69,7 @@ fn token_by_token_equals_one_go_and_a_truncated_cache_replays() {
     }
     close(&whole, &logits, 1e-5);
     cache.truncate(60);
-    let row = Row {
+    let row = BatchRow {
         tokens: &tokens[60..],
         cache: &mut cache,
         adapter: Some(&adapter),
@@ -79,22 +79,22 @@ fn token_by_token_equals_one_go_and_a_truncated_cache_replays() {
 }
 
 #[test]
-fn a_mixed_batch_gives_each_row_what_it_gets_alone() {
+fn rows_of_a_mixed_batch_get_the_same_logits_as_alone() {
     let model = Model::random(tiny(), 4);
     let (one, two) = (
-        busy_adapter(model.config(), 1),
-        busy_adapter(model.config(), 2),
+        random_adapter(model.config(), 1),
+        random_adapter(model.config(), 2),
     );
     let prompts: Vec<Vec<u32>> = (0..5)
         .map(|r| (0..3 + 11 * r).map(|i| (i * 13 + r) % 97).collect())
         .collect();
     let adapters = [None, Some(&one), Some(&one), Some(&two), None];
     let mut caches: Vec<KvCache> = prompts.iter().map(|_| model.new_cache()).collect();
-    let mut rows: Vec<Row<'_>> = prompts
+    let mut rows: Vec<BatchRow<'_>> = prompts
         .iter()
         .zip(&mut caches)
         .zip(adapters)
-        .map(|((p, cache), adapter)| Row {
+        .map(|((p, cache), adapter)| BatchRow {
             tokens: p,
             cache,
             adapter,
@@ -112,16 +112,16 @@ fn a_mixed_batch_gives_each_row_what_it_gets_alone() {
 }
 
 #[test]
-fn threads_that_decode_rows_of_their_own_change_no_bit() {
-    let adapters = [1, 2].map(|seed| busy_adapter(&tiny(), seed));
+fn parallel_decoding_is_bit_identical() {
+    let adapters = [1, 2].map(|seed| random_adapter(&tiny(), seed));
     let decoded = |threads: usize| {
         let model = Model::random(tiny(), 3).with_threads(threads);
         let tokens: Vec<u32> = (0..200).map(|i| (i * 37 + 5) % 97).collect();
         let mut caches: Vec<_> = (0..37).map(|_| model.new_cache()).collect();
         let mut logits = Vec::new();
-        // Prompts of all lengths, then a token each.
+        // Prompts of different lengths, then one token each.
         for last in [false, true, true] {
-            let rows = caches.iter_mut().enumerate().map(|(row, cache)| Row {
+            let rows = caches.iter_mut().enumerate().map(|(row, cache)| BatchRow {
                 tokens: if last {
                     &tokens[row..=row]
                 } else {
@@ -141,10 +141,10 @@ fn threads_that_decode_rows_of_their_own_change_no_bit() {
 }
 
 #[test]
-fn a_model_without_panels_gives_the_same_logits() {
+fn a_model_without_packed_weights_gives_the_same_logits() {
     let model = Model::random(tiny(), 3);
     let mut large = model.clone();
-    large.panels = Remade::of(None);
+    large.packed = Derived::from_value(None);
     let tokens: Vec<u32> = (0..90).map(|i| (i * 37 + 5) % 97).collect();
     for tokens in [&tokens[..], &tokens[..70], &tokens[..1]] {
         close(&run(&model, tokens, None), &run(&large, tokens, None), 1e-5);
@@ -152,7 +152,7 @@ fn a_model_without_panels_gives_the_same_logits() {
 }
 
 #[test]
-fn changed_weights_are_what_is_multiplied_with() {
+fn changed_weights_are_repacked() {
     let mut model = Model::random(tiny(), 3);
     let before = run(&model, &[5, 9, 4], None);
     for (_, values) in model.parameters_mut() {
@@ -167,10 +167,10 @@ fn changed_weights_are_what_is_multiplied_with() {
 }
 
 #[test]
-fn bad_rows_are_refused_and_leave_the_caches_alone() {
+fn invalid_rows_are_rejected_and_leave_the_caches_unchanged() {
     let model = Model::random(tiny(), 5);
     let mut cache = model.new_cache();
-    let row = Row {
+    let row = BatchRow {
         tokens: &[1, 97],
         cache: &mut cache,
         adapter: None,
@@ -179,7 +179,7 @@ fn bad_rows_are_refused_and_leave_the_caches_alone() {
         model.forward(&mut [row]),
         Err(ForwardError::Token { id: 97, vocab: 97 })
     );
-    let row = Row {
+    let row = BatchRow {
         tokens: &[],
         cache: &mut cache,
         adapter: None,
@@ -193,7 +193,7 @@ fn bad_rows_are_refused_and_leave_the_caches_alone() {
         LoraSpec::default(),
         0,
     );
-    let row = Row {
+    let row = BatchRow {
         tokens: &[1],
         cache: &mut cache,
         adapter: Some(&other),
@@ -203,11 +203,11 @@ fn bad_rows_are_refused_and_leave_the_caches_alone() {
 }
 
 #[test]
-fn a_saved_model_loads_with_the_same_digest_and_faults_are_named() {
+fn a_saved_model_loads_with_the_same_digest_and_errors_name_the_tensor() {
     let model = Model::random(tiny(), 6);
     let dir = tempfile::tempdir().unwrap();
     model.save(dir.path()).unwrap();
-    let files = ModelFiles::dir(dir.path()).unwrap();
+    let files = ModelFiles::from_dir(dir.path()).unwrap();
     assert_eq!(Model::load(&files).unwrap().digest(), model.digest());
 
     let config = ModelConfig {
@@ -220,7 +220,7 @@ fn a_saved_model_loads_with_the_same_digest_and_faults_are_named() {
             serde_json::to_vec(c).unwrap(),
         )
         .unwrap();
-        Model::load(&ModelFiles::dir(dir.path()).unwrap())
+        Model::load(&ModelFiles::from_dir(dir.path()).unwrap())
             .unwrap_err()
             .to_string()
     };

@@ -1,20 +1,20 @@
-//! Dense products of row-major matrices: `x` is `[rows, inner]`, a weight is `[out, inner]` as in
-//! Hugging Face checkpoints, so `y = x wᵀ`.
+//! Dense products of row-major matrices: `x` is `[rows, inner]`, a weight is `[out, inner]` as in Hugging Face
+//! checkpoints, so `y = x wᵀ`.
 //!
-//! The one place that calls the GEMM library through raw pointers. Small row counts (decoding) go to
-//! `rows`, which reads each weight once and where it lies.
+//! This is the only module that calls the GEMM library through raw pointers. Small batches (decoding) go to
+//! `small_batch`, which reads each weight once and in place.
 
 #![allow(
     unsafe_code,
     reason = "the GEMM library takes raw pointers, and parts of a product write columns of one buffer; every \
-              such call goes through `gemm` or `few` below"
+              such call goes through `gemm` or `forward_small_batch` below"
 )]
 
 use std::cell::RefCell;
 
-use super::panels::Panels;
-use super::rows::{Lane, Rows, TILE};
-use super::{simd, team};
+use super::packed_weights::PackedWeights;
+use super::small_batch::{BatchRows, InputVector, TILE_OUTPUTS};
+use super::{simd, thread_pool};
 use crate::background;
 
 /// A view of a row-major matrix inside a larger buffer.
@@ -24,7 +24,7 @@ pub(crate) struct Mat<'a> {
     rows: usize,
     cols: usize,
     stride: usize,
-    panels: Option<&'a Panels>,
+    packed: Option<&'a PackedWeights>,
 }
 
 impl<'a> Mat<'a> {
@@ -41,26 +41,26 @@ impl<'a> Mat<'a> {
             rows,
             cols,
             stride,
-            panels: None,
+            packed: None,
         }
     }
 
-    /// The same matrix as a weight that [`forward`] may also read in panels.
-    pub(crate) fn or_in(self, panels: Option<&'a Panels>) -> Self {
-        assert!(panels.is_none_or(|panels| panels.shape() == (self.rows, self.cols)));
-        Self { panels, ..self }
+    /// Adds a packed copy of the weight, which [`forward`] prefers.
+    pub(crate) fn with_packed(self, packed: Option<&'a PackedWeights>) -> Self {
+        assert!(packed.is_none_or(|packed| packed.shape() == (self.rows, self.cols)));
+        Self { packed, ..self }
     }
 }
 
-/// How much of the machine one product may use.
+/// The number of threads that one product may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) usize);
 
-/// Products below this many multiply-adds are not worth waking another thread for.
-const PARALLEL_FROM: usize = 4 << 20;
+/// Minimum number of multiply-adds for which the GEMM library uses several threads.
+const MIN_GEMM_PARALLEL: usize = 4 << 20;
 
-/// `dst = keep * dst + scale * op(a) op(b)`, where `op` transposes when asked.
-/// `dst` is `[m, n]` with rows `dst_stride` apart.
+/// `dst (+)= scale * op(a) op(b)`, where `op` optionally transposes; with `accumulate` the product is added to `dst`,
+/// otherwise `dst` is overwritten. `dst` is `[m, n]` with rows `dst_stride` apart.
 #[allow(clippy::too_many_arguments, reason = "the argument list of every GEMM")]
 fn gemm(
     dst: &mut [f32],
@@ -70,7 +70,7 @@ fn gemm(
     (a_row, a_col): (usize, usize),
     b: &[f32],
     (b_row, b_col): (usize, usize),
-    keep: bool,
+    accumulate: bool,
     scale: f32,
     threads: Threads,
 ) {
@@ -79,7 +79,7 @@ fn gemm(
     }
     assert!(n <= dst_stride && (m - 1) * dst_stride + n <= dst.len());
     if k == 0 {
-        if !keep {
+        if !accumulate {
             for row in dst.chunks_mut(dst_stride).take(m) {
                 row[..n].fill(0.0);
             }
@@ -88,7 +88,7 @@ fn gemm(
     }
     assert!((m - 1) * a_row + (k - 1) * a_col < a.len());
     assert!((k - 1) * b_row + (n - 1) * b_col < b.len());
-    let parallelism = if threads.0 > 1 && m * n * k >= PARALLEL_FROM {
+    let parallelism = if threads.0 > 1 && m * n * k >= MIN_GEMM_PARALLEL {
         gemm::Parallelism::Rayon(threads.0)
     } else {
         gemm::Parallelism::None
@@ -104,7 +104,7 @@ fn gemm(
                 dst.as_mut_ptr(),
                 1,
                 dst_stride as isize,
-                keep,
+                accumulate,
                 a.as_ptr(),
                 a_col as isize,
                 a_row as isize,
@@ -121,7 +121,7 @@ fn gemm(
         }
     };
     match parallelism {
-        gemm::Parallelism::Rayon(_) if background::is_behind() => match background::pool() {
+        gemm::Parallelism::Rayon(_) if background::is_background() => match background::pool() {
             Some(pool) => pool.install(|| multiply(parallelism)),
             None => multiply(gemm::Parallelism::None),
         },
@@ -129,16 +129,16 @@ fn gemm(
     }
 }
 
-/// Rows up to which a weight is read where it lies, for all of them at once; the library copies it first,
-/// which pays for many.
-const FEW: usize = 64;
+/// Up to this many rows the weight is read in place, for all rows at once; the library copies it first, which pays off
+/// only for more rows.
+const SMALL_BATCH: usize = 64;
 
-/// Numbers of a weight up to which it is read where it lies however many rows there are: that of an adapter is so
-/// narrow that copying costs more than it saves.
-const NEAR: usize = 16 << 10;
+/// Weights with at most this many values are read in place however many rows there are: those of an adapter are so
+/// narrow that the copy costs more than it saves.
+const SMALL_WEIGHT: usize = 16 << 10;
 
-/// Rows up to which [`product`] goes row by row.
-const DOT_ROWS: usize = 6;
+/// Up to this many rows [`matmul`] works row by row.
+const AXPY_ROWS: usize = 6;
 
 /// `y (+)= scale * x wᵀ` for `x [rows, inner]`, `w [out, inner]`; `y` rows are `y_stride` apart.
 pub(crate) fn forward(
@@ -146,18 +146,18 @@ pub(crate) fn forward(
     y_stride: usize,
     x: Mat<'_>,
     w: Mat<'_>,
-    keep: bool,
+    accumulate: bool,
     scale: f32,
     threads: Threads,
 ) {
     assert_eq!(x.cols, w.cols);
-    if let Some(panels) = w.panels {
-        in_panels(y, y_stride, x, panels, (keep, scale), threads);
+    if let Some(packed) = w.packed {
+        forward_packed(y, y_stride, x, packed, (accumulate, scale), threads);
         return;
     }
-    if x.rows <= FEW || w.rows * w.cols <= NEAR {
+    if x.rows <= SMALL_BATCH || w.rows * w.cols <= SMALL_WEIGHT {
         SCRATCH.with_borrow_mut(|scratch| {
-            few(y, y_stride, x, w, (keep, scale), threads, scratch);
+            forward_small_batch(y, y_stride, x, w, (accumulate, scale), threads, scratch);
         });
         return;
     }
@@ -169,19 +169,19 @@ pub(crate) fn forward(
         (x.stride, 1),
         w.data,
         (1, w.stride),
-        keep,
+        accumulate,
         scale,
         threads,
     );
 }
 
-/// [`forward`] with a weight in panels, over the team in portions of panels.
-fn in_panels(
+/// [`forward`] with a packed weight, parallel over tiles.
+fn forward_packed(
     y: &mut [f32],
     y_stride: usize,
     x: Mat<'_>,
-    w: &Panels,
-    (keep, scale): (bool, f32),
+    w: &PackedWeights,
+    (accumulate, scale): (bool, f32),
     threads: Threads,
 ) {
     let (outputs, inner) = w.shape();
@@ -189,27 +189,26 @@ fn in_panels(
         return;
     }
     assert!(outputs <= y_stride && (x.rows - 1) * y_stride + outputs <= y.len());
-    let portion = w.count().div_ceil(threads.0.max(1) * PORTIONS);
-    let parts = w.count().div_ceil(portion);
-    let out = Out(y.as_mut_ptr());
-    team::each(threads, parts, x.rows * outputs * inner, &|part| {
-        let panels = part * portion..w.count().min((part + 1) * portion);
+    let part_size = w.count().div_ceil(threads.0.max(1) * PARTS_PER_THREAD);
+    let parts = w.count().div_ceil(part_size);
+    let out = OutputPtr(y.as_mut_ptr());
+    thread_pool::parallel_for(threads, parts, x.rows * outputs * inner, &|part| {
+        let tiles = part * part_size..w.count().min((part + 1) * part_size);
         w.multiply(
             (x.data, x.stride),
             x.rows,
-            panels,
+            tiles,
             #[inline(always)]
             |output, count, row, tile| {
                 for (r, results) in tile.iter().enumerate() {
                     for (o, result) in results.iter().enumerate().take(count) {
-                        // SAFETY: `row + r` is below `x.rows` and `output + o` below `outputs`, so the assertion
-                        // above bounds the place. Each part has outputs of its own, and they are below
-                        // `y_stride`, which keeps rows apart: no other part touches it. `y` stays borrowed until
-                        // all have ended.
+                        // SAFETY: `row + r` is below `x.rows` and `output + o` below `outputs`, so the assertion above
+                        // bounds the index. Each part has its own outputs, and they are below `y_stride`, which keeps
+                        // rows apart, so no other part writes to it. `y` stays borrowed until all parts have ended.
                         unsafe {
                             let slot = out.at((row + r) * y_stride + output + o);
                             let value = scale * result;
-                            *slot = if keep { *slot + value } else { value };
+                            *slot = if accumulate { *slot + value } else { value };
                         }
                     }
                 }
@@ -219,36 +218,36 @@ fn in_panels(
 }
 
 thread_local! {
-    /// Rows laid out for [`few`], kept from call to call.
-    static SCRATCH: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+    /// The scratch buffer of [`forward_small_batch`], reused between calls.
+    static SCRATCH: RefCell<Vec<InputVector>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Portions of a product for each thread, so that one that comes late finds something to do.
-const PORTIONS: usize = 4;
+/// Parts of a product per thread, so that a late thread still finds work.
+const PARTS_PER_THREAD: usize = 4;
 
-/// [`forward`] for a few rows, over the team in portions of outputs.
-fn few(
+/// [`forward`] for a small batch, parallel over outputs.
+fn forward_small_batch(
     y: &mut [f32],
     y_stride: usize,
     x: Mat<'_>,
     w: Mat<'_>,
-    (keep, scale): (bool, f32),
+    (accumulate, scale): (bool, f32),
     threads: Threads,
-    scratch: &mut Vec<Lane>,
+    scratch: &mut Vec<InputVector>,
 ) {
     if x.rows == 0 || w.rows == 0 {
         return;
     }
     assert!(w.rows <= y_stride && (x.rows - 1) * y_stride + w.rows <= y.len());
-    let rows = Rows::new((x.data, x.stride), (x.rows, x.cols), scratch);
-    let portion = w
+    let rows = BatchRows::new((x.data, x.stride), (x.rows, x.cols), scratch);
+    let part_size = w
         .rows
-        .div_ceil(threads.0.max(1) * PORTIONS)
-        .next_multiple_of(TILE);
-    let parts = w.rows.div_ceil(portion);
-    let out = Out(y.as_mut_ptr());
-    team::each(threads, parts, x.rows * w.rows * w.cols, &|part| {
-        let outputs = part * portion..w.rows.min((part + 1) * portion);
+        .div_ceil(threads.0.max(1) * PARTS_PER_THREAD)
+        .next_multiple_of(TILE_OUTPUTS);
+    let parts = w.rows.div_ceil(part_size);
+    let out = OutputPtr(y.as_mut_ptr());
+    thread_pool::parallel_for(threads, parts, x.rows * w.rows * w.cols, &|part| {
+        let outputs = part * part_size..w.rows.min((part + 1) * part_size);
         let end = outputs.end;
         rows.multiply(
             w.data,
@@ -258,13 +257,13 @@ fn few(
             |output, row, count, tile| {
                 for r in 0..count {
                     for (o, results) in (output..end).zip(tile) {
-                        // SAFETY: `row + r` is below `x.rows` and `o` below `w.rows`, so the assertion above
-                        // bounds the place. Each part has outputs of its own, and `o < y_stride` keeps
-                        // rows apart: no other part touches it. `y` stays borrowed until all have ended.
+                        // SAFETY: `row + r` is below `x.rows` and `o` below `w.rows`, so the assertion above bounds the
+                        // index. Each part has its own outputs, and `o < y_stride` keeps rows apart, so no other part
+                        // writes to it. `y` stays borrowed until all parts have ended.
                         unsafe {
                             let slot = out.at((row + r) * y_stride + o);
                             let value = scale * results[r];
-                            *slot = if keep { *slot + value } else { value };
+                            *slot = if accumulate { *slot + value } else { value };
                         }
                     }
                 }
@@ -273,16 +272,16 @@ fn few(
     });
 }
 
-/// Where the parts of a product write, each to places of its own.
+/// The output buffer that the parts of a product write, each to its own elements.
 #[derive(Clone, Copy)]
-struct Out(*mut f32);
+struct OutputPtr(*mut f32);
 
-// SAFETY: it is only written through, by parts that share no place; see `few`.
-unsafe impl Sync for Out {}
+// SAFETY: parts write disjoint elements through it; see `forward_small_batch`.
+unsafe impl Sync for OutputPtr {}
 
-impl Out {
+impl OutputPtr {
     /// # Safety
-    /// The place is inside the buffer.
+    /// The index is inside the buffer.
     #[inline(always)]
     unsafe fn at(&self, index: usize) -> *mut f32 {
         // SAFETY: as the caller promises.
@@ -292,23 +291,23 @@ impl Out {
 
 /// `y (+)= scale * a b` for `a [m, k]`, `b [k, n]`; `y` rows are `y_stride` apart. With `a = dy` and `b = w`
 /// this is the gradient of [`forward`] with respect to its input.
-pub(crate) fn product(
+pub(crate) fn matmul(
     y: &mut [f32],
     y_stride: usize,
     a: Mat<'_>,
     b: Mat<'_>,
-    keep: bool,
+    accumulate: bool,
     scale: f32,
     threads: Threads,
 ) {
     assert_eq!(a.cols, b.rows);
-    if a.rows <= DOT_ROWS && (threads.0 <= 1 || a.rows * a.cols * b.cols < PARALLEL_FROM) {
-        simd::vectorised(
+    if a.rows <= AXPY_ROWS && (threads.0 <= 1 || a.rows * a.cols * b.cols < MIN_GEMM_PARALLEL) {
+        simd::vectorized(
             #[inline(always)]
             || {
                 for r in 0..a.rows {
                     let y = &mut y[r * y_stride..r * y_stride + b.cols];
-                    if !keep {
+                    if !accumulate {
                         y.fill(0.0);
                     }
                     for l in 0..a.cols {
@@ -328,7 +327,7 @@ pub(crate) fn product(
         (a.stride, 1),
         b.data,
         (b.stride, 1),
-        keep,
+        accumulate,
         scale,
         threads,
     );
@@ -336,12 +335,12 @@ pub(crate) fn product(
 
 /// `y (+)= scale * aᵀ b` for `a [k, m]`, `b [k, n]`; `y` rows are `y_stride` apart. With `a = dy` and `b = x`
 /// this is the gradient of [`forward`] with respect to its weight.
-pub(crate) fn outer(
+pub(crate) fn matmul_at_b(
     y: &mut [f32],
     y_stride: usize,
     a: Mat<'_>,
     b: Mat<'_>,
-    keep: bool,
+    accumulate: bool,
     scale: f32,
     threads: Threads,
 ) {
@@ -354,7 +353,7 @@ pub(crate) fn outer(
         (1, a.stride),
         b.data,
         (b.stride, 1),
-        keep,
+        accumulate,
         scale,
         threads,
     );

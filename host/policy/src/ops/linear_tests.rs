@@ -1,4 +1,4 @@
-//! Products against the plain loop, and the bits of a row beside others.
+//! Products against a plain loop, and batch invariance of the results.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn values(n: usize, seed: f32) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 + seed) * 0.7).sin()).collect()
 }
 
-fn plain(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
+fn reference_matmul(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
     let mut y = vec![0f64; m * n];
     for i in 0..m {
         for j in 0..n {
@@ -25,7 +25,7 @@ fn transpose(a: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 }
 
 #[test]
-fn the_three_products_agree_with_the_plain_loop() {
+fn the_three_products_match_a_plain_loop() {
     for (m, n, k) in [
         (1, 5, 7),
         (6, 33, 64),
@@ -34,7 +34,7 @@ fn the_three_products_agree_with_the_plain_loop() {
         (80, 70, 90),
     ] {
         let (a, b) = (values(m * k, 0.1), values(k * n, 3.0));
-        let right = plain(&a, &b, (m, n, k));
+        let right = reference_matmul(&a, &b, (m, n, k));
         let check = |y: &[f32]| {
             for (y, r) in y.iter().zip(&right) {
                 assert!((f64::from(*y) - 2.0 * r - 1.0).abs() < 1e-4, "{y} {r}");
@@ -54,7 +54,7 @@ fn the_three_products_agree_with_the_plain_loop() {
             );
             check(&y);
             y.fill(1.0);
-            product(
+            matmul(
                 &mut y,
                 n,
                 Mat::new(&a, m, k),
@@ -65,7 +65,7 @@ fn the_three_products_agree_with_the_plain_loop() {
             );
             check(&y);
             y.fill(1.0);
-            outer(
+            matmul_at_b(
                 &mut y,
                 n,
                 Mat::new(&at, k, m),
@@ -79,32 +79,35 @@ fn the_three_products_agree_with_the_plain_loop() {
     }
 }
 
-/// A weight with more room than it needs, and the same in panels.
-fn weight(outputs: usize, inner: usize, stride: usize) -> (Vec<f32>, Panels) {
+/// A weight with padded rows, and its packed copy.
+fn weight(outputs: usize, inner: usize, stride: usize) -> (Vec<f32>, PackedWeights) {
     let w = values(outputs * stride, 0.3);
     let dense: Vec<f32> = w
         .chunks(stride)
         .flat_map(|row| &row[..inner])
         .copied()
         .collect();
-    let panels = Panels::new(&dense, (outputs, inner));
-    (w, panels)
+    let packed = PackedWeights::new(&dense, (outputs, inner));
+    (w, packed)
 }
 
 #[test]
-fn a_row_gets_the_same_bits_whatever_is_beside_it() {
+fn results_are_bit_identical_for_every_batch_size() {
     for (outputs, inner, stride) in [(1, 3, 5), (13, 40, 40), (40, 100, 104), (100, 16, 16)] {
-        let (w, panels) = weight(outputs, inner, stride);
+        let (w, packed) = weight(outputs, inner, stride);
         let w = Mat::strided(&w, outputs, inner, stride);
-        for (w, most) in [(w, FEW), (w.or_in(Some(&panels)), 2 * FEW)] {
-            let x = values(most * inner, 5.0);
-            let mut alone = vec![0f32; most * outputs];
+        for (w, max_rows) in [
+            (w, SMALL_BATCH),
+            (w.with_packed(Some(&packed)), 2 * SMALL_BATCH),
+        ] {
+            let x = values(max_rows * inner, 5.0);
+            let mut alone = vec![0f32; max_rows * outputs];
             for (x, y) in x.chunks(inner).zip(alone.chunks_mut(outputs)) {
                 let x = Mat::new(x, 1, inner);
                 forward(y, outputs, x, w, false, 0.5, Threads(1));
             }
-            for rows in 1..=most {
-                // Results lie inside wider rows, of which nothing else may change.
+            for rows in 1..=max_rows {
+                // Results lie inside wider rows, whose other values must not change.
                 let mut y = vec![7f32; rows * (outputs + 2)];
                 let x = Mat::new(&x[..rows * inner], rows, inner);
                 let threads = Threads(1 + rows % 3);
@@ -119,7 +122,7 @@ fn a_row_gets_the_same_bits_whatever_is_beside_it() {
 }
 
 #[test]
-fn a_weight_in_panels_gives_the_products_of_the_plain_loop() {
+fn packed_weights_match_a_plain_loop() {
     for (rows, outputs, inner) in [
         (1, 300, 50),
         (2, 70, 9),
@@ -127,12 +130,12 @@ fn a_weight_in_panels_gives_the_products_of_the_plain_loop() {
         (21, 31, 7),
         (5, 9, 0),
     ] {
-        let (w, panels) = weight(outputs, inner, inner.max(1));
+        let (w, packed) = weight(outputs, inner, inner.max(1));
         let x = values(rows * inner, 1.0);
         let wt = transpose(&w[..outputs * inner], outputs, inner);
-        let right = plain(&x, &wt, (rows, outputs, inner));
+        let right = reference_matmul(&x, &wt, (rows, outputs, inner));
         let mut y = vec![1f32; rows * outputs];
-        let w = Mat::strided(&w, outputs, inner, inner.max(1)).or_in(Some(&panels));
+        let w = Mat::strided(&w, outputs, inner, inner.max(1)).with_packed(Some(&packed));
         let x = Mat::strided(&x, rows, inner, inner);
         forward(&mut y, outputs, x, w, true, 2.0, Threads(2));
         for (y, right) in y.iter().zip(&right) {

@@ -1,8 +1,8 @@
-//! The operations a decoder needs, on the CPU in f32, each with its gradient where training passes
-//! through. They work on plain row-major buffers that their callers own, allocate little, and are
-//! tested against candle's differentiable operations and finite differences (`grad/reference`).
+//! The operations of a decoder on the CPU in f32, each with its gradient where training needs it. They work on plain
+//! row-major buffers owned by the caller, allocate little, and are tested against candle's differentiable operations
+//! and finite differences (`tests/gradients.rs`).
 //!
-//! They refuse to know what a model is: no names, no configuration, no state.
+//! They know nothing about models: no names, no configuration, no state.
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,10 +14,10 @@ pub(crate) mod bias;
 pub(crate) mod head;
 pub(crate) mod linear;
 pub(crate) mod norm;
-pub(crate) mod panels;
+pub(crate) mod packed_weights;
 mod prefetch;
 pub(crate) mod rope;
-mod rows;
 pub(crate) mod simd;
+mod small_batch;
 pub(crate) mod swiglu;
-pub(crate) mod team;
+pub(crate) mod thread_pool;

@@ -1,12 +1,12 @@
-//! Root-mean-square normalisation over the last axis, `y = x / rms(x) * g`, forward and backward
-//! (Zhang and Sennrich 2019). Serves both the residual stream and the per-head query and key norms.
+//! RMS norm over the last axis, `y = x / rms(x) * g`, forward and backward (Zhang and Sennrich 2019). Used for the
+//! residual stream and for the per-head query and key norms.
 
-use super::simd::{dot, vectorised};
+use super::simd::{dot, vectorized};
 
-/// Normalises each row of `gain.len()` values of `x` into `y`.
+/// Normalizes each row of `gain.len()` values of `x` into `y`.
 pub(crate) fn forward(y: &mut [f32], x: &[f32], gain: &[f32], eps: f32) {
     let width = gain.len();
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (y, x) in y.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
@@ -19,10 +19,10 @@ pub(crate) fn forward(y: &mut [f32], x: &[f32], gain: &[f32], eps: f32) {
     );
 }
 
-/// As [`forward`] on a buffer in place.
+/// As [`forward`], in place.
 pub(crate) fn forward_in_place(x: &mut [f32], gain: &[f32], eps: f32) {
     let width = gain.len();
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for x in x.chunks_exact_mut(width) {
@@ -35,18 +35,18 @@ pub(crate) fn forward_in_place(x: &mut [f32], gain: &[f32], eps: f32) {
     );
 }
 
-/// Adds dL/dx to `dx` (or overwrites it) given `dy`, and dL/dgain to `dgain` when it is wanted.
+/// Adds dL/dx to `dx` (or overwrites it) given `dy`, and adds dL/dgain to `dgain` if requested.
 pub(crate) fn backward(
     dx: &mut [f32],
     dy: &[f32],
     x: &[f32],
     gain: &[f32],
     eps: f32,
-    keep: bool,
+    accumulate: bool,
     mut dgain: Option<&mut [f32]>,
 ) {
     let width = gain.len();
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let rows = dx.chunks_exact_mut(width).zip(dy.chunks_exact(width));
@@ -59,7 +59,7 @@ pub(crate) fn backward(
                 let shared = lanes.iter().sum::<f32>() * scale * scale * scale / width as f32;
                 for (((dx, dy), x), g) in dx.iter_mut().zip(dy).zip(x).zip(gain) {
                     let value = dy * g * scale - shared * x;
-                    *dx = if keep { *dx + value } else { value };
+                    *dx = if accumulate { *dx + value } else { value };
                 }
                 if let Some(dgain) = dgain.as_deref_mut() {
                     for ((dg, dy), x) in dgain.iter_mut().zip(dy).zip(x) {

@@ -1,14 +1,14 @@
-//! Asks the processor to fetch memory that is about to be read, while something else is being worked on.
+//! Prefetches memory that is about to be read.
 
 #![allow(
     unsafe_code,
-    reason = "the instruction takes a raw pointer; it reads nothing that the program could see"
+    reason = "the instruction takes a raw pointer; it has no effect that the program could observe"
 )]
 
-/// Numbers in a line of the cache.
+/// f32 values per cache line.
 const LINE: usize = 16;
 
-/// Begins to fetch these numbers. A few lines at a time: more wait for those before them.
+/// Prefetches these values. Pass only a few lines at a time: outstanding prefetches are limited.
 #[inline(always)]
 pub(crate) fn prefetch(values: &[f32]) {
     for line in values.chunks(LINE) {

@@ -1,16 +1,16 @@
-//! Rotary positions in the half-split layout of Hugging Face (Su et al. 2021): within a head,
-//! value `i` is rotated with value `i + dim / 2` by `position * frequency[i]`.
+//! Rotary position embeddings in the half-split layout of Hugging Face (Su et al. 2021): within a head, value `i` is
+//! rotated with value `i + dim / 2` by `position * frequency[i]`.
 
-use super::simd::vectorised;
+use super::simd::vectorized;
 
-/// The frequencies of a model.
+/// The rotary frequencies of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Rope {
     frequencies: Vec<f32>,
     scale: f32,
 }
 
-/// One pair of tables, `[tokens, dim / 2]` each.
+/// Cosine and sine tables, `[tokens, dim / 2]` each.
 pub(crate) struct Angles {
     cos: Vec<f32>,
     sin: Vec<f32>,
@@ -18,7 +18,7 @@ pub(crate) struct Angles {
 }
 
 impl Rope {
-    /// Radians per position for each pair of values, and what rotated values are multiplied by.
+    /// Takes the radians per position of each pair of values, and the factor that scales rotated values.
     pub(crate) fn new(frequencies: Vec<f32>, scale: f32) -> Self {
         Self { frequencies, scale }
     }
@@ -44,12 +44,12 @@ impl Rope {
 }
 
 impl Angles {
-    /// Rotates every head of `x [tokens, heads * dim]` whose rows are `stride` apart. `inverse` is the gradient of that: it
-    /// rotates back, with the same scale.
+    /// Rotates every head of `x [tokens, heads * dim]`, whose rows are `stride` apart. With `inverse` it rotates back
+    /// with the same scale, which is the gradient.
     pub(crate) fn rotate(&self, x: &mut [f32], heads: usize, stride: usize, inverse: bool) {
         let half = self.half;
         let sign = if inverse { -1.0 } else { 1.0 };
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 let tables = self.cos.chunks_exact(half).zip(self.sin.chunks_exact(half));

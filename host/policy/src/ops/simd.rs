@@ -1,18 +1,18 @@
-//! Runs a loop with the widest vector instructions this processor has, and the few scalar
-//! functions such loops need in a form that the compiler can vectorise.
+//! Runs loops with the widest vector instructions of this processor, and provides the few scalar functions that such
+//! loops need in a form that the compiler can vectorize.
 //!
-//! It refuses to be a vector library: loops stay plain Rust, and dispatch happens once a call.
+//! This is not a vector library: loops stay plain Rust, and dispatch happens once per call.
 
-/// Runs `body` compiled for the instruction set found at run time.
+/// Runs `body` compiled for the instruction set detected at run time.
 #[inline(always)]
-pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
 }
 
 const LANES: usize = 32;
 
 /// Dot product with a fixed order of summation: the same inputs give the same bits, whatever the
-/// caller batches around them. Call inside [`vectorised`].
+/// caller batches around them. Call inside [`vectorized`].
 #[inline(always)]
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
@@ -37,7 +37,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum
 }
 
-/// `y += scale * x`. Call inside [`vectorised`].
+/// `y += scale * x`. Call inside [`vectorized`].
 #[inline(always)]
 pub(crate) fn axpy(y: &mut [f32], scale: f32, x: &[f32]) {
     for (y, x) in y.iter_mut().zip(x) {
@@ -73,7 +73,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     y * f32::from_bits(power)
 }
 
-/// Largest value, with eight independent comparisons so that it vectorises.
+/// Largest value, with independent comparisons so that it vectorizes.
 #[inline(always)]
 pub(crate) fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exp_follows_the_real_one() {
+    fn exp_matches_the_standard_library() {
         let mut worst = 0f64;
         for i in -86_000..88_000 {
             let x = i as f32 * 1e-3;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_and_sums_agree_with_the_plain_loop() {
+    fn dot_and_exp_sum_match_a_plain_loop() {
         for len in [0, 1, 31, 32, 33, 100, 257] {
             let a: Vec<f32> = (0..len).map(|i| (i as f32).sin()).collect();
             let b: Vec<f32> = (0..len).map(|i| (i as f32).cos()).collect();
@@ -142,9 +142,9 @@ mod tests {
                 .zip(&b)
                 .map(|(x, y)| f64::from(*x) * f64::from(*y))
                 .sum();
-            assert!((f64::from(vectorised(|| dot(&a, &b))) - plain).abs() < 1e-4);
+            assert!((f64::from(vectorized(|| dot(&a, &b))) - plain).abs() < 1e-4);
             let mut e = a.clone();
-            let sum = vectorised(|| exp_sum(&mut e, 0.5));
+            let sum = vectorized(|| exp_sum(&mut e, 0.5));
             let plain: f64 = a.iter().map(|x| f64::from(x - 0.5).exp()).sum();
             assert!((f64::from(sum) - plain).abs() <= 1e-4 * (1.0 + plain));
         }

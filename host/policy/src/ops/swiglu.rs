@@ -1,7 +1,7 @@
-//! The gated feed-forward activation `silu(gate) * up` (Shazeer 2020), forward and backward.
-//! Gate and up stand side by side in one row of `2 * width`, as the fused projection leaves them.
+//! The gated feed-forward activation `silu(gate) * up` (Shazeer 2020), forward and backward. A row of `2 * width`
+//! values holds gate and up next to each other, as the fused projection writes them.
 
-use super::simd::{exp, vectorised};
+use super::simd::{exp, vectorized};
 
 #[inline(always)]
 fn sigmoid(x: f32) -> f32 {
@@ -10,7 +10,7 @@ fn sigmoid(x: f32) -> f32 {
 
 /// `y [rows, width] = silu(gu[.., ..width]) * gu[.., width..]`.
 pub(crate) fn forward(y: &mut [f32], gate_up: &[f32], width: usize) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (y, row) in y
@@ -28,7 +28,7 @@ pub(crate) fn forward(y: &mut [f32], gate_up: &[f32], width: usize) {
 
 /// Replaces `gate_up` by the gradient with respect to it, given `dy [rows, width]`.
 pub(crate) fn backward_in_place(gate_up: &mut [f32], dy: &[f32], width: usize) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (row, dy) in gate_up

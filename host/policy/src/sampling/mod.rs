@@ -1,26 +1,26 @@
-//! From logits to a token, with the log-probs that training needs.
+//! Sampling: from logits to a token, with the logprobs that training needs.
 //!
-//! A token is drawn in a fixed order: bias, penalties, what is not allowed, what a constraint forbids, what is not wanted (yet),
-//! temperature, min-p, top-k, top-p, one draw. Two log-probs are recorded with it: of the distribution
-//! that was really drawn from, and of the full softmax at the temperature, which a trainer can recompute
-//! because it knows of no cut, bias, penalty or mask. A third, of the model's own distribution at
-//! temperature 1, is what chat clients are shown.
+//! A token is sampled in a fixed order: logit bias, penalties, allowed tokens, grammar bitmask, banned tokens (bad
+//! words, and EOS before `min_tokens`), temperature, min-p, top-k, top-p, one random number. Two logprobs are recorded:
+//! that of the distribution sampled from, and that of the full softmax at the temperature, which a trainer can
+//! recompute because it involves no truncation, bias, penalty or mask. A third, of the model's own distribution at
+//! temperature 1, is reported to chat clients.
 //!
-//! Where a constraint left one token, the first is 0 and the second is what the model thought of it. So the
-//! first tells what was likely to be drawn, the second what the policy knows; a trainer that measures how
-//! the policy has moved compares like with like by the second. Such a token is marked as forced: the policy had no
-//! choice at it, so a trainer leaves it out.
+//! Where a constraint leaves a single token, the first logprob is 0 and the second is the model's. A trainer that
+//! measures how far the policy has moved therefore uses the second. Such a token is marked as forced: the policy had no
+//! choice, so training leaves it out.
 
-mod constraint;
 mod distribution;
-mod options;
+mod logits_scan;
+mod params;
 mod sampler;
-mod scan;
-mod select;
+mod structured_output;
+mod top_k;
 
-pub use constraint::{
-    Answer, Callable, Calls, Constraint, ConstraintError, SchemaError, check_schema,
+pub use params::{SamplingError, SamplingParams};
+pub(crate) use sampler::{Sampler, SamplerOutput};
+pub use structured_output::{
+    CallableTool, Constraint, ConstraintError, ResponseFormat, SchemaError, ToolCallConstraint,
+    check_schema,
 };
-pub(crate) use constraint::{Compiler, Guide};
-pub use options::{Sampling, SamplingError};
-pub(crate) use sampler::{Drawn, Sampler};
+pub(crate) use structured_output::{GrammarCompiler, GrammarMatcher};

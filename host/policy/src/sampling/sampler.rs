@@ -1,4 +1,4 @@
-//! Draws the tokens of one request.
+//! The sampler of one request.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -7,86 +7,84 @@ use std::sync::Arc;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::constraint::{Guide, Next};
 use super::distribution::{Distribution, logprob};
-use super::options::Sampling;
-use super::scan;
-use super::select::largest_of;
+use super::logits_scan;
+use super::params::SamplingParams;
+use super::structured_output::{AllowedTokens, GrammarMatcher};
+use super::top_k::top_k;
 
-/// Marks the random streams of sampling apart from any other use of the same seed.
+/// Domain separator: keeps the random streams of sampling distinct from other uses of the same seed.
 const DOMAIN: &[u8; 24] = b"clawhost token sampling\0";
 
-/// Words of the random stream that one draw takes.
-const WORDS: u128 = 2;
+/// Words of the random stream consumed per token.
+const WORDS_PER_TOKEN: u128 = 2;
 
-/// A token and its log-probs, in nats.
+/// A sampled token and its logprobs, in nats.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Drawn {
+pub(crate) struct SamplerOutput {
     pub(crate) id: u32,
-    /// Under the distribution really drawn from.
+    /// Under the distribution sampled from.
     pub(crate) logprob: f32,
-    /// Under the full softmax at [`Sampling::full_temperature`], no bias, penalties or constraint.
+    /// Under the full softmax at [`SamplingParams::full_temperature`], no bias, penalties or constraint.
     pub(crate) full_logprob: f32,
     /// Under the full softmax at temperature 1, no bias, penalties or constraint.
     pub(crate) model_logprob: f32,
-    /// The likeliest tokens at temperature 1, likeliest first.
+    /// The most likely tokens at temperature 1 with their logprobs, most likely first.
     pub(crate) top: Vec<(u32, f32)>,
-    /// A constraint left no other token.
+    /// A constraint allowed only this token.
     pub(crate) forced: bool,
 }
 
-/// Why no token could be drawn.
+/// Why sampling failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoDraw {
+pub(crate) enum SampleError {
     /// The logits hold a value that is not finite.
-    #[error(
-        "the model gave {value} as the logit of token {id}; the weights or the adapter are damaged"
-    )]
+    #[error("the logit of token {id} is {value}; the weights or the adapter are damaged")]
     NotFinite { id: usize, value: String },
-    /// The constraint could not say what may follow.
-    #[error("the constraint of the reply gave up: {0}")]
+    /// The grammar could not compute the allowed tokens.
+    #[error("the grammar of the structured output failed: {0}")]
     Constraint(String),
-    /// A replay went on after its record.
-    #[error("the recorded reply has no token {place}")]
-    NoRecord { place: usize },
+    /// A replay continued past its record.
+    #[error("the recorded reply has no token at position {position}")]
+    NoRecordedToken { position: usize },
 }
 
-/// Draws the tokens of one request. Token `i` of the reply takes the `i`-th number of a random stream that
-/// the seed names: what is served beside it has no influence, and neither has how often, or in which step,
-/// its logits were computed.
+/// Samples the tokens of one request. Token `i` of the reply uses the `i`-th number of a random stream keyed by the
+/// seed, so it depends neither on the other requests in the batch nor on how often, or in which step, its logits were
+/// computed.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    sampling: Sampling,
+    sampling: SamplingParams,
     seed: u64,
     random: ChaCha12Rng,
-    /// Tokens drawn so far.
-    drawn: u32,
+    /// Number of tokens sampled so far.
+    position: u32,
     prompt: HashSet<u32>,
     counts: HashMap<u32, u32>,
-    /// Tokens by which the model ends a reply.
-    ends: Arc<[u32]>,
-    guide: Option<Guide>,
-    /// Sequences of tokens whose last is not drawn behind the others.
+    /// Tokens with which the model ends a reply.
+    eos_token_ids: Arc<[u32]>,
+    grammar: Option<GrammarMatcher>,
+    /// Bad words: token sequences whose last token is not sampled after the others.
     banned: Vec<Vec<u32>>,
-    /// The last tokens that were drawn, as many as the longest banned sequence has.
+    /// The last sampled tokens, as many as the longest banned sequence has.
     recent: Vec<u32>,
-    /// Tokens that are taken instead of drawn ones.
+    /// Tokens to return instead of sampling (replay).
     recorded: Option<Arc<[u32]>>,
-    room: Room,
+    scratch: Scratch,
 }
 
-/// Memory that is used again for each token.
+/// Buffers reused for each token.
 #[derive(Debug, Default)]
-struct Room {
+struct Scratch {
     /// Logits after bias, penalties and masks, when there are any.
     adjusted: Vec<f32>,
-    /// Largest of each block of the model's logits, and of the adjusted ones.
+    /// Block maxima of the model's logits, and of the adjusted ones.
     blocks: Vec<f32>,
     adjusted_blocks: Vec<f32>,
     distribution: Distribution,
 }
 
-/// A row of logits and what is known of it.
+/// A row of logits with its block maxima and its maximum.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     logits: &'a [f32],
@@ -95,9 +93,9 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Whether all tokens but one are masked. Blocks that are masked whole are not looked into.
-    fn is_one(self) -> bool {
-        let open = self.logits.chunks(scan::BLOCK).zip(self.blocks);
+    /// Whether all tokens but one are masked. Fully masked blocks are skipped.
+    fn has_single_token(self) -> bool {
+        let open = self.logits.chunks(logits_scan::BLOCK).zip(self.blocks);
         open.filter(|(_, top)| top.is_finite())
             .flat_map(|(block, _)| block)
             .filter(|logit| logit.is_finite())
@@ -108,9 +106,9 @@ impl Row<'_> {
 }
 
 impl Sampler {
-    /// A sampler at the beginning of a reply to `prompt`.
-    pub(crate) fn new(sampling: &Sampling, prompt: &[u32]) -> Self {
-        let seed = sampling.seed.unwrap_or_else(fresh_seed);
+    /// Creates a sampler at the start of a reply to `prompt`.
+    pub(crate) fn new(sampling: &SamplingParams, prompt: &[u32]) -> Self {
+        let seed = sampling.seed.unwrap_or_else(random_seed);
         let mut key = [0; 32];
         for (slot, byte) in key.iter_mut().zip(seed.to_le_bytes().iter().chain(DOMAIN)) {
             *slot = *byte;
@@ -120,148 +118,171 @@ impl Sampler {
             sampling: sampling.clone(),
             seed,
             random: ChaCha12Rng::from_seed(key),
-            drawn: 0,
+            position: 0,
             prompt: if repeats {
                 prompt.iter().copied().collect()
             } else {
                 HashSet::new()
             },
             counts: HashMap::new(),
-            ends: Arc::new([]),
-            guide: None,
+            eos_token_ids: Arc::new([]),
+            grammar: None,
             banned: Vec::new(),
             recent: Vec::new(),
             recorded: None,
-            room: Room::default(),
+            scratch: Scratch::default(),
         }
     }
 
-    /// Keeps the last token of each sequence from being drawn behind the others.
-    pub(crate) fn ban(&mut self, sequences: Vec<Vec<u32>>) {
+    /// Bans token sequences: the last token of each is not sampled after the others.
+    pub(crate) fn set_banned_sequences(&mut self, sequences: Vec<Vec<u32>>) {
         self.banned = sequences;
     }
 
-    /// The tokens by which the model ends a reply, and what holds the reply to its form.
-    pub(crate) fn guided(mut self, ends: Arc<[u32]>, guide: Option<Guide>) -> Self {
-        (self.ends, self.guide) = (ends, guide);
+    /// Sets the EOS tokens, and the grammar of structured output if any.
+    pub(crate) fn with_grammar(
+        mut self,
+        eos_token_ids: Arc<[u32]>,
+        grammar: Option<GrammarMatcher>,
+    ) -> Self {
+        (self.eos_token_ids, self.grammar) = (eos_token_ids, grammar);
         self
     }
 
-    /// Takes these tokens, one after the other, instead of drawing. Their `logprob` is 0.
-    pub(crate) fn replaying(mut self, recorded: Arc<[u32]>) -> Self {
+    /// Returns these tokens one after the other instead of sampling. Their `logprob` is 0.
+    pub(crate) fn with_recorded_tokens(mut self, recorded: Arc<[u32]>) -> Self {
         self.recorded = Some(recorded);
         self
     }
 
-    /// The seed in use, given or drawn.
+    /// The seed in use, from the request or generated.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Whether the reply has its whole form and no token of the model is left to end it.
+    /// Whether the structured output is complete and there is no EOS token to end the reply with.
     pub(crate) fn is_complete(&self) -> bool {
-        let guide = self.guide.as_ref();
-        guide.is_some_and(|guide| guide.is_complete() && self.ends.is_empty())
+        let grammar = self.grammar.as_ref();
+        grammar.is_some_and(|grammar| grammar.is_complete() && self.eos_token_ids.is_empty())
     }
 
-    /// Draws the next token.
+    /// Samples the next token.
     ///
     /// # Errors
-    /// When a logit is NaN or infinite, or the constraint is too complex to follow.
-    pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<Drawn, NoDraw> {
-        let mut room = std::mem::take(&mut self.room);
-        let drawn = self.draw_in(&mut room, logits);
-        self.room = room;
-        let drawn = drawn?;
-        if let Some(guide) = &mut self.guide {
-            guide.accept(drawn.id).map_err(NoDraw::Constraint)?;
+    /// When a logit is NaN or infinite, or the grammar fails.
+    pub(crate) fn sample(&mut self, logits: &[f32]) -> Result<SamplerOutput, SampleError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let sampled = self.sample_with(&mut scratch, logits);
+        self.scratch = scratch;
+        let sampled = sampled?;
+        if let Some(grammar) = &mut self.grammar {
+            grammar
+                .accept_token(sampled.id)
+                .map_err(SampleError::Constraint)?;
         }
-        self.drawn += 1;
-        if self.sampling.is_penalised() {
-            *self.counts.entry(drawn.id).or_default() += 1;
+        self.position += 1;
+        if self.sampling.has_penalties() {
+            *self.counts.entry(sampled.id).or_default() += 1;
         }
         if let Some(longest) = self.banned.iter().map(Vec::len).max() {
-            self.recent.push(drawn.id);
+            self.recent.push(sampled.id);
             let beyond = self.recent.len().saturating_sub(longest);
             self.recent.drain(..beyond);
         }
-        Ok(drawn)
+        Ok(sampled)
     }
 
-    fn draw_in(&mut self, room: &mut Room, logits: &[f32]) -> Result<Drawn, NoDraw> {
-        let largest =
-            scan::largest(logits, false, &mut room.blocks).ok_or_else(|| not_finite(logits))?;
-        let changed = self.adjust(room, logits)?;
+    fn sample_with(
+        &mut self,
+        scratch: &mut Scratch,
+        logits: &[f32],
+    ) -> Result<SamplerOutput, SampleError> {
+        let largest = logits_scan::largest(logits, false, &mut scratch.blocks)
+            .ok_or_else(|| not_finite(logits))?;
+        let processed = self.process_logits(scratch, logits)?;
         let model = Row {
             logits,
-            blocks: &room.blocks,
+            blocks: &scratch.blocks,
             largest,
         };
-        let source = match changed {
+        let source = match processed {
             Some(largest) => Row {
-                logits: &room.adjusted,
-                blocks: &room.adjusted_blocks,
+                logits: &scratch.adjusted,
+                blocks: &scratch.adjusted_blocks,
                 largest,
             },
             None => model,
         };
-        let constrained = self.guide.is_some() || !self.sampling.allowed_token_ids.is_empty();
-        let forced = constrained && source.is_one();
+        let constrained = self.grammar.is_some() || !self.sampling.allowed_token_ids.is_empty();
+        let forced = constrained && source.has_single_token();
         let temperature = self.sampling.full_temperature();
-        let full = &mut room.distribution;
-        // The sum over all tokens at the temperature, where drawing needs it anyway.
-        let mut whole = None;
-        let (id, logprob_drawn) = if let Some(recorded) = &self.recorded {
-            let place = self.drawn as usize;
-            let id = recorded.get(place).ok_or(NoDraw::NoRecord { place })?;
+        let distribution = &mut scratch.distribution;
+        // The softmax denominator at the temperature, if sampling computes it anyway.
+        let mut denominator = None;
+        let (id, logprob_sampled) = if let Some(recorded) = &self.recorded {
+            let position = self.position as usize;
+            let id = recorded
+                .get(position)
+                .ok_or(SampleError::NoRecordedToken { position })?;
             (*id, 0.0)
         } else if self.sampling.is_greedy() {
-            // Nothing else could have been taken.
-            (likeliest(source), 0.0)
+            // Greedy: probability 1.
+            (argmax(source), 0.0)
         } else {
             let count = self.sampling.top_k as usize;
-            if Distribution::is_few(count) {
+            if Distribution::is_sparse_count(count) {
                 let scale = (source.largest, temperature);
-                full.set_likeliest(source.logits, source.blocks, count, scale);
+                distribution.set_top_k(source.logits, source.blocks, count, scale);
             } else {
-                full.set(source.logits, source.largest, temperature);
-                whole = changed.is_none().then(|| full.total());
+                distribution.set(source.logits, source.largest, temperature);
+                denominator = processed.is_none().then(|| distribution.total());
             }
-            full.min_p(self.sampling.min_p);
-            full.top_k(count);
-            full.top_p(self.sampling.top_p);
-            let id = full.at(self.unit());
-            (id, full.logprob(at(source.logits, id)))
+            distribution.min_p(self.sampling.min_p);
+            distribution.top_k(count);
+            distribution.top_p(self.sampling.top_p);
+            let id = distribution.sample_at(self.next_uniform());
+            (id, distribution.logprob(logit_of(source.logits, id)))
         };
-        let sum = |temperature: f32| scan::sum_of_weights(logits, largest, 1.0 / temperature);
-        let whole = whole.unwrap_or_else(|| sum(temperature));
-        let at_one = if temperature == 1.0 { whole } else { sum(1.0) };
-        let under =
-            |id: u32, temperature, total| logprob(at(logits, id), largest, temperature, total);
-        let top = largest_of(logits, model.blocks, self.sampling.top_logprobs.into());
-        Ok(Drawn {
+        let sum =
+            |temperature: f32| logits_scan::sum_of_weights(logits, largest, 1.0 / temperature);
+        let denominator = denominator.unwrap_or_else(|| sum(temperature));
+        let at_one = if temperature == 1.0 {
+            denominator
+        } else {
+            sum(1.0)
+        };
+        let logprob_under = |id: u32, temperature, total| {
+            logprob(logit_of(logits, id), largest, temperature, total)
+        };
+        let top = top_k(logits, model.blocks, self.sampling.top_logprobs.into());
+        Ok(SamplerOutput {
             id,
-            logprob: logprob_drawn,
-            full_logprob: under(id, temperature, whole),
-            model_logprob: under(id, 1.0, at_one),
+            logprob: logprob_sampled,
+            full_logprob: logprob_under(id, temperature, denominator),
+            model_logprob: logprob_under(id, 1.0, at_one),
             top: top
                 .into_iter()
-                .map(|(_, other)| (other, under(other, 1.0, at_one)))
+                .map(|(_, other)| (other, logprob_under(other, 1.0, at_one)))
                 .collect(),
             forced,
         })
     }
 
-    /// The number in [0, 1) that decides about the token to be drawn: a function of seed and place alone.
-    fn unit(&mut self) -> f64 {
-        self.random.set_word_pos(WORDS * u128::from(self.drawn));
+    /// The uniform number in [0, 1) for the next token: a function of seed and position alone.
+    fn next_uniform(&mut self) -> f64 {
+        self.random
+            .set_word_pos(WORDS_PER_TOKEN * u128::from(self.position));
         (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Applies bias, penalties and masks to a copy of the logits and gives its largest; none when there is
+    /// Applies logit bias, penalties and masks to a copy of the logits. Returns its maximum, or `None` if there is
     /// nothing to apply.
-    fn adjust(&mut self, room: &mut Room, logits: &[f32]) -> Result<Option<f32>, NoDraw> {
-        let Sampling {
+    fn process_logits(
+        &mut self,
+        scratch: &mut Scratch,
+        logits: &[f32],
+    ) -> Result<Option<f32>, SampleError> {
+        let SamplingParams {
             presence_penalty,
             frequency_penalty,
             repetition_penalty,
@@ -270,80 +291,81 @@ impl Sampler {
         let used = !self.counts.is_empty();
         let penalised = used && (presence_penalty != 0.0 || frequency_penalty != 0.0)
             || repetition_penalty != 1.0 && (used || !self.prompt.is_empty());
-        let too_early = self.drawn < self.sampling.min_tokens;
+        let too_early = self.position < self.sampling.min_tokens;
         let allowed = &self.sampling.allowed_token_ids;
         let listed =
             !self.sampling.logit_bias.is_empty() || !allowed.is_empty() || !self.banned.is_empty();
-        if !penalised && !too_early && !listed && self.guide.is_none() {
+        if !penalised && !too_early && !listed && self.grammar.is_none() {
             return Ok(None);
         }
-        room.adjusted.clear();
-        room.adjusted.extend_from_slice(logits);
-        let adjusted = room.adjusted.as_mut_slice();
+        scratch.adjusted.clear();
+        scratch.adjusted.extend_from_slice(logits);
+        let adjusted = scratch.adjusted.as_mut_slice();
         for (id, bias) in &self.sampling.logit_bias {
             if let Some(logit) = adjusted.get_mut(*id as usize) {
                 *logit += bias;
             }
         }
         if penalised {
-            self.penalise(adjusted);
+            self.apply_penalties(adjusted);
         }
         if !allowed.is_empty() {
-            leave(adjusted, allowed);
+            mask_all_but(adjusted, allowed);
         }
-        if let Some(guide) = &mut self.guide {
-            match guide.next().map_err(NoDraw::Constraint)? {
-                Next::Of(mask) => mask.apply(adjusted),
-                Next::End => leave(adjusted, &self.ends),
+        if let Some(grammar) = &mut self.grammar {
+            match grammar.allowed_tokens().map_err(SampleError::Constraint)? {
+                AllowedTokens::Mask(mask) => mask.apply(adjusted),
+                AllowedTokens::End => mask_all_but(adjusted, &self.eos_token_ids),
             }
         }
-        let blocks = &mut room.adjusted_blocks;
-        let mut unwanted: Vec<u32> = self.banned_now().collect();
+        let blocks = &mut scratch.adjusted_blocks;
+        let mut suppressed: Vec<u32> = self.banned_next_tokens().collect();
         if too_early {
-            unwanted.extend(self.unwanted_ends());
+            suppressed.extend(self.premature_end_tokens());
         }
-        if !unwanted.is_empty() {
-            let kept: Vec<(u32, f32)> = unwanted
+        if !suppressed.is_empty() {
+            let kept: Vec<(u32, f32)> = suppressed
                 .into_iter()
-                .map(|id| (id, at(adjusted, id)))
+                .map(|id| (id, logit_of(adjusted, id)))
                 .collect();
             for (id, _) in &kept {
-                set(adjusted, *id, f32::NEG_INFINITY);
+                set_logit(adjusted, *id, f32::NEG_INFINITY);
             }
             let largest =
-                scan::largest(adjusted, true, blocks).ok_or_else(|| not_finite(adjusted))?;
+                logits_scan::largest(adjusted, true, blocks).ok_or_else(|| not_finite(adjusted))?;
             if largest.is_finite() {
                 return Ok(Some(largest));
             }
-            // A constraint that allows nothing else goes before a wish for more, or for other words.
+            // A constraint that allows nothing else takes precedence over min_tokens and bad_words.
             for (id, logit) in kept {
-                set(adjusted, id, logit);
+                set_logit(adjusted, id, logit);
             }
         }
-        let largest = scan::largest(adjusted, true, blocks).ok_or_else(|| not_finite(adjusted))?;
+        let largest =
+            logits_scan::largest(adjusted, true, blocks).ok_or_else(|| not_finite(adjusted))?;
         if largest.is_finite() {
             Ok(Some(largest))
         } else {
-            Err(NoDraw::Constraint("it allows no token at all".to_owned()))
+            Err(SampleError::Constraint("it allows no token".to_owned()))
         }
     }
 
-    /// Tokens that would complete a banned sequence.
-    fn banned_now(&self) -> impl Iterator<Item = u32> {
+    /// Tokens that would complete a banned sequence now.
+    fn banned_next_tokens(&self) -> impl Iterator<Item = u32> {
         self.banned.iter().filter_map(|sequence| {
             let (last, before) = sequence.split_last()?;
             self.recent.ends_with(before).then_some(*last)
         })
     }
 
-    /// Tokens that would end a reply that is not long enough.
-    fn unwanted_ends(&self) -> impl Iterator<Item = u32> {
+    /// EOS and stop tokens, suppressed before `min_tokens`.
+    fn premature_end_tokens(&self) -> impl Iterator<Item = u32> {
         let stops = self.sampling.stop_token_ids.iter();
-        self.ends.iter().chain(stops).copied()
+        self.eos_token_ids.iter().chain(stops).copied()
     }
 
-    fn penalise(&self, logits: &mut [f32]) {
-        let Sampling {
+    fn apply_penalties(&self, logits: &mut [f32]) {
+        let SamplingParams {
             presence_penalty,
             frequency_penalty,
             repetition_penalty,
@@ -371,47 +393,47 @@ impl Sampler {
     }
 }
 
-fn at(logits: &[f32], id: u32) -> f32 {
+fn logit_of(logits: &[f32], id: u32) -> f32 {
     logits.get(id as usize).copied().unwrap_or(f32::NAN)
 }
 
-fn set(logits: &mut [f32], id: u32, value: f32) {
+fn set_logit(logits: &mut [f32], id: u32, value: f32) {
     if let Some(logit) = logits.get_mut(id as usize) {
         *logit = value;
     }
 }
 
 /// Masks all tokens but these.
-fn leave(logits: &mut [f32], ids: &[u32]) {
-    let kept: Vec<(u32, f32)> = ids.iter().map(|id| (*id, at(logits, *id))).collect();
+fn mask_all_but(logits: &mut [f32], ids: &[u32]) {
+    let kept: Vec<(u32, f32)> = ids.iter().map(|id| (*id, logit_of(logits, *id))).collect();
     logits.fill(f32::NEG_INFINITY);
     for (id, logit) in kept {
-        set(logits, id, logit);
+        set_logit(logits, id, logit);
     }
 }
 
-/// Names the first logit that is not finite.
-fn not_finite(logits: &[f32]) -> NoDraw {
+/// The error for the first logit that is not finite.
+fn not_finite(logits: &[f32]) -> SampleError {
     let (id, value) = logits
         .iter()
         .enumerate()
         .find(|(_, x)| !x.is_finite())
         .map_or((0, f32::NAN), |(id, value)| (id, *value));
-    NoDraw::NotFinite {
+    SampleError::NotFinite {
         id,
         value: value.to_string(),
     }
 }
 
-/// A seed from the hash keys that the standard library takes from the system.
-fn fresh_seed() -> u64 {
+/// A random seed, from the standard library's randomly keyed hasher.
+fn random_seed() -> u64 {
     RandomState::new().hash_one(std::time::SystemTime::now())
 }
 
-/// The likeliest token, of equals the one with the smallest id.
-fn likeliest(row: Row<'_>) -> u32 {
+/// The most likely token; ties go to the smallest id.
+fn argmax(row: Row<'_>) -> u32 {
     let block = row.blocks.iter().position(|top| *top == row.largest);
-    let first = block.unwrap_or(0) * scan::BLOCK;
+    let first = block.unwrap_or(0) * logits_scan::BLOCK;
     let rest = row.logits.get(first..).unwrap_or_default();
     let inside = rest.iter().position(|logit| *logit == row.largest);
     (first + inside.unwrap_or(0)) as u32
@@ -421,10 +443,10 @@ fn likeliest(row: Row<'_>) -> u32 {
 mod tests {
     use super::*;
 
-    fn sampler(change: impl FnOnce(&mut Sampling)) -> Sampler {
-        let mut sampling = Sampling {
+    fn sampler(change: impl FnOnce(&mut SamplingParams)) -> Sampler {
+        let mut sampling = SamplingParams {
             seed: Some(7),
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
         change(&mut sampling);
         sampling.validate().unwrap();
@@ -438,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn frequencies_follow_the_probabilities() {
+    fn sample_frequencies_match_the_probabilities() {
         let logits = [0.3, -1.0, 1.2, 0.0, -2.5, 0.9];
         let draws = 60_000;
         for temperature in [0.7f32, 1.0, 1.8] {
             let mut sampler = sampler(|s| s.temperature = temperature);
             let mut counts = [0.0; 6];
             for _ in 0..draws {
-                counts[sampler.draw(&logits).unwrap().id as usize] += 1.0;
+                counts[sampler.sample(&logits).unwrap().id as usize] += 1.0;
             }
             let expected: Vec<f64> = log_softmax(&logits, f64::from(temperature))
                 .iter()
@@ -462,16 +484,16 @@ mod tests {
     }
 
     #[test]
-    fn greedy_takes_the_first_of_the_largest_and_is_recorded_at_temperature_one() {
+    fn greedy_breaks_ties_by_id_and_records_at_temperature_one() {
         let logits = [0.0, 2.0, 2.0, -1.0];
-        let drawn = sampler(|s| s.temperature = 0.0).draw(&logits).unwrap();
-        assert_eq!((drawn.id, drawn.logprob), (1, 0.0));
-        assert!((f64::from(drawn.full_logprob) - log_softmax(&logits, 1.0)[1]).abs() < 1e-6);
-        assert_eq!(drawn.full_logprob, drawn.model_logprob);
+        let sampled = sampler(|s| s.temperature = 0.0).sample(&logits).unwrap();
+        assert_eq!((sampled.id, sampled.logprob), (1, 0.0));
+        assert!((f64::from(sampled.full_logprob) - log_softmax(&logits, 1.0)[1]).abs() < 1e-6);
+        assert_eq!(sampled.full_logprob, sampled.model_logprob);
     }
 
     #[test]
-    fn the_three_logprobs_are_of_three_distributions() {
+    fn the_three_logprobs_use_their_own_distributions() {
         let logits = [1.0, 0.5, 0.0, -0.5];
         let mut sampler = sampler(|s| {
             s.temperature = 0.5;
@@ -479,8 +501,8 @@ mod tests {
             s.presence_penalty = 1.0;
             s.top_logprobs = 3;
         });
-        let first = sampler.draw(&logits).unwrap();
-        let second = sampler.draw(&logits).unwrap();
+        let first = sampler.sample(&logits).unwrap();
+        let second = sampler.sample(&logits).unwrap();
         let mut penalised = logits;
         penalised[first.id as usize] -= 1.0;
         let mut order = [0usize, 1, 2, 3];
@@ -508,74 +530,76 @@ mod tests {
     }
 
     #[test]
-    fn penalties_change_the_choice_in_their_own_ways() {
-        let greedy = |change: fn(&mut Sampling)| {
+    fn penalties_change_greedy_choices() {
+        let greedy = |change: fn(&mut SamplingParams)| {
             let mut sampler = sampler(|s| {
                 s.temperature = 0.0;
                 change(s);
             });
             (0..4)
-                .map(|_| sampler.draw(&[1.0, 1.9, -1.0, 1.5]).unwrap().id)
+                .map(|_| sampler.sample(&[1.0, 1.9, -1.0, 1.5]).unwrap().id)
                 .collect::<Vec<_>>()
         };
         assert_eq!(greedy(|_| {}), [1, 1, 1, 1]);
-        // Token 1 is in the prompt: 1.9 / 2 is below 1.5, which once used is below 1.0.
+        // Token 1 is in the prompt: 1.9 / 2 is below 1.5, and 1.5 / 2, once used, is below 1.0.
         assert_eq!(greedy(|s| s.repetition_penalty = 2.0), [3, 0, 1, 1]);
         assert_eq!(greedy(|s| s.presence_penalty = 1.0), [1, 3, 0, 1]);
         assert_eq!(greedy(|s| s.frequency_penalty = 0.5), [1, 3, 1, 0]);
     }
 
     #[test]
-    fn a_logit_that_is_not_finite_is_a_typed_failure() {
+    fn non_finite_logit_is_an_error() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let error = sampler(|_| {}).draw(&[0.0, bad]).unwrap_err();
-            assert!(matches!(error, NoDraw::NotFinite { id: 1, .. }));
+            let error = sampler(|_| {}).sample(&[0.0, bad]).unwrap_err();
+            assert!(matches!(error, SampleError::NotFinite { id: 1, .. }));
             assert!(error.to_string().contains("token 1"));
         }
     }
 
     #[test]
-    fn without_a_seed_one_is_drawn_and_known() {
-        let unseeded = || Sampler::new(&Sampling::default(), &[]);
+    fn generated_seed_reproduces_the_tokens() {
+        let unseeded = || Sampler::new(&SamplingParams::default(), &[]);
         let seeds: HashSet<u64> = (0..8).map(|_| unseeded().seed()).collect();
         assert!(seeds.len() > 1);
         let first = unseeded();
-        let again = Sampling {
+        let again = SamplingParams {
             seed: Some(first.seed()),
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
         let logits: Vec<f32> = (0..50).map(|i| (i as f32).sin()).collect();
         let run = |mut s: Sampler| {
             (0..20)
-                .map(|_| s.draw(&logits).unwrap().id)
+                .map(|_| s.sample(&logits).unwrap().id)
                 .collect::<Vec<_>>()
         };
         assert_eq!(run(first), run(Sampler::new(&again, &[])));
     }
 
     #[test]
-    fn a_seed_means_the_same_tokens_in_every_version() {
+    fn seeded_tokens_are_stable_across_releases() {
         let mut sampler = sampler(|_| {});
         let logits = [0.0; 100];
-        let drawn: Vec<u32> = (0..6).map(|_| sampler.draw(&logits).unwrap().id).collect();
-        assert_eq!(drawn, [73, 76, 65, 76, 2, 98]);
+        let sampled: Vec<u32> = (0..6)
+            .map(|_| sampler.sample(&logits).unwrap().id)
+            .collect();
+        assert_eq!(sampled, [73, 76, 65, 76, 2, 98]);
     }
 
     #[test]
-    fn last_bits_of_the_logits_do_not_change_the_tokens() {
+    fn rounding_of_logits_does_not_change_the_tokens() {
         let logits: Vec<f32> = (0..300).map(|i| (i as f32 * 0.7).sin() * 4.0).collect();
         let nudged: Vec<f32> = logits.iter().map(|x| x + 1e-7 * x.cos()).collect();
         for seed in 0..40 {
             let top_p = if seed % 2 == 0 { 1.0 } else { 0.9 };
-            let sampling = Sampling {
+            let sampling = SamplingParams {
                 seed: Some(seed),
                 top_p,
-                ..Sampling::default()
+                ..SamplingParams::default()
             };
             let run = |logits: &[f32]| {
                 let mut sampler = Sampler::new(&sampling, &[]);
                 (0..20)
-                    .map(|_| sampler.draw(logits).unwrap().id)
+                    .map(|_| sampler.sample(logits).unwrap().id)
                     .collect::<Vec<_>>()
             };
             assert_eq!(run(&logits), run(&nudged));
@@ -583,90 +607,98 @@ mod tests {
     }
 
     #[test]
-    fn a_token_depends_on_seed_and_place_alone() {
+    fn token_depends_on_seed_and_position_alone() {
         let row = |i: usize| -> Vec<f32> { (0..50).map(|j| ((i * 50 + j) as f32).sin()).collect() };
         let mut whole = sampler(|_| {});
-        let drawn: Vec<u32> = (0..12).map(|i| whole.draw(&row(i)).unwrap().id).collect();
-        // A sampler that is made again in the middle of the reply goes on as the first one did.
+        let sampled: Vec<u32> = (0..12).map(|i| whole.sample(&row(i)).unwrap().id).collect();
+        // A sampler recreated in the middle of the reply continues like the first one.
         for start in 0..12 {
             let mut later = sampler(|_| {});
-            later.drawn = start as u32;
+            later.position = start as u32;
             let rest: Vec<u32> = (start..12)
-                .map(|i| later.draw(&row(i)).unwrap().id)
+                .map(|i| later.sample(&row(i)).unwrap().id)
                 .collect();
-            assert_eq!(rest, drawn[start..]);
+            assert_eq!(rest, sampled[start..]);
         }
     }
 
     #[test]
-    fn bias_moves_the_draw_and_not_the_full_softmax() {
+    fn logit_bias_affects_sampling_and_not_full_logprob() {
         let logits = [0.0, 1.0, 2.0, 0.5];
         let mut biased = sampler(|s| s.logit_bias = [(0, 100.0), (99, 5.0)].into());
-        let drawn = biased.draw(&logits).unwrap();
-        assert_eq!(drawn.id, 0);
-        assert!(drawn.logprob > -1e-6);
-        assert!((f64::from(drawn.full_logprob) - log_softmax(&logits, 1.0)[0]).abs() < 1e-6);
+        let sampled = biased.sample(&logits).unwrap();
+        assert_eq!(sampled.id, 0);
+        assert!(sampled.logprob > -1e-6);
+        assert!((f64::from(sampled.full_logprob) - log_softmax(&logits, 1.0)[0]).abs() < 1e-6);
         let mut banned = sampler(|s| s.logit_bias = [(2, -100.0)].into());
-        assert!((0..200).all(|_| banned.draw(&logits).unwrap().id != 2));
+        assert!((0..200).all(|_| banned.sample(&logits).unwrap().id != 2));
     }
 
     #[test]
-    fn the_end_is_not_drawn_before_its_time() {
+    fn eos_is_suppressed_before_min_tokens() {
         let logits = [0.0, 9.0, 0.0, 9.0];
-        let sampling = Sampling {
+        let sampling = SamplingParams {
             temperature: 0.0,
             min_tokens: 3,
             stop_token_ids: vec![3],
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
-        let mut sampler = Sampler::new(&sampling, &[]).guided(Arc::new([1]), None);
-        let ids: Vec<u32> = (0..4).map(|_| sampler.draw(&logits).unwrap().id).collect();
+        let mut sampler = Sampler::new(&sampling, &[]).with_grammar(Arc::new([1]), None);
+        let ids: Vec<u32> = (0..4)
+            .map(|_| sampler.sample(&logits).unwrap().id)
+            .collect();
         assert_eq!(ids, [0, 0, 0, 1]);
     }
 
     #[test]
-    fn a_few_tokens_and_all_of_them_give_the_same_draws() {
-        // Above the bound for few tokens the whole row is weighed; the nucleus is inside both.
+    fn sparse_and_dense_top_k_sample_the_same_tokens() {
+        // A top_k above MAX_SPARSE weighs the whole row; the nucleus is inside both.
         let logits: Vec<f32> = (0..2000).map(|i| (i as f32 * 0.7).sin() * 6.0).collect();
         let run = |top_k: u32| {
             let mut sampler = sampler(|s| (s.top_k, s.top_p, s.temperature) = (top_k, 0.02, 0.7));
             (0..40)
-                .map(|_| sampler.draw(&logits).unwrap())
-                .map(|drawn| (drawn.id, (drawn.full_logprob * 1e4).round()))
+                .map(|_| sampler.sample(&logits).unwrap())
+                .map(|sampled| (sampled.id, (sampled.full_logprob * 1e4).round()))
                 .collect::<Vec<_>>()
         };
         let mut cut = sampler(|s| (s.top_k, s.temperature) = (200, 0.7));
-        assert_ne!(cut.draw(&logits).unwrap().logprob, 0.0);
+        assert_ne!(cut.sample(&logits).unwrap().logprob, 0.0);
         assert_eq!(run(1999), run(0));
     }
 
     #[test]
-    fn only_allowed_tokens_are_drawn_and_one_alone_is_forced() {
+    fn only_allowed_tokens_are_sampled_and_a_single_one_is_forced() {
         let logits = [5.0, 1.0, 0.5, 4.0];
         let mut some = sampler(|s| s.allowed_token_ids = vec![1, 2]);
         for _ in 0..50 {
-            let drawn = some.draw(&logits).unwrap();
-            assert!([1, 2].contains(&drawn.id) && !drawn.forced, "{drawn:?}");
+            let sampled = some.sample(&logits).unwrap();
+            assert!(
+                [1, 2].contains(&sampled.id) && !sampled.forced,
+                "{sampled:?}"
+            );
         }
         let mut one = sampler(|s| s.allowed_token_ids = vec![2]);
-        let drawn = one.draw(&logits).unwrap();
-        assert_eq!((drawn.id, drawn.logprob, drawn.forced), (2, 0.0, true));
-        assert!(drawn.full_logprob < -4.0);
+        let sampled = one.sample(&logits).unwrap();
+        assert_eq!(
+            (sampled.id, sampled.logprob, sampled.forced),
+            (2, 0.0, true)
+        );
+        assert!(sampled.full_logprob < -4.0);
     }
 
     #[test]
-    fn the_last_token_of_a_banned_sequence_is_not_drawn_behind_the_others() {
+    fn banned_sequences_are_never_completed() {
         let mut greedy = sampler(|s| s.temperature = 0.0);
-        greedy.ban(vec![vec![3], vec![0, 0, 1]]);
+        greedy.set_banned_sequences(vec![vec![3], vec![0, 0, 1]]);
         let prefer = |id: usize| {
             let mut logits = [0.0, 0.0, 0.0, 9.0];
             logits[id] = 5.0;
             logits
         };
-        let drawn: Vec<u32> = [0, 1, 0, 0, 1, 1]
-            .map(|id| greedy.draw(&prefer(id)).unwrap().id)
+        let sampled: Vec<u32> = [0, 1, 0, 0, 1, 1]
+            .map(|id| greedy.sample(&prefer(id)).unwrap().id)
             .to_vec();
-        // 3 never; 1 not behind 0, 0, where the first of the others comes.
-        assert_eq!(drawn, [0, 1, 0, 0, 0, 0]);
+        // 3 is never sampled; 1 is not sampled after 0, 0, where the first of the other tokens wins.
+        assert_eq!(sampled, [0, 1, 0, 0, 0, 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The date that a chat template asks for, in UTC: the few `strftime` directives that templates use.
+//! `strftime_now` of chat templates: the `strftime` directives that templates use, in UTC.
 
 /// Month names in English, as the C locale has them.
 const MONTHS: [&str; 12] = [
@@ -27,8 +27,8 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
-/// A moment in the proleptic Gregorian calendar, UTC.
-struct Moment {
+/// A date and time in the proleptic Gregorian calendar, UTC.
+struct DateTime {
     year: i64,
     month: usize,
     day: i64,
@@ -39,11 +39,11 @@ struct Moment {
     second: i64,
 }
 
-impl Moment {
+impl DateTime {
     fn at(unix_seconds: i64) -> Self {
         let days = unix_seconds.div_euclid(86_400);
         let clock = unix_seconds.rem_euclid(86_400);
-        // Years are counted from March, so that the leap day is the last of its year.
+        // Years start in March, so that the leap day is the last day of its year.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
         let of_era = shifted.rem_euclid(146_097);
@@ -76,9 +76,9 @@ impl Moment {
     }
 }
 
-/// Writes the time by `format`. A directive that is not known stays as it is written.
+/// Formats the time. Unknown directives are copied unchanged.
 pub(super) fn strftime(format: &str, unix_seconds: i64) -> String {
-    let now = Moment::at(unix_seconds);
+    let now = DateTime::at(unix_seconds);
     let month = MONTHS.get(now.month).copied().unwrap_or_default();
     let weekday = DAYS.get(now.weekday).copied().unwrap_or_default();
     let short = |name: &str| name.get(..3).unwrap_or_default().to_owned();
@@ -139,7 +139,7 @@ mod tests {
     use super::strftime;
 
     #[test]
-    fn known_moments() {
+    fn known_dates() {
         for (seconds, expected) in [
             (0, "1970-01-01 Thu 001 00:00:00"),
             (951_782_400, "2000-02-29 Tue 060 00:00:00"),

@@ -1,32 +1,32 @@
 //! The tokenizer of a checkpoint, from its `tokenizer.json`.
 //!
-//! Encoding parses special tokens written in the text (a rendered chat template is full of them)
-//! and adds none of its own: what the template rendered is what the model sees. Padding and
-//! truncation settings in the file are dropped, since a silent cut would train on half a prompt.
+//! Encoding parses special tokens in the text (a rendered chat template contains many) and adds none: the model sees
+//! exactly what the template rendered. Padding and truncation settings of the file are ignored, because silent
+//! truncation would train on half a prompt.
 
 use std::collections::HashMap;
 
 use tokenizers::DecoderWrapper;
 
-use super::alphabet;
+use super::byte_level;
 
-/// Why a tokenizer could not be loaded or a text not be encoded.
+/// Why a tokenizer could not be loaded or a text could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// The file does not describe a tokenizer.
     #[error("tokenizer.json is malformed: {0}")]
     Malformed(String),
     /// The text could not be encoded.
-    #[error("the tokenizer refused the text: {0}")]
+    #[error("the tokenizer cannot encode the text: {0}")]
     Encode(String),
 }
 
-/// Text to token ids and back, as the checkpoint's authors trained it.
+/// Encodes text to token ids and decodes them.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     special: HashMap<u32, String>,
-    /// Bytes of each token, by id, when the vocabulary is byte-level: decoding is then exact, byte
-    /// by byte, with no need to decode a window of tokens again for each new one.
+    /// Bytes of each token by id, if the vocabulary is byte-level: decoding is then exact per token and needs no window
+    /// of earlier tokens.
     bytes: Option<Vec<Vec<u8>>>,
     size: usize,
 }
@@ -42,10 +42,10 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`.
+    /// Parses a `tokenizer.json`.
     ///
     /// # Errors
-    /// When the bytes are not a tokenizer that this build knows.
+    /// When the file does not describe a supported tokenizer.
     pub fn from_bytes(json: &[u8]) -> Result<Self, TokenizerError> {
         let mut inner = tokenizers::Tokenizer::from_bytes(json)
             .map_err(|e| TokenizerError::Malformed(e.to_string()))?;
@@ -65,7 +65,7 @@ impl Tokenizer {
             .max()
             .map_or(0, |largest| largest as usize + 1);
         let bytes = matches!(inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_))).then(|| {
-            let alphabet = alphabet::byte_of_char();
+            let alphabet = byte_level::byte_of_char();
             let spelled = |id| inner.get_added_vocabulary().simple_id_to_token(id);
             (0..size as u32)
                 .map(|id| {
@@ -73,7 +73,7 @@ impl Tokenizer {
                         .or_else(|| inner.id_to_token(id))
                         .unwrap_or_default()
                 })
-                .map(|token| alphabet::bytes_of_token(&token, &alphabet))
+                .map(|token| byte_level::bytes_of_token(&token, &alphabet))
                 .collect()
         });
         Ok(Self {
@@ -84,10 +84,10 @@ impl Tokenizer {
         })
     }
 
-    /// Ids of a text, special tokens recognised, none added.
+    /// Encodes a text; parses special tokens in it and adds none.
     ///
     /// # Errors
-    /// When the text cannot be spelled in this vocabulary.
+    /// When the text cannot be encoded in this vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.inner
             .encode_fast(text, false)
@@ -95,12 +95,12 @@ impl Tokenizer {
             .map_err(|e| TokenizerError::Encode(e.to_string()))
     }
 
-    /// Ids of a text that no template wrote, with the special tokens that the checkpoint puts around one, such as a first
-    /// token. Those that the text already has are not added again.
+    /// Encodes a text that no template rendered, with the special tokens that the checkpoint adds around a text, such
+    /// as BOS (transformers' `add_special_tokens`). Tokens that the text already has are not added again.
     ///
     /// # Errors
-    /// When the text cannot be spelled in this vocabulary.
-    pub fn encode_bare(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    /// When the text cannot be encoded in this vocabulary.
+    pub fn encode_with_special_tokens(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let plain = self.encode(text)?;
         let full = self
             .inner
@@ -124,13 +124,12 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Text of the ids without special tokens. Bytes that are not UTF-8 become U+FFFD, ids outside
-    /// the vocabulary nothing.
+    /// Decodes ids without special tokens. Invalid UTF-8 becomes U+FFFD; ids outside the vocabulary are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.decode_as(ids, false)
     }
 
-    /// Text of the ids, special tokens written out.
+    /// Decodes ids including special tokens.
     pub fn decode_with_special(&self, ids: &[u32]) -> String {
         self.decode_as(ids, true)
     }
@@ -151,13 +150,13 @@ impl Tokenizer {
         }
     }
 
-    /// Spelling of a token in the vocabulary (byte-level tokens in their printable alphabet).
+    /// The vocabulary entry of a token (byte-level tokens in the byte-to-unicode alphabet).
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
 
-    /// Bytes that a token stands for, as chat clients expect them beside a log-prob. The token of a
-    /// vocabulary that is not byte-level is decoded alone.
+    /// Bytes of a token, as reported to chat clients with its logprob. If the vocabulary is not byte-level, the token
+    /// is decoded alone.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         match &self.bytes {
             Some(table) => table.get(id as usize).cloned().unwrap_or_default(),
@@ -165,8 +164,8 @@ impl Tokenizer {
         }
     }
 
-    /// Bytes that a token adds in the middle of a text. Where the vocabulary is not byte-level they are read
-    /// off its spelling: U+2581 for a space, `<0x0A>` for a byte.
+    /// Bytes that a token adds in the middle of a text. If the vocabulary is not byte-level, they are derived from its
+    /// entry: U+2581 is a space, `<0x0A>` a byte.
     pub(crate) fn spelled_bytes(&self, id: u32) -> Vec<u8> {
         if let Some(table) = &self.bytes {
             return table.get(id as usize).cloned().unwrap_or_default();
@@ -184,32 +183,32 @@ impl Tokenizer {
         }
     }
 
-    /// Id of a token by its spelling.
+    /// Id of a vocabulary entry.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// Whether a token is special, that is: never part of a reply's text.
+    /// Whether a token is special. Special tokens are not part of a reply's text.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains_key(&id)
     }
 
-    /// Text of a special token; none when the token is an ordinary one.
+    /// Text of a special token; `None` for an ordinary one.
     pub(crate) fn special_text(&self, id: u32) -> Option<&str> {
         self.special.get(&id).map(String::as_str)
     }
 
-    /// Special tokens and their ids, in no order.
+    /// Special tokens with their ids, unordered.
     pub fn special(&self) -> impl Iterator<Item = (&str, u32)> {
         self.special.iter().map(|(id, token)| (token.as_str(), *id))
     }
 
-    /// One more than the largest id. A model's embedding may have more rows than this.
+    /// The largest id plus one. A model's embedding may have more rows.
     pub fn vocab_size(&self) -> usize {
         self.size
     }
 
-    /// Bytes of a token, when the vocabulary is byte-level.
+    /// Bytes of a token, if the vocabulary is byte-level.
     pub(super) fn raw_bytes(&self, id: u32) -> Option<&[u8]> {
         let table = self.bytes.as_ref()?;
         Some(table.get(id as usize).map_or(&[], Vec::as_slice))
@@ -221,13 +220,13 @@ pub(crate) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A byte-level vocabulary: 256 bytes, a few merges, ChatML specials and one plain added token.
+    /// A byte-level vocabulary: 256 bytes, a few merges, ChatML special tokens and two plain added tokens.
     pub(crate) fn byte_level() -> Tokenizer {
         Tokenizer::from_bytes(byte_level_json().as_bytes()).unwrap()
     }
 
     pub(crate) fn byte_level_json() -> String {
-        let alphabet = alphabet::byte_of_char();
+        let alphabet = byte_level::byte_of_char();
         let mut spelled: Vec<(char, u8)> = alphabet.into_iter().collect();
         spelled.sort_by_key(|(_, byte)| *byte);
         let mut vocab = serde_json::Map::new();
@@ -263,7 +262,7 @@ pub(crate) mod tests {
         file.to_string()
     }
 
-    /// A SentencePiece-style vocabulary: words with U+2581 for the space, bytes as a fallback.
+    /// A SentencePiece-style vocabulary: U+2581 for the space, byte fallback.
     pub(crate) fn sentence_piece() -> Tokenizer {
         let mut vocab = serde_json::Map::new();
         for byte in 0..256 {
@@ -293,7 +292,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn text_with_special_tokens_survives_the_round_trip_and_nothing_is_cut() {
+    fn text_with_special_tokens_round_trips_untruncated() {
         let tokenizer = byte_level();
         let text = "<|im_start|>user\nhello world, größer 🦀<|im_end|>";
         let ids = tokenizer.encode(text).unwrap();
@@ -305,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn special_tokens_are_known_by_name_and_plain_added_ones_are_text() {
+    fn special_tokens_have_ids_and_plain_added_tokens_are_text() {
         let tokenizer = byte_level();
         assert_eq!(tokenizer.id("<|im_end|>"), Some(262));
         assert!(tokenizer.is_special(262));
@@ -317,7 +316,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn own_byte_decoding_agrees_with_the_library() {
+    fn byte_decoding_matches_the_tokenizers_library() {
         let tokenizer = byte_level();
         for ids in [
             vec![104, 105, 195, 169, 32],
@@ -336,7 +335,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_bare_text_gets_what_the_checkpoint_puts_around_it_once() {
+    fn encode_with_special_tokens_adds_each_token_once() {
         let mut file: serde_json::Value = serde_json::from_str(&byte_level_json()).unwrap();
         let around = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
         let text = json!({"Sequence": {"id": "A", "type_id": 0}});
@@ -351,15 +350,27 @@ pub(crate) mod tests {
             ("<|im_start|>hello<|im_end|>", vec![261, 259, 262]),
             ("", vec![261, 262]),
         ] {
-            assert_eq!(tokenizer.encode_bare(text).unwrap(), expected, "{text}");
+            assert_eq!(
+                tokenizer.encode_with_special_tokens(text).unwrap(),
+                expected,
+                "{text}"
+            );
         }
         assert_eq!(tokenizer.encode("hello").unwrap(), [259]);
-        assert_eq!(byte_level().encode_bare("hello").unwrap(), [259]);
-        assert!(byte_level().encode_bare("").unwrap().is_empty());
+        assert_eq!(
+            byte_level().encode_with_special_tokens("hello").unwrap(),
+            [259]
+        );
+        assert!(
+            byte_level()
+                .encode_with_special_tokens("")
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
-    fn a_broken_file_is_named() {
+    fn malformed_file_is_named() {
         let error = Tokenizer::from_bytes(b"{\"model\": 3}").unwrap_err();
         assert!(error.to_string().starts_with("tokenizer.json is malformed"));
     }

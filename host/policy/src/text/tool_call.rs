@@ -1,46 +1,46 @@
-//! One tool call, and how it is read from the JSON object that most families write: `name` and `arguments`, or
-//! `parameters`.
+//! A tool call, and its parsing from the JSON object that most model families write: `name` and `arguments` (or
+//! `parameters`).
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A call that the model made, well-formed.
+/// A well-formed tool call of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// Name of the tool; whether it exists is the caller's question.
+    /// Name of the tool; the caller checks whether it exists.
     pub name: String,
-    /// JSON text of an object, exactly as the model wrote it.
+    /// JSON text of the arguments object, exactly as generated.
     pub arguments: String,
 }
 
 #[derive(Deserialize)]
-struct Written<'a> {
+struct RawCall<'a> {
     name: String,
     #[serde(borrow, alias = "parameters")]
     arguments: Option<&'a RawValue>,
 }
 
 impl ToolCall {
-    /// Reads an object that names tool and arguments; else the reason why it does not.
+    /// Parses an object with a tool name and arguments, or returns why it is not a call.
     pub(super) fn parse(object: &str) -> Result<Self, String> {
-        let written: Written<'_> =
+        let raw: RawCall<'_> =
             serde_json::from_str(object).map_err(|error| format!("not a call: {error}"))?;
-        if written.name.trim().is_empty() {
+        if raw.name.trim().is_empty() {
             return Err("the name is empty".to_owned());
         }
-        let arguments = match written.arguments.map(RawValue::get) {
+        let arguments = match raw.arguments.map(RawValue::get) {
             None | Some("null") => "{}".to_owned(),
             Some(object) if object.starts_with('{') => object.to_owned(),
-            Some(text) if text.starts_with('"') => encoded_twice(text)?,
+            Some(text) if text.starts_with('"') => double_encoded_arguments(text)?,
             Some(_) => return Err("the arguments are not an object".to_owned()),
         };
         Ok(Self {
-            name: written.name,
+            name: raw.name,
             arguments,
         })
     }
 
-    /// A call whose name stands outside of the object of its arguments.
+    /// A call whose name is outside its arguments object.
     pub(super) fn with_arguments(name: String, object: &str) -> Result<Self, String> {
         let arguments: &RawValue =
             serde_json::from_str(object).map_err(|error| format!("not arguments: {error}"))?;
@@ -51,8 +51,8 @@ impl ToolCall {
     }
 }
 
-/// Arguments written as a JSON string that holds JSON.
-fn encoded_twice(text: &str) -> Result<String, String> {
+/// Arguments encoded as a JSON string that contains a JSON object.
+fn double_encoded_arguments(text: &str) -> Result<String, String> {
     serde_json::from_str::<String>(text)
         .ok()
         .filter(|inner| {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_keep_the_models_spelling() {
+    fn arguments_are_kept_verbatim() {
         let call =
             ToolCall::parse("{\"name\": \"f\", \"arguments\": {\"x\": 1.10, \"y\":  [1e400]}}");
         let expected = "{\"x\": 1.10, \"y\":  [1e400]}".to_owned();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_models_write_instead_is_understood_or_refused() {
+    fn common_variations_are_parsed_or_rejected() {
         for (body, arguments) in [
             (r#"{"name": "f"}"#, Some("{}")),
             (r#"{"name": "f", "arguments": null}"#, Some("{}")),

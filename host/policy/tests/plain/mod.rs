@@ -1,7 +1,7 @@
-//! The same decoder over candle's plain differentiable operations, for its autograd to be compared with.
+//! A reference decoder over candle's plain differentiable operations, for comparison with its autograd.
 //!
-//! Written for reading, not for speed: nothing is fused and every sequence is by itself. In f64 it is what the
-//! hand-written gradients are measured against; in f32 it is the graph whose memory they do without.
+//! Optimized for readability: nothing is fused and sequences are processed one by one. In f64 it is the reference for
+//! the hand-written gradients; in f32 it is the graph whose memory they are compared with.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use candle_core::{D, DType, Device, IndexOp, Tensor, Var};
 use clawhost_policy::{Adapter, Model, ModelConfig, RopeScaling, Sequence};
 
 pub struct Plain {
-    /// What is trained: the adapter's tensors, or every parameter when there is none.
+    /// The trained tensors: the adapter's, or every parameter when there is none.
     pub trained: HashMap<String, Var>,
-    /// All tensors; the trained ones are those above.
+    /// All tensors, including the trained ones.
     tensors: HashMap<String, Tensor>,
     config: ModelConfig,
     scale: f64,
@@ -83,7 +83,7 @@ impl Plain {
         x.broadcast_div(&root).unwrap().broadcast_mul(gain).unwrap()
     }
 
-    /// As [`Plain::norm`], where the family has it.
+    /// As [`Plain::norm`], if the family has head norms.
     fn head_norm(&self, x: Tensor, name: &str) -> Tensor {
         if self.tensors.contains_key(&format!("{name}.weight")) {
             self.norm(&x, name)
@@ -92,7 +92,7 @@ impl Plain {
         }
     }
 
-    /// `x [heads, t, dim]`. The angle itself is a product in f32, as checkpoints were trained with it.
+    /// `x [heads, t, dim]`. The angle itself is an f32 product, as in training.
     fn rotate(&self, x: &Tensor) -> Tensor {
         let (_, t, dim) = x.dims3().unwrap();
         let half = dim / 2;
@@ -177,7 +177,7 @@ impl Plain {
         self.linear(&y, &at("o_proj"))
     }
 
-    /// Logits of the rows from `first` on, but for the last.
+    /// The logits of the rows from `first` on, except the last.
     fn logits(&self, ids: &[u32], first: usize) -> Tensor {
         let c = &self.config;
         let t = ids.len();
@@ -210,7 +210,7 @@ impl Plain {
         x.matmul(&self.tensors[head].t().unwrap()).unwrap()
     }
 
-    /// Log-probabilities of all tokens at each scored position, `[scored, vocabulary]`.
+    /// Log-probs of all tokens at each scored position, `[scored, vocabulary]`.
     pub fn distribution(&self, s: &Sequence<'_>) -> Tensor {
         let z = self.logits(s.tokens, s.start - 1);
         let z = if s.temperature == 1.0 {
@@ -222,7 +222,7 @@ impl Plain {
     }
 }
 
-/// Log-probabilities of one sequence's scored tokens.
+/// Log-probs of one sequence's scored tokens.
 pub fn recorded(distribution: &Tensor, s: &Sequence<'_>) -> Tensor {
     let targets = Tensor::new(&s.tokens[s.start..], &Device::Cpu)
         .unwrap()
@@ -235,7 +235,7 @@ pub fn recorded(distribution: &Tensor, s: &Sequence<'_>) -> Tensor {
         .unwrap()
 }
 
-/// The shape of a named tensor of so many values.
+/// The shape of a named tensor with `len` values.
 fn shape(c: &ModelConfig, rank: usize, name: &str, len: usize) -> Vec<usize> {
     let inputs = match name {
         n if n.contains("norm") || n.ends_with(".bias") => return vec![len],

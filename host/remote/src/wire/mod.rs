@@ -1,55 +1,55 @@
-//! The two forms: what is asked, and what an answer holds.
+//! The two wire formats: requests and streamed events.
 
 mod sglang;
 mod vllm;
 
-use clawhost_policy::Sampling;
+use clawhost_policy::SamplingParams;
 use serde_json::{Value, json};
 
-use crate::http::Trouble;
-use crate::options::Kind;
+use crate::http::CallError;
+use crate::options::ServerKind;
 
-/// What a server said in one event.
+/// The content of one event.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Delta {
-    pub(crate) tokens: Vec<Told>,
-    pub(crate) ended: Option<Ended>,
-    /// Prompt tokens that it had run before, where it says so.
+    pub(crate) tokens: Vec<RemoteToken>,
+    pub(crate) finish: Option<StreamFinish>,
+    /// Prompt tokens found in the server's prefix cache, if reported.
     pub(crate) cached: Option<usize>,
 }
 
-/// A token as a server tells it.
+/// A token from the server.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct RemoteToken {
     pub(crate) id: u32,
-    /// In nats; what it is of differs.
+    /// In nats; its definition depends on the server.
     pub(crate) logprob: f32,
-    /// The likeliest, best first.
+    /// The most likely tokens, best first.
     pub(crate) top: Vec<(u32, f32)>,
 }
 
-/// Why a server ended a reply.
+/// Why the server finished a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum StreamFinish {
     Stop,
     Length,
-    /// It gave up, in its words.
-    Broken(String),
+    /// An error, with the server's message.
+    Error(String),
 }
 
-/// What is asked for.
-pub(crate) struct Asked<'a> {
-    /// Name of the model, or of the adapter.
+/// The request for a completion.
+pub(crate) struct CompletionRequest<'a> {
+    /// Name of the model or adapter.
     pub(crate) model: &'a str,
     pub(crate) is_adapter: bool,
     pub(crate) prompt: &'a [u32],
-    pub(crate) sampling: &'a Sampling,
-    pub(crate) ends: &'a [u32],
-    pub(crate) room: usize,
+    pub(crate) sampling: &'a SamplingParams,
+    pub(crate) stop_token_ids: &'a [u32],
+    pub(crate) max_tokens: usize,
 }
 
-impl Asked<'_> {
-    /// Most servers keep the seed in a signed number.
+impl CompletionRequest<'_> {
+    /// Most servers store the seed as a signed integer.
     fn seed(&self) -> Value {
         self.sampling
             .seed
@@ -65,7 +65,7 @@ impl Asked<'_> {
         }
     }
 
-    /// As both forms have it: -1 keeps all.
+    /// In both formats -1 disables top-k.
     fn top_k(&self) -> i64 {
         match self.sampling.top_k {
             0 => -1,
@@ -74,8 +74,8 @@ impl Asked<'_> {
     }
 }
 
-/// Sampling options that servers are told, or that are seen to here.
-const TOLD: &[&str] = &[
+/// Sampling parameters that are passed to the server or handled here.
+const SUPPORTED_PARAMS: &[&str] = &[
     "frequency_penalty",
     "max_tokens",
     "min_p",
@@ -87,56 +87,59 @@ const TOLD: &[&str] = &[
     "top_k",
     "top_logprobs",
     "top_p",
-    // Among the tokens that end a reply.
+    // Passed among the tokens that end a reply.
     "stop_token_ids",
 ];
 
-/// Refuses a request whose sampling says more than a server is told: it would be left out in silence.
-pub(crate) fn untold(sampling: &Sampling) -> Result<(), String> {
-    let Ok(Value::Object(said)) = serde_json::to_value(sampling) else {
-        return Err("the sampling options cannot be written down".to_owned());
+/// Rejects sampling parameters that are not passed to the server, because they would be ignored without notice.
+pub(crate) fn check_supported(sampling: &SamplingParams) -> Result<(), String> {
+    let Ok(Value::Object(params)) = serde_json::to_value(sampling) else {
+        return Err("cannot serialize the sampling parameters".to_owned());
     };
-    match said.keys().find(|key| !TOLD.contains(&key.as_str())) {
+    match params
+        .keys()
+        .find(|key| !SUPPORTED_PARAMS.contains(&key.as_str()))
+    {
         None => Ok(()),
         Some(key) => Err(format!(
-            "{key} is not passed on to the server that generates; leave it away, or serve without [engine.remote]"
+            "{key} is not supported by the remote backend; remove it, or run without [engine.remote]"
         )),
     }
 }
 
-/// Reads the events of one answer.
+/// Parses the events of one response.
 #[derive(Debug)]
-pub(crate) enum Reader {
+pub(crate) enum EventReader {
     Vllm,
-    Sglang(sglang::Reader),
+    Sglang(sglang::EventReader),
 }
 
-impl Reader {
-    /// What an event says; none for the one that says that no more come.
-    pub(crate) fn read(&mut self, payload: &str) -> Result<Option<Delta>, Trouble> {
+impl EventReader {
+    /// Parses an event; `None` for the final `[DONE]`.
+    pub(crate) fn parse(&mut self, payload: &str) -> Result<Option<Delta>, CallError> {
         if payload == "[DONE]" {
             return Ok(None);
         }
         let value: Value = serde_json::from_str(payload)
-            .map_err(|error| Trouble::Garbled(format!("an event is no JSON ({error})")))?;
+            .map_err(|error| CallError::Malformed(format!("an event is not JSON ({error})")))?;
         if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
             return Ok(Some(Delta {
-                ended: Some(Ended::Broken(crate::http::excerpt(
+                finish: Some(StreamFinish::Error(crate::http::excerpt(
                     &json!({"error": error}).to_string(),
                 ))),
                 ..Delta::default()
             }));
         }
         match self {
-            Self::Vllm => vllm::read(&value),
-            Self::Sglang(reader) => reader.read(&value),
+            Self::Vllm => vllm::parse(&value),
+            Self::Sglang(reader) => reader.parse(&value),
         }
         .map(Some)
     }
 }
 
-impl Kind {
-    /// Where replies are asked for.
+impl ServerKind {
+    /// The path of the completion endpoint.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Vllm => "v1/completions",
@@ -144,22 +147,22 @@ impl Kind {
         }
     }
 
-    /// The request for a reply.
-    pub(crate) fn body(self, asked: &Asked<'_>) -> Value {
+    /// The body of a completion request.
+    pub(crate) fn body(self, request: &CompletionRequest<'_>) -> Value {
         match self {
-            Self::Vllm => vllm::body(asked),
-            Self::Sglang => sglang::body(asked),
+            Self::Vllm => vllm::body(request),
+            Self::Sglang => sglang::body(request),
         }
     }
 
-    pub(crate) fn reader(self) -> Reader {
+    pub(crate) fn reader(self) -> EventReader {
         match self {
-            Self::Vllm => Reader::Vllm,
-            Self::Sglang => Reader::Sglang(sglang::Reader::default()),
+            Self::Vllm => EventReader::Vllm,
+            Self::Sglang => EventReader::Sglang(sglang::EventReader::default()),
         }
     }
 
-    /// Where adapters are loaded (`true`) and unloaded.
+    /// The path for loading (`true`) or unloading adapters.
     pub(crate) fn adapter_path(self, loads: bool) -> &'static str {
         match (self, loads) {
             (Self::Vllm, true) => "v1/load_lora_adapter",
@@ -170,21 +173,21 @@ impl Kind {
     }
 }
 
-/// A token id; not a negative or broken number.
-fn id(value: &Value) -> Result<u32, Trouble> {
+/// Parses a token id; rejects negative and fractional numbers.
+fn id(value: &Value) -> Result<u32, CallError> {
     value
         .as_u64()
         .and_then(|id| u32::try_from(id).ok())
-        .ok_or_else(|| Trouble::Garbled(format!("{value} is no token id")))
+        .ok_or_else(|| CallError::Malformed(format!("{value} is no token id")))
 }
 
-/// A log-prob of a token that was sampled: finite, and not above 0 beyond rounding.
+/// Parses the log-prob of a sampled token: finite, and at most 0 up to rounding.
 #[allow(clippy::cast_possible_truncation, reason = "log-probs are kept in f32")]
-fn logprob(value: &Value) -> Result<f32, Trouble> {
+fn logprob(value: &Value) -> Result<f32, CallError> {
     match value.as_f64() {
         Some(number) if number.is_finite() && number <= 1e-3 => Ok(number.min(0.0) as f32),
-        Some(number) => Err(Trouble::Garbled(format!("{number} is no log-prob"))),
-        None => Err(Trouble::NoLogprobs),
+        Some(number) => Err(CallError::Malformed(format!("{number} is no log-prob"))),
+        None => Err(CallError::NoLogprobs),
     }
 }
 
@@ -193,24 +196,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_out_of_what_is_asked() {
-        let sampling = Sampling {
+    fn requests_contain_all_sampling_parameters() {
+        let sampling = SamplingParams {
             seed: Some(u64::MAX),
             top_k: 3,
             stop: vec!["x".to_owned()],
             presence_penalty: 0.5,
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
-        untold(&sampling).unwrap();
-        let asked = Asked {
+        check_supported(&sampling).unwrap();
+        let request = CompletionRequest {
             model: "m",
             is_adapter: true,
             prompt: &[1, 2],
             sampling: &sampling,
-            ends: &[9],
-            room: 7,
+            stop_token_ids: &[9],
+            max_tokens: 7,
         };
-        let vllm = Kind::Vllm.body(&asked);
+        let vllm = ServerKind::Vllm.body(&request);
         assert_eq!(
             (&vllm["prompt"], &vllm["model"]),
             (&json!([1, 2]), &json!("m"))
@@ -224,7 +227,7 @@ mod tests {
             (&json!(i64::MAX), &json!(3))
         );
         assert_eq!(vllm["presence_penalty"], json!(0.5));
-        let sglang = Kind::Sglang.body(&asked);
+        let sglang = ServerKind::Sglang.body(&request);
         assert_eq!(
             (&sglang["input_ids"], &sglang["lora_path"]),
             (&json!([1, 2]), &json!("m"))
@@ -234,12 +237,12 @@ mod tests {
             (&params["max_new_tokens"], &params["top_k"]),
             (&json!(7), &json!(3))
         );
-        // -1 keeps all tokens at both.
-        let all = Sampling::default();
-        let asked = Asked {
+        // -1 disables top-k in both.
+        let all = SamplingParams::default();
+        let request = CompletionRequest {
             sampling: &all,
-            ..asked
+            ..request
         };
-        assert_eq!(Kind::Vllm.body(&asked)["top_k"], json!(-1));
+        assert_eq!(ServerKind::Vllm.body(&request)["top_k"], json!(-1));
     }
 }

@@ -1,29 +1,29 @@
-//! SGLang: its own `/generate`, whose `meta_info` holds `[log-prob, id, text]` of each token. Its OpenAI form has no
-//! ids. Events are cumulative, or hold only what is new where the server was started that way; the number of
-//! tokens so far tells which.
+//! SGLang: the native `/generate` endpoint, whose `meta_info` has `[log-prob, id, text]` for each token. Its OpenAI
+//! endpoint returns no ids. Events are cumulative, or incremental if the server was started that way; the token count
+//! tells which.
 
 use serde_json::{Map, Value, json};
 
-use super::{Asked, Delta, Ended, Told, id, logprob};
-use crate::http::Trouble;
+use super::{CompletionRequest, Delta, RemoteToken, StreamFinish, id, logprob};
+use crate::http::CallError;
 
-pub(super) fn body(asked: &Asked<'_>) -> Value {
-    let sampling = asked.sampling;
+pub(super) fn body(request: &CompletionRequest<'_>) -> Value {
+    let sampling = request.sampling;
     let mut body = Map::new();
-    body.insert("input_ids".into(), json!(asked.prompt));
+    body.insert("input_ids".into(), json!(request.prompt));
     body.insert(
         "sampling_params".into(),
         json!({
-            "max_new_tokens": asked.room,
-            "temperature": asked.temperature(),
+            "max_new_tokens": request.max_tokens,
+            "temperature": request.temperature(),
             "top_p": sampling.top_p,
-            "top_k": asked.top_k(),
+            "top_k": request.top_k(),
             "min_p": sampling.min_p,
             "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty,
             "repetition_penalty": sampling.repetition_penalty,
-            "sampling_seed": asked.seed(),
-            "stop_token_ids": asked.ends,
+            "sampling_seed": request.seed(),
+            "stop_token_ids": request.stop_token_ids,
         }),
     );
     body.insert("return_logprob".into(), true.into());
@@ -31,57 +31,57 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     body.insert("top_logprobs_num".into(), sampling.top_logprobs.into());
     body.insert("return_text_in_logprobs".into(), false.into());
     body.insert("stream".into(), true.into());
-    if asked.is_adapter {
-        body.insert("lora_path".into(), asked.model.into());
+    if request.is_adapter {
+        body.insert("lora_path".into(), request.model.into());
     }
     body.into()
 }
 
-/// How many tokens were seen.
+/// Counts the tokens received.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
+pub(crate) struct EventReader {
     seen: usize,
 }
 
-impl Reader {
-    pub(super) fn read(&mut self, value: &Value) -> Result<Delta, Trouble> {
-        let about = value.get("meta_info").and_then(Value::as_object);
-        let about =
-            about.ok_or_else(|| Trouble::Garbled("an event has no meta_info".to_owned()))?;
+impl EventReader {
+    pub(super) fn parse(&mut self, value: &Value) -> Result<Delta, CallError> {
+        let meta = value.get("meta_info").and_then(Value::as_object);
+        let meta =
+            meta.ok_or_else(|| CallError::Malformed("an event has no meta_info".to_owned()))?;
         let count = |key: &str| {
-            let number = about.get(key).and_then(Value::as_u64);
+            let number = meta.get(key).and_then(Value::as_u64);
             number.and_then(|number| usize::try_from(number).ok())
         };
         let mut delta = Delta {
             cached: count("cached_tokens"),
-            ended: about.get("finish_reason").and_then(ended),
+            finish: meta.get("finish_reason").and_then(finish),
             ..Delta::default()
         };
         let total = count("completion_tokens")
-            .ok_or_else(|| Trouble::Garbled("meta_info has no completion_tokens".to_owned()))?;
+            .ok_or_else(|| CallError::Malformed("meta_info has no completion_tokens".to_owned()))?;
         let none = Vec::new();
-        let listed = |key: &str| about.get(key).and_then(Value::as_array);
-        let found = match listed("output_token_logprobs") {
-            Some(found) => found,
+        let listed = |key: &str| meta.get(key).and_then(Value::as_array);
+        let entries = match listed("output_token_logprobs") {
+            Some(entries) => entries,
             None if total == 0 => &none,
-            None => return Err(Trouble::NoLogprobs),
+            None => return Err(CallError::NoLogprobs),
         };
-        let known = if found.len() == total {
+        let skip = if entries.len() == total {
             self.seen
-        } else if self.seen + found.len() == total {
+        } else if self.seen + entries.len() == total {
             0
         } else {
-            let (found, seen) = (found.len(), self.seen);
-            return Err(Trouble::Garbled(format!(
-                "{found} log-probs after {seen} tokens of {total}"
+            let (count, seen) = (entries.len(), self.seen);
+            return Err(CallError::Malformed(format!(
+                "{count} log-probs after {seen} tokens of {total}"
             )));
         };
         let tops = listed("output_top_logprobs").unwrap_or(&none);
-        for (at, entry) in found.iter().enumerate().skip(known) {
-            delta.tokens.push(Told {
+        for (at, entry) in entries.iter().enumerate().skip(skip) {
+            delta.tokens.push(RemoteToken {
                 logprob: logprob(entry.get(0).unwrap_or(&Value::Null))?,
                 id: match entry.get(1) {
-                    None | Some(Value::Null) => return Err(Trouble::NoIds),
+                    None | Some(Value::Null) => return Err(CallError::NoIds),
                     Some(value) => id(value)?,
                 },
                 top: tops.get(at).map(top).unwrap_or_default(),
@@ -92,17 +92,17 @@ impl Reader {
     }
 }
 
-/// A word, or an object with one.
-fn ended(value: &Value) -> Option<Ended> {
+/// The finish reason is a string, or an object with a `type`.
+fn finish(value: &Value) -> Option<StreamFinish> {
     let word = value.as_str().or_else(|| value.get("type")?.as_str())?;
     Some(match word {
-        "stop" => Ended::Stop,
-        "length" => Ended::Length,
+        "stop" => StreamFinish::Stop,
+        "length" => StreamFinish::Length,
         other => {
-            let said = value.get("message").and_then(Value::as_str);
-            Ended::Broken(format!(
-                "it ended the reply with {:?}",
-                said.unwrap_or(other)
+            let message = value.get("message").and_then(Value::as_str);
+            StreamFinish::Error(format!(
+                "it finished the reply with {:?}",
+                message.unwrap_or(other)
             ))
         }
     })
@@ -141,28 +141,31 @@ mod tests {
     #[test]
     fn cumulative_and_incremental_events_give_the_same_tokens() {
         let stop = json!({"type": "stop", "matched": 4});
-        let mut reader = Reader::default();
-        let first = reader.read(&event(&[(-1.0, 7)], 1, Value::Null)).unwrap();
+        let mut reader = EventReader::default();
+        let first = reader.parse(&event(&[(-1.0, 7)], 1, Value::Null)).unwrap();
         let all = [(-1.0, 7), (-2.0, 8), (-0.5, 4)];
-        let last = reader.read(&event(&all, 3, stop.clone())).unwrap();
+        let last = reader.parse(&event(&all, 3, stop.clone())).unwrap();
         assert_eq!((ids(&first), ids(&last)), (vec![7], vec![8, 4]));
-        assert_eq!((last.ended, last.cached), (Some(Ended::Stop), Some(2)));
-        let mut reader = Reader::default();
-        reader.read(&event(&all[..1], 1, Value::Null)).unwrap();
-        let rest = reader.read(&event(&all[1..], 3, stop)).unwrap();
+        assert_eq!(
+            (last.finish, last.cached),
+            (Some(StreamFinish::Stop), Some(2))
+        );
+        let mut reader = EventReader::default();
+        reader.parse(&event(&all[..1], 1, Value::Null)).unwrap();
+        let rest = reader.parse(&event(&all[1..], 3, stop)).unwrap();
         assert_eq!(ids(&rest), [8, 4]);
     }
 
     #[test]
-    fn what_is_missing_is_told_apart() {
-        let mut reader = Reader::default();
+    fn missing_fields_have_distinct_errors() {
+        let mut reader = EventReader::default();
         let bare = json!({"text": "x", "meta_info": {"completion_tokens": 2}});
-        assert_eq!(reader.read(&bare), Err(Trouble::NoLogprobs));
+        assert_eq!(reader.parse(&bare), Err(CallError::NoLogprobs));
         let lost = event(&[(-1.0, 7)], 3, Value::Null);
-        assert!(matches!(reader.read(&lost), Err(Trouble::Garbled(_))));
+        assert!(matches!(reader.parse(&lost), Err(CallError::Malformed(_))));
         assert!(matches!(
-            reader.read(&json!({"text": "x"})),
-            Err(Trouble::Garbled(_))
+            reader.parse(&json!({"text": "x"})),
+            Err(CallError::Malformed(_))
         ));
     }
 }

@@ -1,31 +1,31 @@
 //! vLLM: `/v1/completions` with `return_token_ids`, which adds `token_ids` to each choice, and
-//! `return_tokens_as_token_ids`, which spells the tokens of `logprobs` as `token_id:N`. Also the form of another
-//! clawhost, which has the ids and spells alternatives by their text.
+//! `return_tokens_as_token_ids`, which spells the tokens of `logprobs` as `token_id:N`. Also the format of another
+//! clawhost, which returns the ids and spells alternatives by their text.
 
 use serde_json::{Value, json};
 
-use super::{Asked, Delta, Ended, Told, id, logprob};
-use crate::http::Trouble;
+use super::{CompletionRequest, Delta, RemoteToken, StreamFinish, id, logprob};
+use crate::http::CallError;
 
-/// Every sampling option is written out: what is left away would be taken from the server's own defaults. Stop
-/// strings are watched for here, by the same code as everywhere.
-pub(super) fn body(asked: &Asked<'_>) -> Value {
-    let sampling = asked.sampling;
+/// Every sampling parameter is set explicitly: omitted ones would take the server's defaults. Stop strings are matched
+/// here, by the engine's own code.
+pub(super) fn body(request: &CompletionRequest<'_>) -> Value {
+    let sampling = request.sampling;
     json!({
-        "model": asked.model,
-        "prompt": asked.prompt,
-        "max_tokens": asked.room,
-        "temperature": asked.temperature(),
+        "model": request.model,
+        "prompt": request.prompt,
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature(),
         "top_p": sampling.top_p,
-        "top_k": asked.top_k(),
+        "top_k": request.top_k(),
         "min_p": sampling.min_p,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "repetition_penalty": sampling.repetition_penalty,
-        "seed": asked.seed(),
+        "seed": request.seed(),
         "n": 1,
         "logprobs": sampling.top_logprobs,
-        "stop_token_ids": asked.ends,
+        "stop_token_ids": request.stop_token_ids,
         "add_special_tokens": false,
         "return_token_ids": true,
         "return_tokens_as_token_ids": true,
@@ -34,7 +34,7 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
     })
 }
 
-pub(super) fn read(value: &Value) -> Result<Delta, Trouble> {
+pub(super) fn parse(value: &Value) -> Result<Delta, CallError> {
     let mut delta = Delta {
         cached: value
             .pointer("/usage/prompt_tokens_details/cached_tokens")
@@ -43,22 +43,25 @@ pub(super) fn read(value: &Value) -> Result<Delta, Trouble> {
         ..Delta::default()
     };
     let choices = value.get("choices").and_then(Value::as_array);
-    let choices = choices.ok_or_else(|| Trouble::Garbled("an event has no choices".to_owned()))?;
+    let choices =
+        choices.ok_or_else(|| CallError::Malformed("an event has no choices".to_owned()))?;
     let Some(choice) = choices.first() else {
         return Ok(delta);
     };
-    delta.ended = match choice.get("finish_reason").and_then(Value::as_str) {
+    delta.finish = match choice.get("finish_reason").and_then(Value::as_str) {
         None => None,
-        Some("stop") => Some(Ended::Stop),
-        Some("length") => Some(Ended::Length),
-        Some(other) => Some(Ended::Broken(format!("it ended the reply with {other:?}"))),
+        Some("stop") => Some(StreamFinish::Stop),
+        Some("length") => Some(StreamFinish::Length),
+        Some(other) => Some(StreamFinish::Error(format!(
+            "it finished the reply with {other:?}"
+        ))),
     };
     let text = choice.get("text").and_then(Value::as_str).unwrap_or("");
     let ids = match choice.get("token_ids").and_then(Value::as_array) {
         Some(ids) => ids,
-        // An event that says nothing but the end needs none.
-        None if text.is_empty() && delta.ended.is_some() => return Ok(delta),
-        None => return Err(Trouble::NoIds),
+        // An event with only the finish reason needs no ids.
+        None if text.is_empty() && delta.finish.is_some() => return Ok(delta),
+        None => return Err(CallError::NoIds),
     };
     if ids.is_empty() {
         return Ok(delta);
@@ -66,10 +69,10 @@ pub(super) fn read(value: &Value) -> Result<Delta, Trouble> {
     let values = choice.pointer("/logprobs/token_logprobs");
     let values = values
         .and_then(Value::as_array)
-        .ok_or(Trouble::NoLogprobs)?;
+        .ok_or(CallError::NoLogprobs)?;
     if values.len() != ids.len() {
         let (ids, values) = (ids.len(), values.len());
-        return Err(Trouble::Garbled(format!(
+        return Err(CallError::Malformed(format!(
             "{values} log-probs for {ids} tokens"
         )));
     }
@@ -77,7 +80,7 @@ pub(super) fn read(value: &Value) -> Result<Delta, Trouble> {
     let tops = choice.pointer("/logprobs/top_logprobs");
     let mut tops = tops.and_then(Value::as_array).unwrap_or(&none).iter();
     for (one, value) in ids.iter().zip(values) {
-        delta.tokens.push(Told {
+        delta.tokens.push(RemoteToken {
             id: id(one)?,
             logprob: logprob(value)?,
             top: top(tops.next()),
@@ -86,7 +89,7 @@ pub(super) fn read(value: &Value) -> Result<Delta, Trouble> {
     Ok(delta)
 }
 
-/// The alternatives that are spelled by their ids, best first.
+/// The alternatives that are spelled as ids, best first.
 #[allow(clippy::cast_possible_truncation, reason = "log-probs are kept in f32")]
 fn top(found: Option<&Value>) -> Vec<(u32, f32)> {
     let entries = found.and_then(Value::as_object);
@@ -107,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_read_as_vllm_writes_it() {
+    fn vllm_events_are_parsed() {
         let event = json!({
             "id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m",
             "choices": [{
@@ -124,31 +127,31 @@ mod tests {
             }],
             "usage": null,
         });
-        let delta = read(&event).unwrap();
-        assert_eq!(delta.ended, None);
+        let delta = parse(&event).unwrap();
+        assert_eq!(delta.finish, None);
         assert_eq!(delta.tokens[0].id, 7);
         assert_eq!(delta.tokens[1].logprob, -1.5);
         assert_eq!(delta.tokens[1].top[0], (4, -0.25));
         let usage =
             json!({"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": 5}}});
-        assert_eq!(read(&usage).unwrap().cached, Some(5));
+        assert_eq!(parse(&usage).unwrap().cached, Some(5));
     }
 
     #[test]
-    fn what_is_missing_is_told_apart() {
-        let with = |choice: Value| read(&json!({"choices": [choice]}));
-        assert_eq!(with(json!({"text": "a"})), Err(Trouble::NoIds));
+    fn missing_fields_have_distinct_errors() {
+        let with = |choice: Value| parse(&json!({"choices": [choice]}));
+        assert_eq!(with(json!({"text": "a"})), Err(CallError::NoIds));
         let bare = json!({"text": "a", "token_ids": [1], "logprobs": null});
-        assert_eq!(with(bare), Err(Trouble::NoLogprobs));
+        assert_eq!(with(bare), Err(CallError::NoLogprobs));
         let uneven =
             json!({"text": "a", "token_ids": [1, 2], "logprobs": {"token_logprobs": [-1.0]}});
-        assert!(matches!(with(uneven), Err(Trouble::Garbled(_))));
+        assert!(matches!(with(uneven), Err(CallError::Malformed(_))));
         let positive =
             json!({"text": "a", "token_ids": [1], "logprobs": {"token_logprobs": [0.5]}});
-        assert!(matches!(with(positive), Err(Trouble::Garbled(_))));
+        assert!(matches!(with(positive), Err(CallError::Malformed(_))));
         let end = with(json!({"text": "", "finish_reason": "length"})).unwrap();
-        assert_eq!(end.ended, Some(Ended::Length));
+        assert_eq!(end.finish, Some(StreamFinish::Length));
         let abort = with(json!({"text": "", "finish_reason": "abort"})).unwrap();
-        assert!(matches!(abort.ended, Some(Ended::Broken(_))));
+        assert!(matches!(abort.finish, Some(StreamFinish::Error(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! A server in the form of vLLM or SGLang, with faults.
+//! A fake vLLM or SGLang server with injectable faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::writing::Writer;
+use crate::events::EventWriter;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
@@ -15,42 +15,42 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use clawhost_policy::{
-    Adapter, Engine, EngineOptions, Event, GenerateRequest, Generation, LoraSpec, Model,
-    ModelFiles, Priority, SampledToken, Sampling, Served,
+    Adapter, Engine, EngineOptions, Event, GenerateRequest, Generation, LoadedVersion, LoraSpec,
+    Model, ModelFiles, Priority, SampledToken, SamplingParams,
 };
-use clawhost_remote::{Kind, Remote, RemoteError, RemoteOptions};
+use clawhost_remote::{HttpBackend, RemoteError, RemoteOptions, ServerKind};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-/// What its log-probs are of.
+/// How the server computes log-probs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Returns {
-    Model,
-    Tempered,
-    Drawn,
+pub(crate) enum ReturnedLogprobs {
+    Raw,
+    TemperatureScaled,
+    Processed,
 }
 
-/// What it does wrong.
+/// Injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     NoIds,
     NoLogprobs,
     NoAdapters,
-    /// Answers to any adapter with the base model.
+    /// Serves every adapter with the base model.
     IgnoresAdapters,
-    /// Says nothing more after so many tokens.
+    /// Stops sending after this many tokens.
     SilentAfter(usize),
     Busy,
     Garbage,
 }
 
-pub(crate) struct Inside {
-    form: Kind,
-    returns: Returns,
+pub(crate) struct ServerState {
+    form: ServerKind,
+    returns: ReturnedLogprobs,
     engine: Engine,
-    adapters: Mutex<BTreeMap<String, Served>>,
+    adapters: Mutex<BTreeMap<String, LoadedVersion>>,
     fault: Mutex<Fault>,
     /// Names that were unloaded, in order.
     pub(crate) unloaded: Mutex<Vec<String>>,
@@ -58,9 +58,9 @@ pub(crate) struct Inside {
     pub(crate) loaded: Mutex<Vec<String>>,
 }
 
-/// A server on threads of its own.
-pub(crate) struct Fake {
-    pub(crate) inside: Arc<Inside>,
+/// A fake server on its own runtime.
+pub(crate) struct FakeServer {
+    pub(crate) state: Arc<ServerState>,
     address: SocketAddr,
     runtime: Option<Runtime>,
     _files: tempfile::TempDir,
@@ -71,12 +71,12 @@ pub(crate) struct Fake {
 pub(crate) static POLICY: LazyLock<Engine> =
     LazyLock::new(|| Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap());
 
-/// An engine of its own over the same weights, with the tokens that end a reply by its configuration.
+/// A separate engine with the same weights and configured stop tokens.
 pub(crate) fn engine() -> Engine {
-    over(POLICY.model().clone())
+    engine_with(POLICY.model().clone())
 }
 
-fn over(model: Arc<Model>) -> Engine {
+fn engine_with(model: Arc<Model>) -> Engine {
     let files = ModelFiles::embedded();
     let source = std::str::from_utf8(files.template().unwrap()).unwrap();
     let template = clawhost_policy::ChatTemplate::new(source, Vec::new()).unwrap();
@@ -89,24 +89,28 @@ fn over(model: Arc<Model>) -> Engine {
     )
 }
 
-impl Fake {
-    pub(crate) fn vllm(returns: Returns) -> Self {
-        Self::start(Kind::Vllm, returns, engine())
+impl FakeServer {
+    pub(crate) fn vllm(returns: ReturnedLogprobs) -> Self {
+        Self::start(ServerKind::Vllm, returns, engine())
     }
 
-    pub(crate) fn sglang(returns: Returns) -> Self {
-        Self::start(Kind::Sglang, returns, engine())
+    pub(crate) fn sglang(returns: ReturnedLogprobs) -> Self {
+        Self::start(ServerKind::Sglang, returns, engine())
     }
 
-    /// Other weights of the same shape.
-    pub(crate) fn stranger() -> Self {
+    /// A server with other weights of the same shape.
+    pub(crate) fn with_other_weights() -> Self {
         let model = Model::random(POLICY.model().config().clone(), 3);
-        Self::start(Kind::Vllm, Returns::Model, over(Arc::new(model)))
+        Self::start(
+            ServerKind::Vllm,
+            ReturnedLogprobs::Raw,
+            engine_with(Arc::new(model)),
+        )
     }
 
-    fn start(form: Kind, returns: Returns, engine: Engine) -> Self {
+    fn start(form: ServerKind, returns: ReturnedLogprobs, engine: Engine) -> Self {
         let files = tempfile::tempdir().unwrap();
-        let inside = Arc::new(Inside {
+        let state = Arc::new(ServerState {
             form,
             returns,
             engine,
@@ -116,18 +120,18 @@ impl Fake {
             loaded: Mutex::default(),
         });
         let mut fake = Self {
-            inside,
+            state,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             runtime: None,
             adapters: files.path().join("adapters"),
             _files: files,
         };
-        fake.up();
+        fake.start_listening();
         fake
     }
 
-    /// Begins to listen, at the address that it had.
-    pub(crate) fn up(&mut self) {
+    /// Starts listening at its previous address.
+    pub(crate) fn start_listening(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -145,13 +149,13 @@ impl Fake {
             .route("/load_lora_adapter", post(load))
             .route("/v1/unload_lora_adapter", post(unload))
             .route("/unload_lora_adapter", post(unload))
-            .with_state(self.inside.clone());
+            .with_state(self.state.clone());
         runtime.spawn(async move { axum::serve(listener, router).await });
         self.runtime = Some(runtime);
     }
 
-    /// Goes away with all its connections, and forgets its adapters.
-    pub(crate) fn down(&mut self) {
+    /// Closes all connections and drops the adapters.
+    pub(crate) fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));
         }
@@ -159,53 +163,53 @@ impl Fake {
     }
 
     pub(crate) fn forget_adapters(&self) {
-        self.inside.adapters.lock().unwrap().clear();
+        self.state.adapters.lock().unwrap().clear();
     }
 
     pub(crate) fn options(&self) -> RemoteOptions {
         let url = format!("http://{}", self.address);
         RemoteOptions {
             adapters: Some(self.adapters.clone()),
-            look: Duration::from_millis(50),
-            ..RemoteOptions::new(url, self.inside.form, "the-base")
+            health_interval: Duration::from_millis(50),
+            ..RemoteOptions::new(url, self.state.form, "the-base")
         }
     }
 
-    pub(crate) fn fault(&self, fault: Fault) {
-        *self.inside.fault.lock().unwrap() = fault;
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        *self.state.fault.lock().unwrap() = fault;
     }
 
-    /// An engine that this server generates for.
-    pub(crate) fn behind(&self, options: RemoteOptions) -> (Engine, Arc<Remote>) {
+    /// An engine that uses this server as its remote backend.
+    pub(crate) fn connect(&self, options: RemoteOptions) -> (Engine, Arc<HttpBackend>) {
         let engine = engine();
-        let remote = Remote::connect(options, &engine).unwrap();
-        engine.generate_elsewhere(remote.clone());
+        let remote = HttpBackend::connect(options, &engine).unwrap();
+        engine.set_remote_backend(remote.clone());
         (engine, remote)
     }
 
-    pub(crate) fn refused(&self, options: RemoteOptions) -> RemoteError {
-        Remote::connect(options, &engine()).unwrap_err()
+    pub(crate) fn connect_error(&self, options: RemoteOptions) -> RemoteError {
+        HttpBackend::connect(options, &engine()).unwrap_err()
     }
 
-    /// What the server's own engine has done.
+    /// The statistics of the server's own engine.
     pub(crate) fn stats(&self) -> clawhost_policy::EngineStats {
-        self.inside.engine.stats()
+        self.state.engine.stats()
     }
 
     /// Where adapters are written.
-    pub(crate) fn written(&self) -> &Path {
+    pub(crate) fn adapter_dir(&self) -> &Path {
         &self.adapters
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeServer {
     fn drop(&mut self) {
-        self.down();
+        self.stop();
     }
 }
 
-/// An adapter that changes what is said, the more the larger `size` is.
-pub(crate) fn busy_adapter(seed: u64, size: f32) -> Arc<Adapter> {
+/// An adapter whose effect grows with `size`.
+pub(crate) fn random_adapter(seed: u64, size: f32) -> Arc<Adapter> {
     let mut adapter = Adapter::init(POLICY.model().config(), LoraSpec::default(), seed);
     let mut state = seed;
     for (name, values) in adapter.tensors_mut() {
@@ -233,18 +237,18 @@ pub(crate) fn prompt() -> Vec<u32> {
     POLICY.tokenizer().encode(&text).unwrap()
 }
 
-pub(crate) fn request(engine: &Engine, sampling: Sampling) -> GenerateRequest {
+pub(crate) fn request(engine: &Engine, sampling: SamplingParams) -> GenerateRequest {
     GenerateRequest {
         prompt: prompt(),
         sampling,
-        served: engine.active(),
-        priority: Priority::Person,
+        version: engine.active(),
+        priority: Priority::Interactive,
         user: None,
     }
 }
 
-/// Everything that a reader is told.
-pub(crate) fn read(generation: &mut Generation) -> (Vec<SampledToken>, Option<Event>) {
+/// Collects all tokens and the final event.
+pub(crate) fn collect(generation: &mut Generation) -> (Vec<SampledToken>, Option<Event>) {
     let mut tokens = Vec::new();
     loop {
         match generation.blocking_next() {
@@ -255,10 +259,10 @@ pub(crate) fn read(generation: &mut Generation) -> (Vec<SampledToken>, Option<Ev
 }
 
 /// Waits for a condition.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::yield_now();
     }
 }
@@ -267,8 +271,8 @@ fn number(value: &Value, key: &str) -> f32 {
     value[key].as_f64().unwrap() as f32
 }
 
-fn sampling(body: &Value, max: &str, seed: &str, top: &Value) -> Sampling {
-    Sampling {
+fn sampling(body: &Value, max: &str, seed: &str, top: &Value) -> SamplingParams {
+    SamplingParams {
         temperature: number(body, "temperature"),
         top_p: number(body, "top_p"),
         top_k: u32::try_from(body["top_k"].as_i64().unwrap()).unwrap_or(0),
@@ -279,12 +283,12 @@ fn sampling(body: &Value, max: &str, seed: &str, top: &Value) -> Sampling {
         frequency_penalty: number(body, "frequency_penalty"),
         repetition_penalty: number(body, "repetition_penalty"),
         top_logprobs: u8::try_from(top.as_u64().unwrap()).unwrap(),
-        ..Sampling::default()
+        ..SamplingParams::default()
     }
 }
 
-async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) -> Response {
-    let fault = *inside.fault.lock().unwrap();
+async fn generate(State(state): State<Arc<ServerState>>, Json(body): Json<Value>) -> Response {
+    let fault = *state.fault.lock().unwrap();
     match fault {
         Fault::Busy => {
             let error = json!({"error": {"message": "queue is full", "code": 429}});
@@ -296,13 +300,13 @@ async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) ->
         Fault::Garbage => return "data: {\"choices\": 3}\n\n".into_response(),
         _ => {}
     }
-    let (adapter, ids, sampling) = match inside.form {
-        Kind::Vllm => (
+    let (adapter, ids, sampling) = match state.form {
+        ServerKind::Vllm => (
             body["model"].as_str().filter(|name| *name != "the-base"),
             &body["prompt"],
             sampling(&body, "max_tokens", "seed", &body["logprobs"]),
         ),
-        Kind::Sglang => (
+        ServerKind::Sglang => (
             body["lora_path"].as_str(),
             &body["input_ids"],
             sampling(
@@ -313,10 +317,10 @@ async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) ->
             ),
         ),
     };
-    let base = Served::base(inside.engine.model());
+    let base = LoadedVersion::base(state.engine.model());
     let served = match adapter {
         None => base,
-        Some(name) => match inside.adapters.lock().unwrap().get(name) {
+        Some(name) => match state.adapters.lock().unwrap().get(name) {
             Some(_) if fault == Fault::IgnoresAdapters => base,
             Some(served) => served.clone(),
             None => {
@@ -327,22 +331,22 @@ async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) ->
         },
     };
     let ids = ids.as_array().unwrap().iter();
-    let mut generation = inside
+    let mut generation = state
         .engine
         .generate(GenerateRequest {
             prompt: ids.map(|id| id.as_u64().unwrap() as u32).collect(),
             sampling,
-            served,
-            priority: Priority::Person,
+            version: served,
+            priority: Priority::Interactive,
             user: None,
         })
         .unwrap();
     let (sender, events) = mpsc::unbounded_channel::<Result<Bytes, std::io::Error>>();
     tokio::spawn(async move {
-        let mut writer = Writer::new(inside.form, inside.returns, fault);
+        let mut writer = EventWriter::new(state.form, state.returns, fault);
         let mut held: Option<SampledToken> = None;
         loop {
-            // Whoever does not listen any more needs no more tokens.
+            // The client has disconnected.
             let event = tokio::select! {
                 () = sender.closed() => return,
                 event = generation.next() => event,
@@ -372,42 +376,44 @@ async fn generate(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) ->
     .into_response()
 }
 
-async fn load(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) -> Response {
+async fn load(State(state): State<Arc<ServerState>>, Json(body): Json<Value>) -> Response {
     let name = body["lora_name"].as_str().unwrap().to_owned();
-    if *inside.fault.lock().unwrap() == Fault::NoAdapters {
+    if *state.fault.lock().unwrap() == Fault::NoAdapters {
         let vllm = (StatusCode::NOT_FOUND, Json(json!({"detail": "Not Found"})));
         let said = json!({"success": false, "error_message": "LoRA is not enabled."});
-        return match inside.form {
-            Kind::Vllm => vllm,
-            Kind::Sglang => (StatusCode::BAD_REQUEST, Json(said)),
+        return match state.form {
+            ServerKind::Vllm => vllm,
+            ServerKind::Sglang => (StatusCode::BAD_REQUEST, Json(said)),
         }
         .into_response();
     }
-    if inside.adapters.lock().unwrap().contains_key(&name) {
+    if state.adapters.lock().unwrap().contains_key(&name) {
         let message = format!("The lora adapter '{name}' has already been loaded.");
         let error = json!({"error": {"message": message, "code": 400}});
         return (StatusCode::BAD_REQUEST, Json(error)).into_response();
     }
     let path = Path::new(body["lora_path"].as_str().unwrap());
-    let adapter = Adapter::load_peft(path, inside.engine.model().config()).unwrap();
-    let served = Served {
+    let adapter = Adapter::load_peft(path, state.engine.model().config()).unwrap();
+    let served = LoadedVersion {
         version: 1,
         digest: adapter.digest(),
-        learned: Some(Arc::new(adapter).into()),
+        weights: Some(Arc::new(adapter).into()),
     };
-    let mut adapters = inside.adapters.lock().unwrap();
+    let mut adapters = state.adapters.lock().unwrap();
     adapters.insert(name.clone(), served);
-    inside.loaded.lock().unwrap().push(name.clone());
-    match inside.form {
-        Kind::Vllm => format!("Success: LoRA adapter '{name}' added successfully.").into_response(),
-        Kind::Sglang => Json(json!({"success": true, "loaded_adapters": {}})).into_response(),
+    state.loaded.lock().unwrap().push(name.clone());
+    match state.form {
+        ServerKind::Vllm => {
+            format!("Success: LoRA adapter '{name}' added successfully.").into_response()
+        }
+        ServerKind::Sglang => Json(json!({"success": true, "loaded_adapters": {}})).into_response(),
     }
 }
 
-async fn unload(State(inside): State<Arc<Inside>>, Json(body): Json<Value>) -> Response {
+async fn unload(State(state): State<Arc<ServerState>>, Json(body): Json<Value>) -> Response {
     let name = body["lora_name"].as_str().unwrap().to_owned();
-    let found = inside.adapters.lock().unwrap().remove(&name);
-    inside.unloaded.lock().unwrap().push(name);
+    let found = state.adapters.lock().unwrap().remove(&name);
+    state.unloaded.lock().unwrap().push(name);
     match found {
         Some(_) => Json(json!({"success": true})).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),

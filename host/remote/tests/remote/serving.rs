@@ -1,25 +1,27 @@
-//! Replies: the same as those of the engine's own batcher, down to the recorded numbers.
+//! Replies of the remote backend are identical to those of the built-in engine, including the recorded log-probs.
 
 use std::time::Duration;
 
-use clawhost_policy::{Event, FinishReason, Finished, Refused, SampledToken, Sampling};
-use clawhost_remote::{RemoteOptions, Reports};
+use clawhost_policy::{
+    CompletionOutput, Event, FinishReason, SampledToken, SamplingParams, SubmitError,
+};
+use clawhost_remote::{LogprobsMode, RemoteOptions};
 
-use crate::server::{Fake, Fault, Returns, read, request, until};
+use crate::server::{FakeServer, Fault, ReturnedLogprobs, collect, request, wait_until};
 
-fn finished(event: Option<Event>) -> Finished {
+fn finished(event: Option<Event>) -> CompletionOutput {
     match event {
         Some(Event::Finished(finished)) => finished,
         other => panic!("{other:?}"),
     }
 }
 
-fn settings() -> Vec<Sampling> {
-    let with = |change: fn(&mut Sampling)| {
-        let mut sampling = Sampling {
+fn settings() -> Vec<SamplingParams> {
+    let with = |change: fn(&mut SamplingParams)| {
+        let mut sampling = SamplingParams {
             seed: Some(11),
             max_tokens: 24,
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
         change(&mut sampling);
         sampling
@@ -35,13 +37,13 @@ fn settings() -> Vec<Sampling> {
     ]
 }
 
-fn penalised() -> Sampling {
-    Sampling {
+fn penalized() -> SamplingParams {
+    SamplingParams {
         seed: Some(5),
         max_tokens: 24,
         presence_penalty: 0.4,
         repetition_penalty: 1.2,
-        ..Sampling::default()
+        ..SamplingParams::default()
     }
 }
 
@@ -52,7 +54,7 @@ fn near(what: &str, a: &[f32], b: &[f32]) {
     }
 }
 
-fn of(tokens: &[SampledToken], which: fn(&SampledToken) -> f32) -> Vec<f32> {
+fn values(tokens: &[SampledToken], which: fn(&SampledToken) -> f32) -> Vec<f32> {
     tokens.iter().map(which).collect()
 }
 
@@ -60,74 +62,83 @@ fn ids(tokens: &[SampledToken]) -> Vec<u32> {
     tokens.iter().map(|token| token.id).collect()
 }
 
-fn text(tokens: &[SampledToken], end: &Finished) -> String {
-    let said: String = tokens.iter().map(|token| token.text.as_str()).collect();
-    said + &end.text
+fn text(tokens: &[SampledToken], end: &CompletionOutput) -> String {
+    let content: String = tokens.iter().map(|token| token.text.as_str()).collect();
+    content + &end.text
 }
 
 #[test]
-fn a_reply_is_recorded_as_the_own_batcher_records_it() {
+fn remote_replies_are_recorded_like_local_ones() {
     let own_engine = crate::server::engine();
     for fake in [
-        Fake::vllm(Returns::Model),
-        Fake::vllm(Returns::Drawn),
-        Fake::sglang(Returns::Tempered),
+        FakeServer::vllm(ReturnedLogprobs::Raw),
+        FakeServer::vllm(ReturnedLogprobs::Processed),
+        FakeServer::sglang(ReturnedLogprobs::TemperatureScaled),
     ] {
-        let (engine, remote) = fake.behind(fake.options());
+        let (engine, remote) = fake.connect(fake.options());
         let mut all = settings();
-        if remote.reports() == Reports::Drawn {
-            all.push(penalised());
+        if remote.logprobs_mode() == LogprobsMode::Processed {
+            all.push(penalized());
         }
         for sampling in all {
-            let what = format!("{:?} {sampling:?}", remote.reports());
-            let asked = request(&own_engine, sampling.clone());
-            let (own, own_end) = read(&mut own_engine.generate(asked).unwrap());
+            let what = format!("{:?} {sampling:?}", remote.logprobs_mode());
+            let local_request = request(&own_engine, sampling.clone());
+            let (own, own_end) = collect(&mut own_engine.generate(local_request).unwrap());
             let mut there = engine.generate(request(&engine, sampling.clone())).unwrap();
             assert_eq!(Some(there.seed()), sampling.seed);
-            let (there, end) = read(&mut there);
+            let (there, end) = collect(&mut there);
             let (own_end, end) = (finished(own_end), finished(end));
             assert!(own.len() > 4, "{what}: {} tokens", own.len());
             assert_eq!(ids(&there), ids(&own), "{what}");
             assert_eq!(text(&there, &end), text(&own, &own_end), "{what}");
-            // It cannot say what its constraints left, so nothing is taken for forced.
+            // The server does not report forced tokens, so none are marked.
             assert!(there.iter().all(|token| !token.forced), "{what}");
             assert_eq!(end.reason, own_end.reason);
             assert_eq!(end.prompt_tokens, own_end.prompt_tokens);
             assert_eq!(end.completion_tokens, own_end.completion_tokens);
-            // What is told at once is true or unknown.
+            // Log-probs in events are correct or NaN.
             let three: [fn(&SampledToken) -> f32; 3] =
                 [|t| t.logprob, |t| t.full_logprob, |t| t.model_logprob];
             for which in three {
-                let (told, own) = (of(&there, which), of(&own, which));
-                let known = told.iter().zip(&own).filter(|(told, _)| !told.is_nan());
-                let (told, own): (Vec<f32>, Vec<f32>) = known.map(|(a, b)| (*a, *b)).unzip();
-                near(&what, &told, &own);
+                let (returned, own) = (values(&there, which), values(&own, which));
+                let known = returned
+                    .iter()
+                    .zip(&own)
+                    .filter(|(returned, _)| !returned.is_nan());
+                let (returned, own): (Vec<f32>, Vec<f32>) = known.map(|(a, b)| (*a, *b)).unzip();
+                near(&what, &returned, &own);
             }
-            // What is recorded is known.
-            let (drawn, full) = match end.recorded {
+            // Recorded log-probs are complete.
+            let (drawn, full) = match end.reply_logprobs {
                 Some(recorded) => (recorded.logprobs, recorded.full_logprobs),
-                None => (of(&there, |t| t.logprob), of(&there, |t| t.full_logprob)),
+                None => (
+                    values(&there, |t| t.logprob),
+                    values(&there, |t| t.full_logprob),
+                ),
             };
-            near(&what, &drawn, &of(&own, |t| t.logprob));
-            near(&what, &full, &of(&own, |t| t.full_logprob));
+            near(&what, &drawn, &values(&own, |t| t.logprob));
+            near(&what, &full, &values(&own, |t| t.full_logprob));
         }
     }
 }
 
 #[test]
-fn alternatives_are_those_of_the_model() {
+fn top_logprobs_match_the_local_model() {
     let own_engine = crate::server::engine();
-    for fake in [Fake::vllm(Returns::Model), Fake::sglang(Returns::Tempered)] {
-        let (engine, _) = fake.behind(fake.options());
-        let sampling = Sampling {
+    for fake in [
+        FakeServer::vllm(ReturnedLogprobs::Raw),
+        FakeServer::sglang(ReturnedLogprobs::TemperatureScaled),
+    ] {
+        let (engine, _) = fake.connect(fake.options());
+        let sampling = SamplingParams {
             seed: Some(3),
             max_tokens: 6,
             top_logprobs: 3,
-            ..Sampling::default()
+            ..SamplingParams::default()
         };
-        let asked = request(&own_engine, sampling.clone());
-        let (own, _) = read(&mut own_engine.generate(asked).unwrap());
-        let (there, _) = read(&mut engine.generate(request(&engine, sampling)).unwrap());
+        let local_request = request(&own_engine, sampling.clone());
+        let (own, _) = collect(&mut own_engine.generate(local_request).unwrap());
+        let (there, _) = collect(&mut engine.generate(request(&engine, sampling)).unwrap());
         assert_eq!(own.len(), there.len());
         for (own, there) in own.iter().zip(&there) {
             let ids = |token: &SampledToken| token.top.iter().map(|t| t.0).collect::<Vec<_>>();
@@ -137,91 +148,94 @@ fn alternatives_are_those_of_the_model() {
 }
 
 #[test]
-fn what_could_not_be_recorded_truly_is_refused_with_its_mend() {
-    let fake = Fake::vllm(Returns::Model);
-    let (engine, _) = fake.behind(fake.options());
-    let refused = engine.generate(request(&engine, penalised())).unwrap_err();
-    assert!(matches!(refused, Refused::Unsupported(_)), "{refused}");
+fn unsupported_sampling_is_rejected_with_a_fix() {
+    let fake = FakeServer::vllm(ReturnedLogprobs::Raw);
+    let (engine, _) = fake.connect(fake.options());
+    let refused = engine.generate(request(&engine, penalized())).unwrap_err();
+    assert!(matches!(refused, SubmitError::Unsupported(_)), "{refused}");
     assert!(refused.to_string().contains("processed_logprobs"));
 }
 
 #[test]
-fn a_stop_string_and_a_reader_that_goes_close_the_connection() {
-    let fake = Fake::vllm(Returns::Model);
-    let (engine, _) = fake.behind(fake.options());
-    let long = Sampling {
+fn stop_strings_and_cancellation_close_the_connection() {
+    let fake = FakeServer::vllm(ReturnedLogprobs::Raw);
+    let (engine, _) = fake.connect(fake.options());
+    let long = SamplingParams {
         seed: Some(1),
         max_tokens: 40,
-        ..Sampling::default()
+        ..SamplingParams::default()
     };
-    let (all, end) = read(&mut engine.generate(request(&engine, long.clone())).unwrap());
-    let said = text(&all, &finished(end));
-    let stop: String = said.chars().skip(3).take(2).collect();
-    let stopping = Sampling {
+    let (all, end) = collect(&mut engine.generate(request(&engine, long.clone())).unwrap());
+    let content = text(&all, &finished(end));
+    let stop: String = content.chars().skip(3).take(2).collect();
+    let stopping = SamplingParams {
         stop: vec![stop.clone()],
         ..long.clone()
     };
-    let (tokens, end) = read(&mut engine.generate(request(&engine, stopping)).unwrap());
+    let (tokens, end) = collect(&mut engine.generate(request(&engine, stopping)).unwrap());
     let end = finished(end);
-    assert_eq!(Some(text(&tokens, &end).as_str()), said.split(&stop).next());
+    assert_eq!(
+        Some(text(&tokens, &end).as_str()),
+        content.split(&stop).next()
+    );
     assert_eq!((end.reason, end.stop), (FinishReason::Stop, Some(stop)));
 
-    fake.fault(Fault::SilentAfter(1));
+    fake.set_fault(Fault::SilentAfter(1));
     let mut generation = engine.generate(request(&engine, long)).unwrap();
     assert!(matches!(generation.blocking_next(), Some(Event::Token(_))));
     assert_eq!(engine.stats().running, 1);
     drop(generation);
-    until("its end", || engine.stats().running == 0);
+    wait_until("its end", || engine.stats().running == 0);
     assert_eq!(engine.stats().cancelled, 1);
-    until("the server's noticing", || fake.stats().running == 0);
+    wait_until("the server's noticing", || fake.stats().running == 0);
 }
 
 #[test]
-fn a_reply_that_breaks_off_keeps_what_came() {
-    let mut fake = Fake::sglang(Returns::Tempered);
-    let (engine, _) = fake.behind(RemoteOptions {
-        idle: Duration::from_secs(2),
+fn an_interrupted_reply_keeps_its_tokens() {
+    let mut fake = FakeServer::sglang(ReturnedLogprobs::TemperatureScaled);
+    let (engine, _) = fake.connect(RemoteOptions {
+        idle_timeout: Duration::from_secs(2),
         ..fake.options()
     });
-    let sampling = Sampling {
+    let sampling = SamplingParams {
         seed: Some(2),
         max_tokens: 12,
-        ..Sampling::default()
+        ..SamplingParams::default()
     };
-    fake.fault(Fault::SilentAfter(1));
+    fake.set_fault(Fault::SilentAfter(1));
     for (leaves, part) in [(false, "engine.remote.idle_seconds"), (true, "connection")] {
         let mut generation = engine.generate(request(&engine, sampling.clone())).unwrap();
         let first = generation.blocking_next();
         assert!(matches!(first, Some(Event::Token(_))), "{first:?}");
         if leaves {
-            fake.down();
+            fake.stop();
         }
-        let (_, end) = read(&mut generation);
+        let (_, end) = collect(&mut generation);
         let Some(Event::Failed(reason)) = end else {
             panic!("{end:?}");
         };
         assert!(reason.contains(part), "{reason}");
         assert!(reason.contains("http://"), "{reason}");
     }
-    until("its absence", || engine.ready().is_err());
-    fake.up();
-    fake.fault(Fault::None);
-    until("readiness", || engine.ready().is_ok());
-    let (_, end) = read(&mut engine.generate(request(&engine, sampling)).unwrap());
+    wait_until("its absence", || engine.ready().is_err());
+    fake.start_listening();
+    fake.set_fault(Fault::None);
+    wait_until("readiness", || engine.ready().is_ok());
+    let (_, end) = collect(&mut engine.generate(request(&engine, sampling)).unwrap());
     finished(end);
 }
 
 #[test]
-fn a_busy_server_says_when_to_come_back() {
-    let fake = Fake::vllm(Returns::Model);
-    let (engine, _) = fake.behind(RemoteOptions {
+fn a_busy_server_is_reported_with_retry_after() {
+    let fake = FakeServer::vllm(ReturnedLogprobs::Raw);
+    let (engine, _) = fake.connect(RemoteOptions {
         max_running: 1,
         ..fake.options()
     });
-    fake.fault(Fault::Busy);
-    let ask = || engine.generate(request(&engine, Sampling::default()));
+    fake.set_fault(Fault::Busy);
+    let ask = || engine.generate(request(&engine, SamplingParams::default()));
     let refused = ask().unwrap_err();
-    let Refused::Overloaded {
+    let SubmitError::Overloaded {
         reason,
         retry_after_s,
     } = &refused
@@ -230,13 +244,13 @@ fn a_busy_server_says_when_to_come_back() {
     };
     assert!(reason.contains("queue is full"), "{reason}");
     assert_eq!(*retry_after_s, 7);
-    fake.fault(Fault::SilentAfter(1));
-    until("its end", || engine.stats().running == 0);
+    fake.set_fault(Fault::SilentAfter(1));
+    wait_until("its end", || engine.stats().running == 0);
     let _one = ask().unwrap();
     let refused = ask().unwrap_err();
     assert_eq!(
         refused,
-        Refused::Busy {
+        SubmitError::Busy {
             waiting: 1,
             limit: 1
         }

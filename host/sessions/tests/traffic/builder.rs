@@ -1,9 +1,9 @@
-//! The one builder: a server without an engine, and requests in shorthand.
+//! Test builder: a server without an engine, and requests in shorthand.
 
 use std::cell::Cell;
 
 use clawhost_journal::{Finish, Journal, SessionId, TurnId, TurnRecord};
-use clawhost_sessions::{Arrived, Incoming, Reply, SessionOptions, Sessions};
+use clawhost_sessions::{IncomingRequest, Reply, SessionAssignment, SessionOptions, Sessions};
 use serde_json::{Value, json};
 
 /// A message in shorthand: `s:` system, `u:` user, `a:` assistant, `t:` tool result, `c:name {arguments}` tool call.
@@ -31,15 +31,15 @@ pub(crate) fn talk(lines: &[&str]) -> Vec<Value> {
 }
 
 /// A request of these messages; change its fields as needed.
-pub(crate) fn request(messages: Vec<Value>) -> Incoming {
-    Incoming {
+pub(crate) fn request(messages: Vec<Value>) -> IncomingRequest {
+    IncomingRequest {
         n: 1,
         messages,
         prompt_ids: vec![1, 2, 3],
         sampling: json!({"temperature": 1.0}),
         temperature: 1.0,
         model: "m".to_owned(),
-        ..Incoming::default()
+        ..IncomingRequest::default()
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn reply(message: Value) -> Reply {
     }
 }
 
-/// A server as far as sessions are concerned.
+/// A journal with the collecting loop.
 pub(crate) struct Server {
     pub(crate) journal: Journal,
     pub(crate) sessions: Sessions,
@@ -81,26 +81,26 @@ impl Server {
         }
     }
 
-    /// Everything in memory is lost; the journal stays.
+    /// Drops all state except the journal.
     pub(crate) fn restart(&mut self) {
-        self.journal.recover().unwrap();
+        self.journal.abort_interrupted_turns().unwrap();
         self.sessions = Sessions::new(self.journal.clone(), SessionOptions::default());
     }
 
-    /// Files a request; nothing is answered yet.
-    pub(crate) fn ask(&self, mut incoming: Incoming) -> Arrived {
+    /// Records a request without a reply.
+    pub(crate) fn ask(&self, mut incoming: IncomingRequest) -> SessionAssignment {
         self.responses.set(self.responses.get() + 1);
         incoming.response_id = format!("chatcmpl-{}", self.responses.get());
-        self.sessions.arrive(incoming).unwrap()
+        self.sessions.record_request(incoming).unwrap()
     }
 
-    /// Answers a turn.
+    /// Records the reply of a turn.
     pub(crate) fn answer(&self, turn: TurnId, message: Value) {
         self.sessions.complete(turn, reply(message)).unwrap();
     }
 
-    /// Files a request and answers each of its choices with the same message.
-    pub(crate) fn exchange(&self, incoming: Incoming, answer: &str) -> Arrived {
+    /// Records a request and the same reply for each of its choices.
+    pub(crate) fn exchange(&self, incoming: IncomingRequest, answer: &str) -> SessionAssignment {
         let arrived = self.ask(incoming);
         for turn in &arrived.turns {
             self.answer(*turn, message(answer));
@@ -133,7 +133,7 @@ impl Server {
     }
 }
 
-/// The decision of an arrival.
-pub(crate) fn decision(arrived: &Arrived) -> &str {
+/// The decision about a request.
+pub(crate) fn decision(arrived: &SessionAssignment) -> &str {
     arrived.matched["decision"].as_str().unwrap()
 }

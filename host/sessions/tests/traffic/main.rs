@@ -1,19 +1,19 @@
-//! Traffic as clients really send it, and what is made of it.
+//! Session matching with realistic client traffic.
 //!
-//! | file | promise |
+//! | file | covers |
 //! |---|---|
 //! | `scripts` | continue, fork, retry and new, case by case, without any header |
-//! | `openclaw` | a stock agent: ephemeral blocks, rewritten ids, 51 KB of instructions |
-//! | `named` | clients that send session headers |
-//! | `crowds` | many sessions that look alike |
-//! | `alike` | many sessions that differ only at their beginning |
-//! | `housekeeping` | titles and heartbeats never stand in for a person, in any wording |
-//! | `drifting` | a system message that changes each turn |
-//! | `rewritten` | our replies left out, summarised, without markdown, in lower case |
-//! | `ends` | done, idle, restart |
-//! | `explained` | every turn has its story |
-//! | `noise` | matching is stable under what clients add |
-//! | `strangers` | people that cannot be told apart, and keys, never share a session |
+//! | `openclaw` | a stock agent: ephemeral messages, rewritten ids, 51 KB of instructions |
+//! | `named_sessions` | clients that send session headers |
+//! | `common_replies` | many sessions with the same messages |
+//! | `similar_conversations` | many sessions that differ only at their beginning |
+//! | `side_requests` | titles and heartbeats are not taken for user messages, in any wording |
+//! | `changing_instructions` | a system message that changes each turn |
+//! | `rewritten_replies` | our replies left out, summarized, without markdown, in lower case |
+//! | `session_end` | done, idle, restart |
+//! | `explain` | explanations of turns and steps |
+//! | `noise` | matching is stable under additions by clients |
+//! | `isolation` | API keys and indistinguishable users never share a session |
 
 #![allow(
     clippy::unwrap_used,
@@ -23,16 +23,16 @@
     reason = "a test that meets the unexpected stops there"
 )]
 
-mod alike;
 mod builder;
-mod crowds;
-mod drifting;
-mod ends;
-mod explained;
-mod housekeeping;
-mod named;
+mod changing_instructions;
+mod common_replies;
+mod explain;
+mod isolation;
+mod named_sessions;
 mod noise;
 mod openclaw;
-mod rewritten;
+mod rewritten_replies;
 mod scripts;
-mod strangers;
+mod session_end;
+mod side_requests;
+mod similar_conversations;

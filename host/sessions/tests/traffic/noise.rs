@@ -1,11 +1,11 @@
-//! Whatever a client adds around a conversation, it stays the same conversation.
+//! Matching is stable under additions and reformatting by clients.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::builder::{Server, decision, request, talk};
 
-/// System messages put anywhere, and notes added to those that are there.
+/// Inserts system messages anywhere, and appends notes to the existing ones.
 fn with_noise(messages: &[Value], places: &[usize], note: &str) -> Vec<Value> {
     let mut noisy: Vec<Value> = messages.to_vec();
     for place in places {
@@ -24,7 +24,7 @@ fn with_noise(messages: &[Value], places: &[usize], note: &str) -> Vec<Value> {
     noisy
 }
 
-/// The same messages in another shape: parts, other ids.
+/// The same messages in another format: content parts, other ids.
 fn reshaped(messages: Vec<Value>, id: &str) -> Vec<Value> {
     let reshape = |mut message: Value| {
         if let Some(text) = message["content"].as_str() {
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn system_noise_and_shape_change_nothing(
+    fn system_messages_and_message_format_do_not_change_matching(
         questions in proptest::collection::vec("[a-z]{3,8}( [a-z]{3,8}){2,5}", 2..6),
         places in proptest::collection::vec(0usize..20, 0..4),
         note in "[a-z]{2,6}( [a-z]{2,6}){0,30}",

@@ -1,7 +1,7 @@
 //! A stock OpenClaw: no header, no user, an ephemeral last message in every request, tool-call ids rewritten, content as
 //! parts, time stamps and runtime blocks around user texts, 51 KB of instructions each time.
 
-use clawhost_sessions::{Arrived, Incoming};
+use clawhost_sessions::{IncomingRequest, SessionAssignment};
 use serde_json::{Value, json};
 
 use crate::builder::{Server, decision, message, request};
@@ -35,8 +35,8 @@ impl Agent {
         }
     }
 
-    /// A person writes: a new agent run begins.
-    fn person(&mut self, text: &str) {
+    /// The user writes: a new agent run starts.
+    fn append_user_message(&mut self, text: &str) {
         self.run += 1;
         let stamped = format!(
             "[Fri 2026-11-20 10:{:02} UTC] {text}\n\n## Runtime\nhost=box channel=cli run={}",
@@ -47,8 +47,8 @@ impl Agent {
             .push(json!({"role": "user", "content": [{"type": "text", "text": stamped}]}));
     }
 
-    /// The request that goes out now.
-    fn request(&mut self) -> Incoming {
+    /// The next request.
+    fn request(&mut self) -> IncomingRequest {
         self.calls += 1;
         let mut messages = vec![json!({"role": "system", "content": self.system})];
         messages.extend(self.history.iter().cloned());
@@ -57,15 +57,15 @@ impl Agent {
             self.calls, self.run
         );
         messages.push(json!({"role": "user", "content": context}));
-        Incoming {
+        IncomingRequest {
             tools: self.tools.clone(),
             trace: Some(format!("trace-{}", self.run)),
             ..request(messages)
         }
     }
 
-    /// What it keeps of our reply: other ids, other argument text, content as parts.
-    fn keeps_call(&mut self, name: &str, arguments: &str, results: &[&str]) {
+    /// Appends our reply as the client stores it: other ids, other argument text, content parts.
+    fn append_call(&mut self, name: &str, arguments: &str, results: &[&str]) {
         let id = format!("call{}", self.calls);
         self.history.push(json!({"role": "assistant", "content": "", "tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]}));
         for result in results {
@@ -73,13 +73,13 @@ impl Agent {
         }
     }
 
-    fn keeps_text(&mut self, text: &str) {
+    fn append_reply(&mut self, text: &str) {
         self.history
             .push(json!({"role": "assistant", "content": [{"type": "text", "text": text}]}));
     }
 }
 
-fn next_text(server: &Server, arrived: &Arrived) -> Vec<String> {
+fn next_text(server: &Server, arrived: &SessionAssignment) -> Vec<String> {
     let record = server.turn(arrived.turns[0]);
     let next = record.next_state.unwrap_or_default();
     next.as_array()
@@ -103,20 +103,20 @@ fn call(name: &str, arguments: &str) -> Value {
 }
 
 #[test]
-fn several_runs_with_tools_are_one_session() {
+fn several_agent_runs_with_tools_are_one_session() {
     let mut server = Server::new();
     let mut agent = Agent::new();
 
-    agent.person("list my notes");
+    agent.append_user_message("list my notes");
     let looks = server.ask(agent.request());
     server.answer(
         looks.turns[0],
         call("tool_1", "{\"path\": \"notes\", \"depth\": 1}"),
     );
-    agent.keeps_call("tool_1", "{\"depth\":1,\"path\":\"notes\"}", &["todo.md"]);
+    agent.append_call("tool_1", "{\"depth\":1,\"path\":\"notes\"}", &["todo.md"]);
     let reads = server.ask(agent.request());
     server.answer(reads.turns[0], call("tool_2", "{\"path\": \"todo.md\"}"));
-    agent.keeps_call(
+    agent.append_call(
         "tool_2",
         "{\"path\":\"todo.md\"}",
         &["buy milk", "exit code 0"],
@@ -126,14 +126,14 @@ fn several_runs_with_tools_are_one_session() {
         tells.turns[0],
         json!({"role": "assistant", "content": "You have one note:\n\n- buy milk"}),
     );
-    agent.keeps_text("You have one note: - buy milk");
+    agent.append_reply("You have one note: - buy milk");
 
     // Hours later, after a restart, with another trace.
     server.restart();
-    agent.person("thanks, now delete it");
+    agent.append_user_message("thanks, now delete it");
     let deletes = server.ask(agent.request());
     server.answer(deletes.turns[0], call("tool_3", "{\"path\": \"todo.md\"}"));
-    agent.keeps_call("tool_3", "{\"path\":\"todo.md\"}", &["no such file"]);
+    agent.append_call("tool_3", "{\"path\":\"todo.md\"}", &["no such file"]);
     let regrets = server.ask(agent.request());
     server.answer(regrets.turns[0], message("a:It was gone already."));
 
@@ -169,13 +169,13 @@ fn several_runs_with_tools_are_one_session() {
 }
 
 #[test]
-fn a_model_call_sent_again_with_a_fresh_block_is_a_retry() {
+fn a_repeated_call_with_a_new_ephemeral_message_is_a_retry() {
     let server = Server::new();
     let mut agent = Agent::new();
-    agent.person("list my notes");
+    agent.append_user_message("list my notes");
     let looks = server.ask(agent.request());
     server.answer(looks.turns[0], call("tool_1", "{\"path\": \"notes\"}"));
-    agent.keeps_call("tool_1", "{\"path\":\"notes\"}", &["todo.md"]);
+    agent.append_call("tool_1", "{\"path\":\"notes\"}", &["todo.md"]);
     let reads = server.ask(agent.request());
     server
         .sessions
@@ -191,7 +191,7 @@ fn a_model_call_sent_again_with_a_fresh_block_is_a_retry() {
 }
 
 #[test]
-fn two_agents_with_the_same_instructions_stay_apart() {
+fn two_agents_with_the_same_instructions_are_separate_sessions() {
     let server = Server::new();
     let mut agents = [Agent::new(), Agent::new()];
     let mut sessions = Vec::new();
@@ -199,14 +199,14 @@ fn two_agents_with_the_same_instructions_stay_apart() {
         .iter_mut()
         .zip(["what is on today", "anything new in the mail"])
     {
-        agent.person(question);
+        agent.append_user_message(question);
         let arrived = server.exchange(agent.request(), "a:Nothing.");
-        agent.keeps_text("Nothing.");
+        agent.append_reply("Nothing.");
         sessions.push(arrived.session);
     }
     assert_ne!(sessions[0], sessions[1]);
     for (agent, session) in agents.iter_mut().zip(&sessions) {
-        agent.person("fine");
+        agent.append_user_message("fine");
         let arrived = server.exchange(agent.request(), "a:Good.");
         assert_eq!(
             (decision(&arrived), &arrived.session),

@@ -1,4 +1,4 @@
-//! Conversations without any header, as data: each step is a request, our reply, and what has to come of it.
+//! Conversations without any header, as data: each step is a request, our reply, and the expected result.
 
 use crate::builder::{Server, decision, request, talk};
 
@@ -10,7 +10,7 @@ struct Step {
     reply: &'static str,
     /// `continue`, `fork`, `retry` or `new`.
     decision: &'static str,
-    /// Sessions are told apart by letter.
+    /// Expected session, by letter.
     session: char,
     /// Turn (by step, from 0) that got a next state from this request, and its texts.
     next: Option<(usize, &'static [&'static str])>,
@@ -493,7 +493,7 @@ const SCRIPTS: &[(&str, &[Step])] = &[
 ];
 
 #[test]
-fn every_script_plays_as_written() {
+fn scripted_conversations_match_as_expected() {
     for (name, steps) in SCRIPTS {
         let server = Server::new();
         let mut turns = Vec::new();
@@ -543,9 +543,9 @@ fn expected_next(steps: &[Step]) -> Vec<(usize, Option<Vec<String>>)> {
 }
 
 #[test]
-fn siblings_share_a_group_and_nobody_else_does() {
+fn only_choices_and_retries_share_a_group() {
     let server = Server::new();
-    let ask = || clawhost_sessions::Incoming {
+    let ask = || clawhost_sessions::IncomingRequest {
         request_id: Some("req-1".to_owned()),
         ..request(talk(&["u:tell me a joke about cats"]))
     };
@@ -567,9 +567,9 @@ fn siblings_share_a_group_and_nobody_else_does() {
 }
 
 #[test]
-fn the_choice_that_is_continued_gets_the_next_state() {
+fn the_continued_choice_gets_the_next_state() {
     let server = Server::new();
-    let arrived = server.ask(clawhost_sessions::Incoming {
+    let arrived = server.ask(clawhost_sessions::IncomingRequest {
         n: 3,
         ..request(talk(&["u:pick a number"]))
     });
@@ -595,10 +595,10 @@ fn the_choice_that_is_continued_gets_the_next_state() {
 }
 
 #[test]
-fn choices_that_say_the_same_are_one_reply() {
+fn identical_choices_count_as_one_reply() {
     let server = Server::new();
     let arrived = server.exchange(
-        clawhost_sessions::Incoming {
+        clawhost_sessions::IncomingRequest {
             n: 2,
             ..request(talk(&["u:two plus two"]))
         },
@@ -622,7 +622,7 @@ fn choices_that_say_the_same_are_one_reply() {
 }
 
 #[test]
-fn two_requests_of_one_session_at_once() {
+fn concurrent_requests_of_one_session_are_held_back() {
     let server = Server::new();
     let first = server.exchange(request(talk(&["u:plan a trip"])), "a:Where to?");
     let rome = server.ask(request(talk(&["u:plan a trip", "a:Where to?", "u:Rome"])));
@@ -668,7 +668,7 @@ fn two_requests_of_one_session_at_once() {
 }
 
 #[test]
-fn arrivals_from_many_threads_hand_out_one_next_state() {
+fn concurrent_requests_assign_one_next_state() {
     let server = Server::new();
     let first = server.exchange(request(talk(&["u:plan a trip"])), "a:Where to?");
     let words = [
@@ -685,7 +685,7 @@ fn arrivals_from_many_threads_hand_out_one_next_state() {
                     &format!("u:{word}"),
                 ]));
                 ask.response_id = (*word).to_owned();
-                scope.spawn(move || decision(&sessions.arrive(ask).unwrap()).to_owned())
+                scope.spawn(move || decision(&sessions.record_request(ask).unwrap()).to_owned())
             })
             .collect();
         asked
@@ -710,7 +710,7 @@ fn arrivals_from_many_threads_hand_out_one_next_state() {
 }
 
 #[test]
-fn a_cut_reply_keeps_the_session_together_but_gets_no_next_state() {
+fn a_partial_reply_matches_but_gets_no_next_state() {
     let server = Server::new();
     let arrived = server.ask(request(talk(&["u:tell a long story about a fox"])));
     server
@@ -733,7 +733,7 @@ fn a_cut_reply_keeps_the_session_together_but_gets_no_next_state() {
     );
     assert_eq!((decision(&on), &on.session), ("continue", &arrived.session));
     assert_eq!(server.next(arrived.turns[0]), None);
-    // Asked again after it was cut: a retry, however common the opening is.
+    // Repeated after a partial reply: a retry, however common the opening is.
     let again = server.ask(request(talk(&["u:another story"])));
     server
         .sessions
@@ -747,30 +747,30 @@ fn a_cut_reply_keeps_the_session_together_but_gets_no_next_state() {
 }
 
 #[test]
-fn what_cannot_be_filed_is_refused_and_leaves_no_trace() {
-    use clawhost_sessions::{Incoming, SessionError};
+fn invalid_requests_are_rejected_without_a_record() {
+    use clawhost_sessions::{IncomingRequest, SessionError};
     let server = Server::new();
-    type Case = (Incoming, fn(&SessionError) -> bool);
+    type Case = (IncomingRequest, fn(&SessionError) -> bool);
     let cases: [Case; 4] = [
         (request(vec![]), |error| {
             matches!(error, SessionError::NoMessages)
         }),
         (
-            Incoming {
+            IncomingRequest {
                 n: 0,
                 ..request(talk(&["u:hi"]))
             },
             |error| matches!(error, SessionError::NoChoices),
         ),
         (
-            Incoming {
+            IncomingRequest {
                 session_header: Some("x".repeat(300)),
                 ..request(talk(&["u:hi"]))
             },
             |error| matches!(error, SessionError::SessionId { .. }),
         ),
         (
-            Incoming {
+            IncomingRequest {
                 session_body: Some("a\nb".to_owned()),
                 ..request(talk(&["u:hi"]))
             },
@@ -778,14 +778,14 @@ fn what_cannot_be_filed_is_refused_and_leaves_no_trace() {
         ),
     ];
     for (incoming, expected) in cases {
-        let error = server.sessions.arrive(incoming).unwrap_err();
+        let error = server.sessions.record_request(incoming).unwrap_err();
         assert!(expected(&error), "{error}");
     }
     assert_eq!(server.session_count(), 0);
 }
 
 #[test]
-fn odd_messages_are_filed_as_they_are() {
+fn malformed_messages_are_recorded_unchanged() {
     let server = Server::new();
     let odd = vec![
         serde_json::json!(null),

@@ -1,13 +1,13 @@
-//! Advantages that compare replies to the same prompt, or of the same batch, with each other.
+//! Group-relative advantages: replies to the same prompt, or of the same batch, are compared with each other.
 
 use std::collections::BTreeMap;
 
-use crate::real::Real;
+use crate::float::Float;
 
-/// What the difference to the mean is divided by.
+/// Divisor of reward − mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// Nothing (Dr. GRPO).
+    /// 1 (Dr. GRPO).
     None,
     /// Standard deviation + epsilon (GRPO: ddof 1, epsilon 1e-6).
     Deviation {
@@ -21,52 +21,56 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// The standard deviation of a sample + 1e-6, as GRPO divides.
+    /// GRPO's divisor: sample standard deviation (ddof 1) + 1e-6.
     pub const SAMPLE: Self = Scale::Deviation {
         ddof: 1,
         epsilon: 1e-6,
     };
 }
 
-/// The advantage of one sample, or why it has none.
+/// The advantage of a sample, or why it has none.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Relative<R = f64> {
-    /// An advantage; it may be negative, it is not 0.
+pub enum Advantage<R = f64> {
+    /// An advantage other than 0.
     Value(R),
-    /// The group has one member: nothing to compare with.
-    Alone,
-    /// All members of the group have the same reward (or this one is exactly average).
-    Level,
+    /// The group has one member, so there is nothing to compare with.
+    SingletonGroup,
+    /// All members of the group have the same reward, or this reward is exactly the mean.
+    Zero,
 }
 
-impl<R: Real> Relative<R> {
-    /// An advantage, or [`Relative::Level`] when it is 0.
-    pub fn of(value: R) -> Self {
+impl<R: Float> Advantage<R> {
+    /// [`Advantage::Value`], or [`Advantage::Zero`] for 0.
+    pub fn from_value(value: R) -> Self {
         if value == R::ZERO {
-            Relative::Level
+            Advantage::Zero
         } else {
-            Relative::Value(value)
+            Advantage::Value(value)
         }
     }
 
-    /// The value; 0 when there is no signal.
+    /// The value; 0 without a signal.
     pub fn value(self) -> R {
         match self {
-            Relative::Value(value) => value,
-            Relative::Alone | Relative::Level => R::ZERO,
+            Advantage::Value(value) => value,
+            Advantage::SingletonGroup | Advantage::Zero => R::ZERO,
         }
     }
 }
 
 /// (reward − mean of the group) / scale, for every sample.
-pub fn relative<R: Real, G: Ord>(rewards: &[R], groups: &[G], scale: Scale) -> Vec<Relative<R>> {
+pub fn group_relative<R: Float, G: Ord>(
+    rewards: &[R],
+    groups: &[G],
+    scale: Scale,
+) -> Vec<Advantage<R>> {
     each_group(rewards, groups, |reward, members| {
         let mean = mean(members);
         let difference = reward - mean;
         match scale {
             Scale::None => difference,
             Scale::Deviation { ddof, epsilon } => {
-                difference / (deviation(members, mean, ddof) + R::of(epsilon))
+                difference / (deviation(members, mean, ddof) + R::from_f64(epsilon))
             }
             Scale::Mean if mean == R::ZERO => R::ZERO,
             Scale::Mean => difference / mean,
@@ -75,19 +79,19 @@ pub fn relative<R: Real, G: Ord>(rewards: &[R], groups: &[G], scale: Scale) -> V
 }
 
 /// reward − mean of the *other* members of the group (leave one out).
-pub fn leave_one_out<R: Real, G: Ord>(rewards: &[R], groups: &[G]) -> Vec<Relative<R>> {
+pub fn leave_one_out<R: Float, G: Ord>(rewards: &[R], groups: &[G]) -> Vec<Advantage<R>> {
     each_group(rewards, groups, |reward, members| {
         let others = members.iter().copied().sum::<R>() - reward;
         reward - others / count(members.len().saturating_sub(1))
     })
 }
 
-/// Groups, skips those without a signal, and asks `value` for the rest.
-fn each_group<R: Real, G: Ord>(
+/// Applies `value` to each reward and its group, except groups without a signal.
+fn each_group<R: Float, G: Ord>(
     rewards: &[R],
     groups: &[G],
     value: impl Fn(R, &[R]) -> R,
-) -> Vec<Relative<R>> {
+) -> Vec<Advantage<R>> {
     let mut members: BTreeMap<&G, Vec<R>> = BTreeMap::new();
     for (&reward, group) in rewards.iter().zip(groups) {
         members.entry(group).or_default().push(reward);
@@ -98,31 +102,31 @@ fn each_group<R: Real, G: Ord>(
         .map(|(&reward, group)| {
             let group = members.get(group).map_or(&[][..], Vec::as_slice);
             if group.len() < 2 {
-                return Relative::Alone;
+                return Advantage::SingletonGroup;
             }
-            // Compared exactly: the mean of equal numbers need not equal them in floating point,
-            // and dividing that residue by epsilon would invent a signal.
+            // Compared exactly: in floating point the mean of equal numbers may differ from them, and dividing that residue
+            // by epsilon would create a signal.
             if group.iter().all(|&other| other == reward) {
-                return Relative::Level;
+                return Advantage::Zero;
             }
-            Relative::of(value(reward, group))
+            Advantage::from_value(value(reward, group))
         })
         .collect()
 }
 
-/// How many, as a number to divide by.
+/// A count as a divisor.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-pub(super) fn count<R: Real>(n: usize) -> R {
-    R::of(n as f64)
+pub(super) fn count<R: Float>(n: usize) -> R {
+    R::from_f64(n as f64)
 }
 
-/// The mean of some values; of none, 0.
-pub(super) fn mean<R: Real>(values: &[R]) -> R {
+/// Mean; 0 without values.
+pub(super) fn mean<R: Float>(values: &[R]) -> R {
     values.iter().copied().sum::<R>() / count(values.len().max(1))
 }
 
-/// Their standard deviation.
-pub(super) fn deviation<R: Real>(values: &[R], mean: R, ddof: usize) -> R {
+/// Standard deviation.
+pub(super) fn deviation<R: Float>(values: &[R], mean: R, ddof: usize) -> R {
     let squares: R = values
         .iter()
         .map(|&value| (value - mean) * (value - mean))
@@ -138,23 +142,23 @@ mod tests {
     const SCALES: [Scale; 3] = [Scale::None, Scale::SAMPLE, Scale::Mean];
 
     #[test]
-    fn equal_rewards_that_do_not_add_up_exactly_are_level() {
-        let out = relative(&[0.1, 0.1, 0.1], &[0, 0, 0], Scale::SAMPLE);
-        assert_eq!(out, vec![Relative::Level; 3]);
+    fn equal_rewards_have_no_signal_despite_rounding() {
+        let out = group_relative(&[0.1, 0.1, 0.1], &[0, 0, 0], Scale::SAMPLE);
+        assert_eq!(out, vec![Advantage::Zero; 3]);
     }
 
     proptest! {
         #[test]
-        fn a_group_sums_to_nothing(rewards in prop::collection::vec(-1.0..1.0f64, 2..9)) {
+        fn advantages_of_a_group_sum_to_zero(rewards in prop::collection::vec(-1.0..1.0f64, 2..9)) {
             let groups = vec![0; rewards.len()];
-            for out in [relative(&rewards, &groups, Scale::None), relative(&rewards, &groups, Scale::SAMPLE), leave_one_out(&rewards, &groups)] {
+            for out in [group_relative(&rewards, &groups, Scale::None), group_relative(&rewards, &groups, Scale::SAMPLE), leave_one_out(&rewards, &groups)] {
                 let total: f64 = out.iter().map(|r| r.value()).sum();
                 prop_assert!(total.abs() < 1e-9, "{out:?}");
             }
         }
 
         #[test]
-        fn the_order_of_samples_does_not_matter(
+        fn advantages_do_not_depend_on_sample_order(
             samples in prop::collection::vec((0..3u8, -1.0..1.0f64), 1..9), turn in 0..9usize,
         ) {
             let mut moved = samples.clone();
@@ -163,7 +167,7 @@ mod tests {
             let all = |samples: &[(u8, f64)]| -> Vec<Vec<(u8, f64, f64)>> {
                 let rewards: Vec<f64> = samples.iter().map(|s| s.1).collect();
                 let groups: Vec<u8> = samples.iter().map(|s| s.0).collect();
-                let mut outs: Vec<_> = SCALES.iter().map(|&scale| relative(&rewards, &groups, scale)).collect();
+                let mut outs: Vec<_> = SCALES.iter().map(|&scale| group_relative(&rewards, &groups, scale)).collect();
                 outs.push(leave_one_out(&rewards, &groups));
                 outs.into_iter().map(|out| {
                     let mut rows: Vec<_> = samples.iter().zip(out).map(|(s, a)| (s.0, s.1, a.value())).collect();
@@ -178,14 +182,14 @@ mod tests {
         }
 
         #[test]
-        fn other_groups_do_not_matter(
+        fn advantages_do_not_depend_on_other_groups(
             own in prop::collection::vec(-1.0..1.0f64, 1..6), others in prop::collection::vec(-1.0..1.0f64, 0..6),
         ) {
             let rewards: Vec<f64> = own.iter().chain(&others).copied().collect();
             let groups: Vec<bool> = (0..rewards.len()).map(|i| i < own.len()).collect();
             for scale in SCALES {
-                let alone = relative(&own, &vec![true; own.len()], scale);
-                prop_assert_eq!(&alone[..], &relative(&rewards, &groups, scale)[..own.len()]);
+                let alone = group_relative(&own, &vec![true; own.len()], scale);
+                prop_assert_eq!(&alone[..], &group_relative(&rewards, &groups, scale)[..own.len()]);
             }
         }
     }

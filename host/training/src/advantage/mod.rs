@@ -1,10 +1,10 @@
-//! From rewards to advantages.
+//! Advantage estimators.
 //!
-//! A sample without a signal (alone in its group, level with its group, exactly at its baseline)
-//! is never given a made-up advantage: it is left out, with the reason.
+//! A sample without a training signal (the only one of its group, equal to the rest of its group, exactly at its baseline)
+//! gets no advantage; it is dropped with the reason.
 
 mod baseline;
-mod estimation;
+mod estimator;
 mod group;
 mod overlong;
 mod returns;
@@ -12,10 +12,10 @@ mod stepwise;
 mod whiten;
 
 pub use baseline::{BaselineError, Baselines};
-pub use estimation::{Company, Episode, Estimation, Estimator, Rewarded};
-pub(crate) use estimation::{Estimate, mean_of};
-pub use group::{Relative, Scale, leave_one_out, relative};
-pub use overlong::Overlong;
-pub use returns::{discounted, gae, penalised};
-pub use stepwise::{EpisodeStep, StepOver, stepwise};
+pub(crate) use estimator::{AdvantageEstimate, mean_token_advantage};
+pub use estimator::{ComparisonScope, EpisodePosition, Estimator, EstimatorConfig, RewardedSample};
+pub use group::{Advantage, Scale, group_relative, leave_one_out};
+pub use overlong::OverlongPenalty;
+pub use returns::{discounted_returns, gae, kl_penalized_rewards};
+pub use stepwise::{EpisodeStep, StepComparison, step_advantages};
 pub use whiten::whiten;

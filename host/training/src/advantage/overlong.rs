@@ -1,31 +1,31 @@
-//! Overlong shaping (DAPO): a reply that comes near the longest that is wanted pays for it, softly.
+//! Soft overlong penalty (DAPO): replies near or beyond a length limit lose reward.
 
-use crate::real::Real;
+use crate::float::Float;
 
-/// From `longest − buffer` tokens on, a reply pays up to `penalty`, which it has reached at `longest`; a still
-/// longer one pays in proportion. Without a buffer there is no slope and nothing is paid.
+/// The penalty rises linearly from 0 at `longest − buffer` tokens to `penalty` at `longest`, and on beyond. With a buffer of
+/// 0 there is no penalty.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Overlong {
-    /// Tokens of the longest reply that is wanted.
+pub struct OverlongPenalty {
+    /// Length limit in tokens.
     pub longest: usize,
-    /// Tokens before it over which the penalty rises.
+    /// Tokens before the limit over which the penalty rises.
     pub buffer: usize,
-    /// What a reply of the longest length pays.
+    /// Penalty at the limit.
     pub penalty: f64,
 }
 
-impl Overlong {
-    /// What is added to the reward of a reply of so many tokens: 0 or less.
+impl OverlongPenalty {
+    /// The term added to the reward of a reply with this many tokens: 0 or less.
     #[allow(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
     )]
-    pub fn shaping<R: Real>(&self, tokens: usize) -> R {
+    pub fn shaping<R: Float>(&self, tokens: usize) -> R {
         let over = tokens.saturating_sub(self.longest.saturating_sub(self.buffer));
         if over == 0 || self.buffer == 0 {
             return R::ZERO;
         }
-        R::of(-(over as f64 / self.buffer as f64 * self.penalty))
+        R::from_f64(-(over as f64 / self.buffer as f64 * self.penalty))
     }
 }
 
@@ -34,14 +34,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_reply_never_pays_less() {
-        let overlong = Overlong {
+    fn the_penalty_grows_with_the_length() {
+        let overlong = OverlongPenalty {
             longest: 20,
             buffer: 5,
             penalty: 0.5,
         };
-        let paid: Vec<f64> = (0..30).map(|n| overlong.shaping(n)).collect();
-        assert!(paid.windows(2).all(|pair| pair[1] <= pair[0]), "{paid:?}");
-        assert_eq!((paid[15], paid[20], paid[25]), (0.0, -0.5, -1.0));
+        let shaping: Vec<f64> = (0..30).map(|n| overlong.shaping(n)).collect();
+        assert!(
+            shaping.windows(2).all(|pair| pair[1] <= pair[0]),
+            "{shaping:?}"
+        );
+        assert_eq!((shaping[15], shaping[20], shaping[25]), (0.0, -0.5, -1.0));
     }
 }

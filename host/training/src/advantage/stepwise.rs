@@ -1,19 +1,19 @@
-//! Advantages of the steps of episodes: what came of the whole trajectory, and what was thought of the single step.
+//! Advantages of episode steps, from the outcome of the trajectory and the votes on the step.
 //!
-//! The score of a step is outcome + coefficient × mean of its votes. A step that nobody voted on has no score and is
-//! not handed in: no verdict is not a zero.
+//! The score of a step is outcome + coefficient × mean of its votes. A step without votes has no score and is not passed in;
+//! a missing verdict is not a vote of 0.
 
-use super::group::{Relative, Scale, mean, relative};
-use crate::real::Real;
+use super::group::{Advantage, Scale, group_relative, mean};
+use crate::float::Float;
 
 /// What a step is compared with. Default: the same step of the group's other trajectories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum StepOver {
-    /// Steps with the same index. Right where step n of one trajectory is like step n of another.
+pub enum StepComparison {
+    /// Steps with the same index, for tasks where step n of one trajectory resembles step n of another.
     #[default]
     StepIndex,
-    /// Whole trajectories: the outcome and the mean of all votes, and each step gets what its trajectory gets.
+    /// Whole trajectories, scored by the outcome and the mean of all votes; each step gets its trajectory's advantage.
     Trajectory,
 }
 
@@ -22,49 +22,53 @@ pub enum StepOver {
 pub struct EpisodeStep<'a, R> {
     /// Trajectories of the same task share a group.
     pub group: &'a str,
-    /// Which trajectory of the group.
+    /// Id of the trajectory within the group.
     pub trajectory: &'a str,
-    /// Which step of the trajectory, from 0.
+    /// Index of the step in the trajectory, from 0.
     pub step: u32,
-    /// What came of the trajectory.
+    /// Reward of the trajectory.
     pub outcome: R,
     /// Mean of the votes on this step.
     pub votes: R,
 }
 
-/// (score − mean) / (deviation + 1e-6), ddof 1, over what is compared. Whatever is alone has no signal: its raw score
-/// would be an advantage of another size.
-pub fn stepwise<R: Real>(
+/// (score − mean) / (deviation + 1e-6), ddof 1, over the compared steps. A step with nothing to compare with has no signal,
+/// because its raw score would be on another scale.
+pub fn step_advantages<R: Float>(
     steps: &[EpisodeStep<'_, R>],
     coefficient: f64,
-    over: StepOver,
-) -> Vec<Relative<R>> {
-    let coefficient = R::of(coefficient);
+    over: StepComparison,
+) -> Vec<Advantage<R>> {
+    let coefficient = R::from_f64(coefficient);
     match over {
-        StepOver::StepIndex => {
+        StepComparison::StepIndex => {
             let scores: Vec<R> = steps
                 .iter()
                 .map(|step| step.outcome + coefficient * step.votes)
                 .collect();
             let buckets: Vec<(&str, u32)> = steps.iter().map(|s| (s.group, s.step)).collect();
-            relative(&scores, &buckets, Scale::SAMPLE)
+            group_relative(&scores, &buckets, Scale::SAMPLE)
         }
-        StepOver::Trajectory => {
+        StepComparison::Trajectory => {
             let mut trajectories: Vec<(&str, &str)> =
                 steps.iter().map(|s| (s.group, s.trajectory)).collect();
             trajectories.sort_unstable();
             trajectories.dedup();
             let scores: Vec<R> = trajectories
                 .iter()
-                .map(|which| {
-                    let own = || steps.iter().filter(|s| (s.group, s.trajectory) == *which);
+                .map(|trajectory| {
+                    let own = || {
+                        steps
+                            .iter()
+                            .filter(|s| (s.group, s.trajectory) == *trajectory)
+                    };
                     let outcomes: Vec<R> = own().map(|s| s.outcome).collect();
                     let votes: Vec<R> = own().map(|s| s.votes).collect();
                     mean(&outcomes) + coefficient * mean(&votes)
                 })
                 .collect();
             let groups: Vec<&str> = trajectories.iter().map(|(group, _)| *group).collect();
-            let advantages = relative(&scores, &groups, Scale::SAMPLE);
+            let advantages = group_relative(&scores, &groups, Scale::SAMPLE);
             steps
                 .iter()
                 .map(|s| {
@@ -72,7 +76,7 @@ pub fn stepwise<R: Real>(
                         .binary_search(&(s.group, s.trajectory))
                         .ok()
                         .and_then(|at| advantages.get(at).copied())
-                        .unwrap_or(Relative::Alone)
+                        .unwrap_or(Advantage::SingletonGroup)
                 })
                 .collect()
         }
@@ -98,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Two trajectories of two steps; `a` goes on for a third.
+    /// Two trajectories of two steps; `a` has a third.
     fn episode() -> Vec<EpisodeStep<'static, f64>> {
         vec![
             step("a", 0, 1.0, 1.0),
@@ -110,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_compared_with_its_like_and_the_coefficient_counts() {
+    fn steps_of_equal_index_are_compared_and_votes_are_weighted() {
         let half = 1.0 / std::f64::consts::SQRT_2;
         // Scores of step 0: 3 against 1. Of step 1: -1 against 1, so that the votes outweigh the outcome.
-        let out = stepwise(&episode(), 2.0, StepOver::StepIndex);
+        let out = step_advantages(&episode(), 2.0, StepComparison::StepIndex);
         for (found, expected) in out.iter().zip([half, -half, -half, half]) {
             assert!((found.value() - expected).abs() < 1e-5, "{out:?}");
         }
-        assert_eq!(out[4], Relative::Alone);
-        // At 1 the scores of step 1 are 0 and 0; without votes the outcome alone decides.
-        let level = stepwise(&episode(), 1.0, StepOver::StepIndex);
-        assert_eq!((level[1], level[3]), (Relative::Level, Relative::Level));
-        let outcome = stepwise(&episode(), 0.0, StepOver::StepIndex);
+        assert_eq!(out[4], Advantage::SingletonGroup);
+        // With a coefficient of 1 the scores of step 1 are 0 and 0; with 0 only the outcome counts.
+        let zero = step_advantages(&episode(), 1.0, StepComparison::StepIndex);
+        assert_eq!((zero[1], zero[3]), (Advantage::Zero, Advantage::Zero));
+        let outcome = step_advantages(&episode(), 0.0, StepComparison::StepIndex);
         assert!(
             outcome[1].value() > 0.7 && outcome[3].value() < -0.7,
             "{outcome:?}"
@@ -129,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn a_trajectory_counts_once_however_long_it_is() {
-        let out = stepwise(&episode(), 1.0, StepOver::Trajectory);
+    fn a_trajectory_counts_once_regardless_of_its_length() {
+        let out = step_advantages(&episode(), 1.0, StepComparison::Trajectory);
         // Scores 1 + 1/6 and 0: mean over two trajectories, not over five steps.
         let half = 1.0 / std::f64::consts::SQRT_2;
         for (found, expected) in out.iter().zip([half, half, -half, -half, half]) {
             assert!((found.value() - expected).abs() < 1e-5, "{out:?}");
         }
-        let alone: Vec<_> = episode()
+        let single: Vec<_> = episode()
             .into_iter()
             .filter(|s| s.trajectory == "a")
             .collect();
-        let out = stepwise(&alone, 1.0, StepOver::Trajectory);
-        assert_eq!(out, vec![Relative::Alone; 3]);
+        let out = step_advantages(&single, 1.0, StepComparison::Trajectory);
+        assert_eq!(out, vec![Advantage::SingletonGroup; 3]);
     }
 }

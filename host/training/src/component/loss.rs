@@ -1,49 +1,49 @@
-//! A loss that is a component: what it is given of a pass, and what its answer means for each sequence.
+//! Loss as a component: builds its input batch from a micro-batch and maps its result back to the sequences.
 
 use std::collections::BTreeMap;
 
 use clawhost_plugins::{Fault, LossBatch, Metric, Plugin, Requirements};
-use clawhost_policy::Scored;
+use clawhost_policy::SequenceScores;
 
-use crate::batch::Chosen;
-use crate::component::{ComponentCalls, Receipts};
+use crate::batch::BatchSample;
+use crate::component::{ComponentOptions, Receipts};
+use crate::distillation::TrainingTarget;
 use crate::error::TrainingError;
-use crate::forced;
+use crate::forced_tokens;
 use crate::loss::SequenceLoss;
-use crate::options::RatioFrom;
-use crate::teaching::Lesson;
-use crate::update::drift;
+use crate::options::OldLogprobsSource;
+use crate::update::sum_kl_k3;
 
 #[derive(Debug, Clone)]
 pub(crate) struct LossComponent {
     plugin: Plugin,
     needs: Requirements,
-    calls: ComponentCalls,
+    calls: ComponentOptions,
 }
 
-/// What a loss made of one pass.
-pub(crate) struct Evaluated {
+/// Losses of one micro-batch.
+pub(crate) struct LossOutput {
     pub(crate) losses: Vec<SequenceLoss<f32>>,
-    /// Numbers of the component's own.
+    /// Metrics of the component.
     pub(crate) metrics: Vec<Metric>,
 }
 
-/// What one sequence of a pass brings to a loss.
-pub(crate) struct Member<'a> {
-    pub(crate) chosen: &'a Chosen,
-    pub(crate) lesson: &'a Lesson,
-    pub(crate) scored: &'a Scored,
-    /// Log-probs that the trainer computed before the update.
+/// Inputs of the loss of one sequence.
+pub(crate) struct LossInput<'a> {
+    pub(crate) chosen: &'a BatchSample,
+    pub(crate) target: &'a TrainingTarget,
+    pub(crate) scored: &'a SequenceScores,
+    /// Log-probs recomputed by the trainer before the update.
     pub(crate) recomputed: &'a [f32],
     pub(crate) reference: &'a [f32],
 }
 
-impl<'a> Member<'a> {
-    /// The log-probs that the ratio is measured from.
-    pub(crate) fn old(&self, ratio: RatioFrom) -> &'a [f32] {
+impl<'a> LossInput<'a> {
+    /// The old log-probs in the importance ratio.
+    pub(crate) fn old(&self, ratio: OldLogprobsSource) -> &'a [f32] {
         match ratio {
-            RatioFrom::Recorded => &self.chosen.sample.full_logprobs,
-            RatioFrom::Recomputed => self.recomputed,
+            OldLogprobsSource::Recorded => &self.chosen.sample.full_logprobs,
+            OldLogprobsSource::Recomputed => self.recomputed,
         }
     }
 }
@@ -53,14 +53,14 @@ impl LossComponent {
         &self.plugin
     }
 
-    /// What it reads and what it is differentiated by.
+    /// The inputs that the component reads and the derivatives that it returns.
     pub(crate) fn needs(&self) -> Requirements {
         self.needs
     }
 
     pub(super) async fn open(
         plugin: &Plugin,
-        calls: &ComponentCalls,
+        calls: &ComponentOptions,
     ) -> Result<Self, TrainingError> {
         let context = calls.context(plugin, "describe".to_owned());
         let needs = plugin
@@ -69,13 +69,13 @@ impl LossComponent {
             .outcome
             .map_err(|fault| {
                 TrainingError::Component(format!(
-                    "{} does not describe itself: {fault}",
+                    "{} does not describe its inputs: {fault}",
                     plugin.name()
                 ))
             })?;
         if (needs.teacher || needs.teacher_topk) && !calls.teacher {
             return Err(TrainingError::Component(format!(
-                "{} reads a teacher's log-probabilities, and with training.method = \"binary\" there is no teacher; set it to \"opd\", \"hybrid\" or one of their top-k forms",
+                "{} needs a teacher's log-probabilities, but training.method = \"binary\" has no teacher; set it to \"opd\", \"hybrid\", \"opd-topk\" or \"hybrid-topk\"",
                 plugin.name()
             )));
         }
@@ -86,16 +86,16 @@ impl LossComponent {
         })
     }
 
-    /// The losses of one pass, sequence by sequence. `tokens` and `sequences` are those of the
-    /// whole optimizer update. The pass' loss is booked on its first sequence.
+    /// The losses of one micro-batch, one per sequence. `tokens` and `sequences` count the whole optimizer update. The
+    /// micro-batch's loss is assigned to its first sequence.
     pub(crate) fn evaluate(
         &self,
-        members: &[Member<'_>],
-        ratio: RatioFrom,
+        members: &[LossInput<'_>],
+        ratio: OldLogprobsSource,
         tokens: usize,
         sequences: usize,
         (step, receipts): (u64, &Receipts),
-    ) -> Result<Evaluated, Fault> {
+    ) -> Result<LossOutput, Fault> {
         let mut batch = LossBatch {
             offsets: vec![0],
             step_tokens: tokens as u64,
@@ -107,24 +107,24 @@ impl LossComponent {
         for member in members {
             let sample = &member.chosen.sample;
             let length = sample.token_ids.len();
-            let known = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-            let group = *groups.entry(sample.group.as_str()).or_insert(known);
+            let next_group = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+            let group = *groups.entry(sample.group.as_str()).or_insert(next_group);
             let end = batch.offsets.last().copied().unwrap_or(0);
             let length_u32 = u32::try_from(length).unwrap_or(u32::MAX);
             batch.offsets.push(end.saturating_add(length_u32));
             batch.groups.push(group);
-            // A reply without a reward is no reply of reward 0: its advantages hold what there is.
+            // A missing reward is NaN, not 0.
             batch.rewards.push(sample.reward.unwrap_or(f32::NAN));
             batch.tokens.extend(&sample.token_ids);
-            let lesson = member.lesson;
-            if lesson.mask.is_empty() {
+            let target = member.target;
+            if target.mask.is_empty() {
                 batch.mask.resize(batch.mask.len() + length, 1);
             } else {
                 batch
                     .mask
-                    .extend(lesson.mask.iter().map(|trains| u8::from(*trains)));
+                    .extend(target.mask.iter().map(|trains| u8::from(*trains)));
             }
-            batch.advantages.extend(&lesson.advantages);
+            batch.advantages.extend(&target.advantages);
             batch.logprob.extend(&member.scored.logprobs);
             if self.needs.old {
                 batch.old_logprob.extend(member.old(ratio));
@@ -136,86 +136,89 @@ impl LossComponent {
                 batch.entropy.extend(&member.scored.entropies);
             }
             if self.needs.teacher {
-                extend_or_nan(&mut batch.teacher_logprob, &lesson.teacher, length);
+                extend_or_nan(&mut batch.teacher_logprob, &target.teacher, length);
             }
-            let compared = lesson.compared.as_ref();
+            let topk_tokens = target.topk_tokens.as_ref();
             if self.needs.topk || self.needs.teacher_topk {
-                batch.topk_ids.extend(compared.map_or(&[][..], |c| &c.ids));
+                batch
+                    .topk_ids
+                    .extend(topk_tokens.map_or(&[][..], |c| &c.ids));
                 batch.topk_logprob.extend(&member.scored.candidate_logprobs);
             }
             if self.needs.teacher_topk {
-                let theirs = compared.map_or(&[][..], |c| &c.teacher);
-                let wanted = length * self.needs.k as usize;
-                extend_or_nan(&mut batch.teacher_topk_logprob, theirs, wanted);
+                let teacher = topk_tokens.map_or(&[][..], |c| &c.teacher);
+                let count = length * self.needs.k as usize;
+                extend_or_nan(&mut batch.teacher_topk_logprob, teacher, count);
             }
         }
         let batch_tokens = batch.tokens.len();
         let context = self.calls.context(&self.plugin, format!("step {step}"));
-        let answer = receipts.wait(self.plugin.evaluate_loss(context, self.needs, batch))?;
-        let mut d_logprob = answer.d_logprob.into_iter();
-        let mut d_entropy = answer.d_entropy.into_iter();
-        let mut d_topk = answer.d_topk.into_iter();
-        let mut loss = answer.loss;
-        let mut clipped = clipped(&answer.metrics, batch_tokens);
+        let output = receipts.block_on(self.plugin.evaluate_loss(context, self.needs, batch))?;
+        let mut d_logprob = output.d_logprob.into_iter();
+        let mut d_entropy = output.d_entropy.into_iter();
+        let mut d_topk = output.d_topk.into_iter();
+        let mut loss = output.loss;
+        let mut clipped = clipped_tokens(&output.metrics, batch_tokens);
         let losses = members
             .iter()
             .map(|member| {
                 let length = member.scored.logprobs.len();
-                // A loss that is not differentiated by the log-probs has none of their partials.
+                // Without derivatives with respect to the log-probs they are 0.
                 let mut partial: Vec<f32> = d_logprob.by_ref().take(length).collect();
                 partial.resize(length, 0.0);
                 let k = self.needs.k as usize;
                 let mut entropies: Vec<f32> = d_entropy.by_ref().take(length).collect();
                 let mut candidates: Vec<f32> = d_topk.by_ref().take(length * k).collect();
-                // The mask tells a component where nothing is to be learned; that it keeps to it is seen to here.
+                // The component gets the mask; enforce it for forced tokens.
                 let forced = &member.chosen.sample.forced;
-                forced::set(&mut partial, forced, 1, 0.0);
-                forced::set(&mut entropies, forced, 1, 0.0);
-                forced::set(&mut candidates, forced, k, 0.0);
+                forced_tokens::fill(&mut partial, forced, 1, 0.0);
+                forced_tokens::fill(&mut entropies, forced, 1, 0.0);
+                forced_tokens::fill(&mut candidates, forced, k, 0.0);
                 let now = &member.scored.logprobs;
-                let of = |values: &[f32]| forced::kept(values, &member.lesson.mask);
+                let trained =
+                    |values: &[f32]| forced_tokens::select_trained(values, &member.target.mask);
                 SequenceLoss {
                     loss: std::mem::take(&mut loss),
                     d_logprob: partial,
                     d_entropy: entropies,
                     d_candidates: candidates,
-                    tokens: member.lesson.tokens(),
+                    tokens: member.target.tokens(),
                     clipped: std::mem::take(&mut clipped),
-                    divergence: drift(&of(member.reference), &of(now)),
-                    drift: drift(&of(now), &of(member.old(ratio))),
-                    entropy: of(&member.scored.entropies)
+                    kl_reference: sum_kl_k3(&trained(member.reference), &trained(now)),
+                    kl_old: sum_kl_k3(&trained(now), &trained(member.old(ratio))),
+                    entropy: trained(&member.scored.entropies)
                         .into_iter()
                         .map(f64::from)
                         .sum(),
                 }
             })
             .collect();
-        Ok(Evaluated {
+        Ok(LossOutput {
             losses,
-            metrics: answer.metrics,
+            metrics: output.metrics,
         })
     }
 }
 
-/// What a teacher said, or NaN for each value that it did not: there is no number for "no teacher".
-fn extend_or_nan(into: &mut Vec<f32>, values: &[f32], wanted: usize) {
-    if values.len() == wanted {
+/// Appends a teacher's values, or `count` NaN if it returned none.
+fn extend_or_nan(into: &mut Vec<f32>, values: &[f32], count: usize) {
+    if values.len() == count {
         into.extend(values);
     } else {
-        into.resize(into.len() + wanted, f32::NAN);
+        into.resize(into.len() + count, f32::NAN);
     }
 }
 
-/// Tokens that a loss says it clipped, by the name that the native losses' number has as well.
+/// The number of clipped tokens, from the component's metric `clip_fraction`.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a share of a token count, brought into its range"
 )]
-fn clipped(metrics: &[Metric], tokens: usize) -> usize {
-    let share = metrics.iter().find(|metric| metric.name == "clip_fraction");
-    share.map_or(0, |share| {
-        (share.value.clamp(0.0, 1.0) * tokens as f64).round() as usize
+fn clipped_tokens(metrics: &[Metric], tokens: usize) -> usize {
+    let fraction = metrics.iter().find(|metric| metric.name == "clip_fraction");
+    fraction.map_or(0, |fraction| {
+        (fraction.value.clamp(0.0, 1.0) * tokens as f64).round() as usize
     })
 }

@@ -1,8 +1,8 @@
-//! Objectives and estimators that are components: asked here, checked by the plugin host.
+//! Loss and advantage components: WebAssembly components that replace the native formulas. The plugin host validates their
+//! results.
 //!
-//! A component replaces the native formula whole. What it says is differentiated or taken as it is;
-//! a call without a result gives up the step, and its samples stay out of every mean. A component can be exchanged
-//! for another while training runs: a step ends with those that it began with.
+//! A component replaces the native loss or estimator completely. If a call fails, the step is abandoned and its samples
+//! stay queued. A component can be replaced while training runs; a step uses the components that it started with.
 
 mod advantage;
 mod loss;
@@ -10,158 +10,162 @@ mod loss;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use clawhost_plugins::{CallContext, Called, Fault, Kind, Limits, Plugin, Receipt};
+use clawhost_plugins::{CallContext, CallResult, Fault, Kind, Limits, Plugin, Receipt};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::advantage::Relative;
+use crate::advantage::Advantage;
 use crate::error::TrainingError;
 
 pub(crate) use advantage::AdvantageComponent;
-pub(crate) use loss::{LossComponent, Member};
+pub(crate) use loss::{LossComponent, LossInput};
 
-/// The components that training asks instead of its own formulas. Clones share them.
+/// The components that training uses instead of its native formulas. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Components {
-    calls: ComponentCalls,
-    seats: Arc<RwLock<InUse>>,
+    calls: ComponentOptions,
+    current: Arc<RwLock<StepComponents>>,
 }
 
 /// The components of one step.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct InUse {
+pub(crate) struct StepComponents {
     loss: Option<LossComponent>,
     advantage: Option<AdvantageComponent>,
     receipts: Receipts,
 }
 
-/// What the calls of one step cost. Clones share it.
+/// Receipts of the component calls of one step. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Receipts(Arc<Mutex<Vec<Receipt>>>);
 
-/// A component as a step asks it.
+/// A component with the context of a step's calls.
 #[derive(Debug)]
-pub(crate) struct Asked<'a, C> {
+pub(crate) struct StepComponent<'a, C> {
     pub(crate) component: &'a C,
-    /// The number of the step, for the component.
+    /// Number of the step, passed to the component.
     pub(crate) step: u64,
     pub(crate) receipts: &'a Receipts,
 }
 
-/// Name and digest of a component, as a step's record tells them.
+/// Name and digest of a component in a step's metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct ComponentIdentity {
     name: String,
     digest: String,
 }
 
 /// How components are called.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ComponentCalls {
-    /// Options of each component, by its name; each value as JSON text.
+pub struct ComponentOptions {
+    /// Settings of each component by name; values are JSON text.
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
-    /// What a call may spend.
+    /// Limits of a call.
     pub limits: Limits,
     /// Seed of the run.
     pub seed: u64,
-    /// Whether the method of training has a teacher; a loss that reads one is refused without. Default false.
+    /// Whether `training.method` has a teacher; without one, a loss that needs it is rejected. Default false.
     pub teacher: bool,
 }
 
 impl Components {
-    /// Takes the loss and the advantage components among `plugins`; others are left alone.
+    /// Uses the loss and advantage components among `plugins` and ignores the others.
     ///
     /// # Errors
-    /// Two of a kind, a loss that does not say what it needs, or one that needs a teacher where there is none.
-    pub async fn new(plugins: &[Plugin], calls: &ComponentCalls) -> Result<Self, TrainingError> {
-        let mut seats = InUse::default();
+    /// Two components of a kind, a loss that does not describe its inputs, or one that needs a teacher if there is none.
+    pub async fn new(plugins: &[Plugin], calls: &ComponentOptions) -> Result<Self, TrainingError> {
+        let mut current = StepComponents::default();
         for plugin in plugins {
-            let taken = match plugin.kind() {
-                Kind::Loss => seats.loss.is_some(),
-                Kind::Advantage => seats.advantage.is_some(),
+            let occupied = match plugin.kind() {
+                Kind::Loss => current.loss.is_some(),
+                Kind::Advantage => current.advantage.is_some(),
                 _ => continue,
             };
-            if taken {
+            if occupied {
                 return Err(TrainingError::Component(format!(
-                    "{} is a second {} component; training takes one",
+                    "{} is a second {} component; training uses only one",
                     plugin.name(),
                     plugin.kind()
                 )));
             }
             if plugin.kind() == Kind::Loss {
-                seats.loss = Some(LossComponent::open(plugin, calls).await?);
+                current.loss = Some(LossComponent::open(plugin, calls).await?);
             } else {
-                seats.advantage = Some(AdvantageComponent::open(plugin, calls));
+                current.advantage = Some(AdvantageComponent::open(plugin, calls));
             }
         }
         Ok(Self {
             calls: calls.clone(),
-            seats: Arc::new(RwLock::new(seats)),
+            current: Arc::new(RwLock::new(current)),
         })
     }
 
-    /// Puts a component in the place of the one with its name and kind. The next step asks it; one in progress ends
-    /// with those that it began with. False, and nothing changes, when nobody has its name.
+    /// Replaces the component with the same name and kind, from the next step on. Returns false if there is none.
     ///
     /// # Errors
-    /// As [`Components::new`]; then nothing has changed.
+    /// As [`Components::new`]; the old component stays then.
     pub async fn replace(&self, plugin: &Plugin) -> Result<bool, TrainingError> {
         let name = |plugin: &Plugin| plugin.name().to_owned();
-        let wanted = Some(name(plugin));
+        let new_name = Some(name(plugin));
         match plugin.kind() {
-            Kind::Loss if self.now().loss.map(|one| name(one.plugin())) == wanted => {
+            Kind::Loss if self.snapshot().loss.map(|one| name(one.plugin())) == new_name => {
                 let loss = LossComponent::open(plugin, &self.calls).await?;
-                self.change(|seats| seats.loss = Some(loss));
+                self.change(|current| current.loss = Some(loss));
                 Ok(true)
             }
-            Kind::Advantage if self.now().advantage.map(|one| name(one.plugin())) == wanted => {
+            Kind::Advantage
+                if self.snapshot().advantage.map(|one| name(one.plugin())) == new_name =>
+            {
                 let advantage = AdvantageComponent::open(plugin, &self.calls);
-                self.change(|seats| seats.advantage = Some(advantage));
+                self.change(|current| current.advantage = Some(advantage));
                 Ok(true)
             }
             _ => Ok(false),
         }
     }
 
-    /// Advantages of replies (group, tokens, reward) by the advantage component; none when there is none. Waits for
-    /// it: call it off the threads of a runtime, within its context.
+    /// Advantages of replies (group, tokens, reward) from the advantage component; none without such a component. Blocks:
+    /// call it inside a runtime context, but not on a runtime thread.
     ///
     /// # Errors
-    /// The component gave no result.
-    pub fn estimate(&self, samples: &[(&str, usize, f32)]) -> Result<Option<Vec<Relative>>, Fault> {
-        let Some(component) = self.now().advantage else {
+    /// The component's call failed.
+    pub fn estimate(
+        &self,
+        samples: &[(&str, usize, f32)],
+    ) -> Result<Option<Vec<Advantage>>, Fault> {
+        let Some(component) = self.snapshot().advantage else {
             return Ok(None);
         };
         let estimates = component.estimate(samples, 0, &Receipts::default())?;
         Ok(Some(
-            estimates.into_iter().map(|one| one.relative).collect(),
+            estimates.into_iter().map(|one| one.advantage).collect(),
         ))
     }
 
-    /// The name of the advantage component, if there is one.
+    /// Name of the advantage component, if there is one.
     pub fn estimator(&self) -> Option<String> {
-        Some(self.now().advantage?.plugin().name().to_owned())
+        Some(self.snapshot().advantage?.plugin().name().to_owned())
     }
 
-    /// Those of the next step, with an account of its own.
-    pub(crate) fn now(&self) -> InUse {
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        InUse {
+    /// The components for a new step, with empty receipts.
+    pub(crate) fn snapshot(&self) -> StepComponents {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        StepComponents {
             receipts: Receipts::default(),
-            ..seats.clone()
+            ..current.clone()
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut InUse)) {
-        change(&mut self.seats.write().unwrap_or_else(PoisonError::into_inner));
+    fn change(&self, change: impl FnOnce(&mut StepComponents)) {
+        change(&mut self.current.write().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl InUse {
+impl StepComponents {
     /// The loss, for this step.
-    pub(crate) fn loss(&self, step: u64) -> Option<Asked<'_, LossComponent>> {
+    pub(crate) fn loss(&self, step: u64) -> Option<StepComponent<'_, LossComponent>> {
         let receipts = &self.receipts;
-        self.loss.as_ref().map(|component| Asked {
+        self.loss.as_ref().map(|component| StepComponent {
             component,
             step,
             receipts,
@@ -169,41 +173,46 @@ impl InUse {
     }
 
     /// The estimator, for this step.
-    pub(crate) fn advantage(&self, step: u64) -> Option<Asked<'_, AdvantageComponent>> {
+    pub(crate) fn advantage(&self, step: u64) -> Option<StepComponent<'_, AdvantageComponent>> {
         let receipts = &self.receipts;
-        self.advantage.as_ref().map(|component| Asked {
+        self.advantage.as_ref().map(|component| StepComponent {
             component,
             step,
             receipts,
         })
     }
 
-    /// Where the calls of this step are put down.
+    /// Receipts of this step's calls.
     pub(crate) fn receipts(&self) -> &Receipts {
         &self.receipts
     }
 
-    /// By what they are for: name and digest of each.
-    pub(crate) fn told(&self) -> BTreeMap<&'static str, Told> {
-        let told = |plugin: &Plugin| Told {
+    /// Name and digest of each component, by kind.
+    pub(crate) fn identities(&self) -> BTreeMap<&'static str, ComponentIdentity> {
+        let identity = |plugin: &Plugin| ComponentIdentity {
             name: plugin.name().to_owned(),
             digest: plugin.digest().to_owned(),
         };
-        let loss = self.loss.as_ref().map(|one| ("loss", told(one.plugin())));
+        let loss = self
+            .loss
+            .as_ref()
+            .map(|one| ("loss", identity(one.plugin())));
         let advantage = self
             .advantage
             .as_ref()
-            .map(|one| ("advantage", told(one.plugin())));
+            .map(|one| ("advantage", identity(one.plugin())));
         loss.into_iter().chain(advantage).collect()
     }
 
-    /// Digests of the components that take part.
+    /// Digests of the components.
     pub(crate) fn digests(&self) -> impl Iterator<Item = String> {
-        self.told().into_values().map(|told| told.digest)
+        self.identities()
+            .into_values()
+            .map(|component| component.digest)
     }
 }
 
-impl ComponentCalls {
+impl ComponentOptions {
     fn context(&self, plugin: &Plugin, id: String) -> CallContext {
         CallContext {
             run_id: "training".to_owned(),
@@ -221,18 +230,18 @@ impl ComponentCalls {
 }
 
 impl Receipts {
-    /// Takes what has been put down since the last time.
-    pub(crate) fn take(&self) -> Vec<Receipt> {
+    /// Removes and returns all receipts.
+    pub(crate) fn drain(&self) -> Vec<Receipt> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for a component from the trainer's own thread, and puts down what the call cost.
-    fn wait<T>(&self, called: impl Future<Output = Called<T>>) -> Result<T, Fault> {
-        let called = Handle::current().block_on(called);
+    /// Blocks the trainer's thread on a component call and stores its receipt.
+    fn block_on<T>(&self, call: impl Future<Output = CallResult<T>>) -> Result<T, Fault> {
+        let result = Handle::current().block_on(call);
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(called.receipt);
-        called.outcome
+            .push(result.receipt);
+        result.outcome
     }
 }

@@ -1,10 +1,9 @@
-//! CRC-32C (Castagnoli), masked as the record format wants it, so that a checksum over bytes that hold checksums is not
-//! weak.
+//! Masked CRC-32C (Castagnoli), as the TFRecord format uses it. The mask keeps CRCs of data that contains CRCs strong.
 
-/// The polynomial, bits reversed.
+/// The reversed polynomial.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// What is added after turning.
+/// Added after the rotation.
 const MASK: u32 = 0xA282_EAD8;
 
 const TABLE: [u32; 256] = table();
@@ -42,8 +41,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, fold)
 }
 
-/// The checksum as it stands beside a record.
-pub(super) fn masked(bytes: &[u8]) -> u32 {
+/// The masked CRC that a record stores.
+pub(super) fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK)
 }
 
@@ -52,8 +51,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_the_standard() {
-        // RFC 3720, appendix B.4, and the usual check value.
+    fn crc32c_matches_the_standard_test_vectors() {
+        // RFC 3720, appendix B.4, and the common check value.
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8A91_36AA);
         assert_eq!(crc32c(&[0xFF; 32]), 0x62A8_AB43);

@@ -1,13 +1,12 @@
-//! The numbers of every step in files that others read: JSON lines and TensorBoard event files.
+//! Step metrics in log files: JSON Lines and TensorBoard event files.
 //!
-//! The journal is the truth and the files follow it: each file knows from its own last record which steps it has, and
-//! gets those that the journal has beyond. So a crash between the two leaves nothing out and nothing twice, and a file
-//! that was switched on late, torn or deleted is made whole. A file that cannot be written is told about and never keeps
-//! a step from being made.
+//! The journal is the source of truth. The last complete record of a file tells which steps it has; the missing ones are
+//! appended from the journal. So a crash neither loses nor repeats a step, and a file that was enabled late, truncated or
+//! deleted is completed. If a file cannot be written, a warning is logged and training continues.
 
 mod checksum;
 mod event;
-mod flat;
+mod flatten;
 mod tensorboard;
 
 use std::fs::{self, File, OpenOptions};
@@ -18,42 +17,43 @@ use clawhost_journal::{Journal, JournalError, StepId, StepRecord, private};
 use serde_json::{Value, json};
 
 use crate::options::LogOptions;
-pub use flat::flat_metrics;
+pub use flatten::flatten_metrics;
 
-/// Steps that are read from the journal at a time.
-const AT_ONCE: u32 = 256;
+/// Steps that are read from the journal at once.
+const STEPS_PER_READ: u32 = 256;
 
-/// The files of one data directory.
+/// The log files of a data directory.
 #[derive(Debug, Default)]
 pub(crate) struct StepLogs {
     logs: Vec<StepLog>,
 }
 
-/// A form that steps are written in.
-trait Form: std::fmt::Debug + Send {
-    /// Where the file stands inside the data directory.
+/// File format of step metrics.
+trait LogFormat: std::fmt::Debug + Send {
+    /// Path of the file inside the data directory.
     fn path(&self) -> &'static str;
 
-    /// How many bytes of a file are whole records, and the last step among them. None when it is not of this form.
-    fn whole(&self, bytes: &[u8]) -> Option<(usize, i64)>;
+    /// Length in bytes of the complete records of a file, and the id of the last step among them. None if the file has
+    /// another format.
+    fn last_complete_record(&self, bytes: &[u8]) -> Option<(usize, i64)>;
 
-    /// What a file begins with.
-    fn head(&self, first: &StepRecord) -> Vec<u8>;
+    /// The bytes that start a file.
+    fn header(&self, first: &StepRecord) -> Vec<u8>;
 
-    /// One step.
-    fn record(&self, step: &StepRecord) -> Vec<u8>;
+    /// The record of a step.
+    fn encode_step(&self, step: &StepRecord) -> Vec<u8>;
 }
 
-/// One file that follows the journal.
+/// One log file.
 #[derive(Debug)]
 struct StepLog {
-    form: Box<dyn Form>,
+    format: Box<dyn LogFormat>,
     path: PathBuf,
-    /// The last step in the file; none when it was not looked at since something went wrong.
+    /// Id of the last step in the file; none before the file is read and after an error.
     last: Option<i64>,
 }
 
-/// Why a file does not have all steps.
+/// Why a log file could not be updated.
 #[derive(Debug, thiserror::Error)]
 enum LogError {
     #[error("{}: {source}", path.display())]
@@ -65,43 +65,43 @@ enum LogError {
 impl StepLogs {
     pub(crate) fn new(data: &Path, options: &LogOptions) -> Self {
         let mut logs = Vec::new();
-        let mut add = |form: Box<dyn Form>| {
+        let mut add = |format: Box<dyn LogFormat>| {
             logs.push(StepLog {
-                path: data.join(form.path()),
-                form,
+                path: data.join(format.path()),
+                format,
                 last: None,
             });
         };
         if options.jsonl {
-            add(Box::new(Lines));
+            add(Box::new(JsonLines));
         }
         if options.tensorboard {
-            add(Box::new(tensorboard::Events));
+            add(Box::new(tensorboard::TensorBoardEvents));
         }
         Self { logs }
     }
 
-    /// Brings every file up to the journal.
-    pub(crate) fn follow(&mut self, journal: &Journal) {
+    /// Appends the steps that the journal has and the files lack.
+    pub(crate) fn catch_up(&mut self, journal: &Journal) {
         for log in &mut self.logs {
-            if let Err(error) = log.follow(journal) {
-                // What the file holds is looked at anew the next time.
+            if let Err(error) = log.catch_up(journal) {
+                // Read the file again the next time.
                 log.last = None;
-                tracing::warn!(%error, "the numbers of a step were not written to a file; the journal has them");
+                tracing::warn!(%error, "cannot write step metrics to a log file; they are in the journal");
             }
         }
     }
 }
 
 impl StepLog {
-    fn follow(&mut self, journal: &Journal) -> Result<(), LogError> {
+    fn catch_up(&mut self, journal: &Journal) -> Result<(), LogError> {
         let newest = journal.steps(1)?.first().map_or(0, |step| step.id.0);
         let mut last = match self.last {
             Some(last) => last,
             None => self.open(newest)?,
         };
         while last < newest {
-            let steps = journal.steps_after(StepId(last), AT_ONCE)?;
+            let steps = journal.steps_after(StepId(last), STEPS_PER_READ)?;
             let Some(newer) = steps.last().map(|step| step.id.0) else {
                 break;
             };
@@ -112,54 +112,56 @@ impl StepLog {
         Ok(())
     }
 
-    /// The last step that the file holds. What is torn at its end is cut off; a file that is not ours, or that knows
-    /// steps which this journal does not, is moved to `unknown/` beside it and begins anew.
+    /// The id of the last step in the file. Truncates an incomplete record at its end; moves a file with another format, or
+    /// with steps that the journal does not know, to `unknown/` and starts a new one.
     fn open(&self, newest: i64) -> Result<i64, LogError> {
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(source) => return Err(self.failed(source)),
+            Err(source) => return Err(self.io_error(source)),
         };
-        let (keep, last) = self.form.whole(&bytes).unwrap_or((0, 0));
+        let (keep, last) = self.format.last_complete_record(&bytes).unwrap_or((0, 0));
         if bytes.is_empty() || keep == bytes.len() && last <= newest {
             return Ok(last);
         }
         if keep == 0 || last > newest {
-            let aside = self.set_aside().map_err(|source| self.failed(source))?;
+            let moved = self
+                .move_to_unknown()
+                .map_err(|source| self.io_error(source))?;
             tracing::warn!(
-                file = %aside.display(),
-                "a file of numbers that this journal does not know was moved there"
+                file = %moved.display(),
+                "moved a metrics log that does not belong to this journal"
             );
             return Ok(0);
         }
         tracing::info!(
             file = %self.path.display(),
             from = keep,
-            "the end of the file is no whole record and is written anew"
+            "truncating an incomplete record at the end of a metrics log"
         );
         let file = OpenOptions::new().write(true).open(&self.path);
         file.and_then(|file| file.set_len(keep as u64))
-            .map_err(|source| self.failed(source))?;
+            .map_err(|source| self.io_error(source))?;
         Ok(last)
     }
 
-    /// Moves the file to the next free name in `unknown/`.
-    fn set_aside(&self) -> io::Result<PathBuf> {
-        let folder = self.path.parent().unwrap_or(Path::new("")).join("unknown");
-        private::create_dir(&folder)?;
+    /// Moves the file to the next free name in `unknown/`; returns the new path.
+    fn move_to_unknown(&self) -> io::Result<PathBuf> {
+        let unknown = self.path.parent().unwrap_or(Path::new("")).join("unknown");
+        private::create_dir(&unknown)?;
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let free = (1..)
-            .map(|copy| folder.join(format!("{copy}-{name}")))
-            .find(|place| !place.exists());
-        let place = free.ok_or_else(|| io::Error::other("no free name"))?;
-        fs::rename(&self.path, &place)?;
-        Ok(place)
+            .map(|copy| unknown.join(format!("{copy}-{name}")))
+            .find(|path| !path.exists());
+        let target = free.ok_or_else(|| io::Error::other("no free name"))?;
+        fs::rename(&self.path, &target)?;
+        Ok(target)
     }
 
     fn append(&self, steps: &[StepRecord]) -> Result<(), LogError> {
         let write = || -> io::Result<()> {
-            if let Some(folder) = self.path.parent() {
-                private::create_dir(folder)?;
+            if let Some(dir) = self.path.parent() {
+                private::create_dir(dir)?;
             }
             let mut options = private::options();
             let mut file: File = options.create(true).append(true).open(&self.path)?;
@@ -167,17 +169,17 @@ impl StepLog {
             if file.metadata()?.len() == 0
                 && let Some(first) = steps.first()
             {
-                bytes = self.form.head(first);
+                bytes = self.format.header(first);
             }
             for step in steps {
-                bytes.extend(self.form.record(step));
+                bytes.extend(self.format.encode_step(step));
             }
             file.write_all(&bytes)
         };
-        write().map_err(|source| self.failed(source))
+        write().map_err(|source| self.io_error(source))
     }
 
-    fn failed(&self, source: io::Error) -> LogError {
+    fn io_error(&self, source: io::Error) -> LogError {
         LogError::File {
             path: self.path.clone(),
             source,
@@ -185,16 +187,16 @@ impl StepLog {
     }
 }
 
-/// One JSON object a step and line.
+/// JSON Lines: one object per step.
 #[derive(Debug)]
-struct Lines;
+struct JsonLines;
 
-impl Form for Lines {
+impl LogFormat for JsonLines {
     fn path(&self) -> &'static str {
         "metrics/steps.jsonl"
     }
 
-    fn whole(&self, bytes: &[u8]) -> Option<(usize, i64)> {
+    fn last_complete_record(&self, bytes: &[u8]) -> Option<(usize, i64)> {
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Some((0, 0));
         };
@@ -205,13 +207,13 @@ impl Form for Lines {
         Some((end + 1, line.get("step")?.as_i64()?))
     }
 
-    fn head(&self, _first: &StepRecord) -> Vec<u8> {
+    fn header(&self, _first: &StepRecord) -> Vec<u8> {
         Vec::new()
     }
 
-    fn record(&self, step: &StepRecord) -> Vec<u8> {
+    fn encode_step(&self, step: &StepRecord) -> Vec<u8> {
         let mut metrics = step.metrics.clone();
-        // Rows about single samples belong to the journal, where forgetting reaches them.
+        // Per-sample rows stay in the journal, where deletion requests reach them.
         if let Some(fields) = metrics.as_object_mut() {
             fields.retain(|_, value| !value.is_array());
         }

@@ -1,39 +1,39 @@
-//! Steps as an event file, which `tensorboard --logdir DATA/tensorboard` shows.
+//! Step metrics as a TensorBoard event file, shown by `tensorboard --logdir DATA/tensorboard`.
 
 use clawhost_journal::{StepOutcome, StepRecord};
 
-use super::Form;
-use super::event::{messages, scalars, step_of, version};
-use super::flat::flat_metrics;
+use super::LogFormat;
+use super::event::{encode_scalars, encode_version, parse_messages, parse_step};
+use super::flatten::flatten_metrics;
 
-/// Scalars under `train/`, by the number of the step.
+/// Scalars under `train/`, by step id.
 #[derive(Debug)]
-pub(super) struct Events;
+pub(super) struct TensorBoardEvents;
 
-impl Form for Events {
+impl LogFormat for TensorBoardEvents {
     fn path(&self) -> &'static str {
-        // One file for a data directory: what goes on after a restart is appended.
+        // One file per data directory; a restarted process appends to it.
         "tensorboard/events.out.tfevents.0000000000.clawhost"
     }
 
-    fn whole(&self, bytes: &[u8]) -> Option<(usize, i64)> {
-        let messages = messages(bytes);
+    fn last_complete_record(&self, bytes: &[u8]) -> Option<(usize, i64)> {
+        let messages = parse_messages(bytes);
         let (end, message) = messages.last()?;
-        Some((*end, step_of(message).unwrap_or(0)))
+        Some((*end, parse_step(message).unwrap_or(0)))
     }
 
-    fn head(&self, first: &StepRecord) -> Vec<u8> {
-        version(seconds(first))
+    fn header(&self, first: &StepRecord) -> Vec<u8> {
+        encode_version(seconds(first))
     }
 
-    fn record(&self, step: &StepRecord) -> Vec<u8> {
-        let mut values: Vec<(String, f64)> = flat_metrics(&step.metrics)
+    fn encode_step(&self, step: &StepRecord) -> Vec<u8> {
+        let mut values: Vec<(String, f64)> = flatten_metrics(&step.metrics)
             .into_iter()
             .map(|(path, value)| (format!("train/{path}"), value))
             .collect();
         let published = step.outcome == StepOutcome::Published;
         values.push(("train/published".to_owned(), f64::from(u8::from(published))));
-        scalars(seconds(step), step.id.0, &values)
+        encode_scalars(seconds(step), step.id.0, &values)
     }
 }
 

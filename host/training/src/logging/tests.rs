@@ -1,4 +1,4 @@
-//! Files that follow a real journal.
+//! Log files that follow a real journal.
 
 use clawhost_journal::{NewStep, StepOutcome};
 
@@ -18,12 +18,12 @@ fn step(loss: f64) -> NewStep {
     }
 }
 
-struct Desk {
+struct LogFixture {
     journal: Journal,
     data: tempfile::TempDir,
 }
 
-impl Desk {
+impl LogFixture {
     fn new() -> Self {
         Self {
             journal: Journal::in_memory().unwrap(),
@@ -37,17 +37,17 @@ impl Desk {
         }
     }
 
-    /// As a process would that starts now.
+    /// New logs, as in a restarted process.
     fn logs(&self) -> StepLogs {
         StepLogs::new(self.data.path(), &LogOptions::default())
     }
 
-    fn path(&self, form: &dyn Form) -> PathBuf {
-        self.data.path().join(form.path())
+    fn path(&self, format: &dyn LogFormat) -> PathBuf {
+        self.data.path().join(format.path())
     }
 
     fn lines(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.path(&Lines)).unwrap();
+        let text = fs::read_to_string(self.path(&JsonLines)).unwrap();
         text.lines()
             .map(|l| serde_json::from_str(l).unwrap())
             .collect()
@@ -61,31 +61,34 @@ impl Desk {
     }
 
     fn events(&self) -> Vec<Option<i64>> {
-        let bytes = fs::read(self.path(&tensorboard::Events)).unwrap();
-        let messages = event::messages(&bytes);
+        let bytes = fs::read(self.path(&tensorboard::TensorBoardEvents)).unwrap();
+        let messages = event::parse_messages(&bytes);
         assert_eq!(
             messages.last().unwrap().0,
             bytes.len(),
-            "every byte is part of a whole record"
+            "every byte is part of a complete record"
         );
-        messages.iter().map(|(_, m)| event::step_of(m)).collect()
+        messages.iter().map(|(_, m)| event::parse_step(m)).collect()
     }
 }
 
 #[test]
-fn every_step_is_in_every_file_once() {
-    let desk = Desk::new();
-    let mut logs = desk.logs();
-    logs.follow(&desk.journal);
-    assert!(!desk.path(&Lines).exists(), "nothing to tell, no file");
-    desk.steps(&[0.5, 0.25]);
-    logs.follow(&desk.journal);
-    desk.steps(&[0.125]);
-    logs.follow(&desk.journal);
-    logs.follow(&desk.journal);
-    assert_eq!(desk.numbers(), [1, 2, 3]);
-    assert_eq!(desk.events(), [None, Some(1), Some(2), Some(3)]);
-    let line = &desk.lines()[1];
+fn every_step_is_logged_exactly_once() {
+    let fixture = LogFixture::new();
+    let mut logs = fixture.logs();
+    logs.catch_up(&fixture.journal);
+    assert!(
+        !fixture.path(&JsonLines).exists(),
+        "without steps there is no file"
+    );
+    fixture.steps(&[0.5, 0.25]);
+    logs.catch_up(&fixture.journal);
+    fixture.steps(&[0.125]);
+    logs.catch_up(&fixture.journal);
+    logs.catch_up(&fixture.journal);
+    assert_eq!(fixture.numbers(), [1, 2, 3]);
+    assert_eq!(fixture.events(), [None, Some(1), Some(2), Some(3)]);
+    let line = &fixture.lines()[1];
     assert_eq!(
         line["metrics"],
         json!({"loss_last": 0.25, "proof": {"mean": 0.25}})
@@ -97,81 +100,88 @@ fn every_step_is_in_every_file_once() {
 }
 
 #[test]
-fn a_process_that_was_killed_between_journal_and_file_goes_on_without_gap_or_repetition() {
-    let desk = Desk::new();
-    desk.steps(&[0.5, 0.25]);
-    desk.logs().follow(&desk.journal);
-    // Killed after the commit of two more; then in the middle of writing the third.
-    desk.steps(&[0.125, 0.0625]);
-    desk.logs().follow(&desk.journal);
-    assert_eq!(desk.numbers(), [1, 2, 3, 4]);
-    for form in [&Lines as &dyn Form, &tensorboard::Events] {
-        let path = desk.path(form);
+fn a_killed_process_resumes_logging_without_gaps_or_duplicates() {
+    let fixture = LogFixture::new();
+    fixture.steps(&[0.5, 0.25]);
+    fixture.logs().catch_up(&fixture.journal);
+    // Killed after the commit of two more steps, then while writing a record.
+    fixture.steps(&[0.125, 0.0625]);
+    fixture.logs().catch_up(&fixture.journal);
+    assert_eq!(fixture.numbers(), [1, 2, 3, 4]);
+    for format in [
+        &JsonLines as &dyn LogFormat,
+        &tensorboard::TensorBoardEvents,
+    ] {
+        let path = fixture.path(format);
         let whole = fs::read(&path).unwrap();
         for cut in [1, 7, 60] {
             fs::write(&path, &whole[..whole.len() - cut]).unwrap();
-            desk.logs().follow(&desk.journal);
+            fixture.logs().catch_up(&fixture.journal);
             assert_eq!(
                 fs::read(&path).unwrap(),
                 whole,
                 "{path:?} after {cut} bytes were lost"
             );
         }
-        // Torn to the first byte, and gone.
+        // Truncated to one byte, then deleted.
         fs::write(&path, &whole[..1]).unwrap();
-        desk.logs().follow(&desk.journal);
+        fixture.logs().catch_up(&fixture.journal);
         assert_eq!(fs::read(&path).unwrap(), whole);
         fs::remove_file(&path).unwrap();
-        desk.logs().follow(&desk.journal);
+        fixture.logs().catch_up(&fixture.journal);
         assert_eq!(fs::read(&path).unwrap(), whole);
     }
 }
 
 #[test]
-fn a_file_of_another_journal_begins_anew() {
-    let desk = Desk::new();
-    desk.steps(&[0.5, 0.25, 0.125]);
-    desk.logs().follow(&desk.journal);
-    let other = Desk {
+fn a_log_of_another_journal_is_moved_and_replaced() {
+    let fixture = LogFixture::new();
+    fixture.steps(&[0.5, 0.25, 0.125]);
+    fixture.logs().catch_up(&fixture.journal);
+    let other = LogFixture {
         journal: Journal::in_memory().unwrap(),
-        data: desk.data,
+        data: fixture.data,
     };
     other.steps(&[0.75]);
-    other.logs().follow(&other.journal);
+    other.logs().catch_up(&other.journal);
     assert_eq!(other.numbers(), [1]);
     assert_eq!(other.events(), [None, Some(1)]);
     assert_eq!(other.lines()[0]["metrics"]["loss_last"], 0.75);
-    let aside = |name: &str| fs::read_to_string(other.path(&Lines).with_file_name(name)).unwrap();
-    assert_eq!(aside("unknown/1-steps.jsonl").lines().count(), 3);
-    fs::write(other.path(&Lines), "notes\nof somebody\n").unwrap();
-    other.logs().follow(&other.journal);
+    let moved =
+        |name: &str| fs::read_to_string(other.path(&JsonLines).with_file_name(name)).unwrap();
+    assert_eq!(moved("unknown/1-steps.jsonl").lines().count(), 3);
+    fs::write(other.path(&JsonLines), "notes\nof somebody\n").unwrap();
+    other.logs().catch_up(&other.journal);
     assert_eq!(other.numbers(), [1]);
-    assert_eq!(aside("unknown/2-steps.jsonl"), "notes\nof somebody\n");
+    assert_eq!(moved("unknown/2-steps.jsonl"), "notes\nof somebody\n");
 }
 
 #[test]
-fn a_file_that_cannot_be_written_stops_nothing_and_is_caught_up_with() {
-    let desk = Desk::new();
-    let folder = desk.data.path().join("metrics");
+fn a_log_that_cannot_be_written_is_completed_later() {
+    let fixture = LogFixture::new();
+    let folder = fixture.data.path().join("metrics");
     fs::write(&folder, "in the way").unwrap();
-    let mut logs = desk.logs();
-    desk.steps(&[0.5]);
-    logs.follow(&desk.journal);
-    assert_eq!(desk.events(), [None, Some(1)]);
+    let mut logs = fixture.logs();
+    fixture.steps(&[0.5]);
+    logs.catch_up(&fixture.journal);
+    assert_eq!(fixture.events(), [None, Some(1)]);
     fs::remove_file(&folder).unwrap();
-    desk.steps(&[0.25]);
-    logs.follow(&desk.journal);
-    assert_eq!(desk.numbers(), [1, 2]);
+    fixture.steps(&[0.25]);
+    logs.catch_up(&fixture.journal);
+    assert_eq!(fixture.numbers(), [1, 2]);
 }
 
 #[test]
-fn what_is_switched_off_is_not_written() {
-    let desk = Desk::new();
-    desk.steps(&[0.5]);
+fn disabled_logs_are_not_written() {
+    let fixture = LogFixture::new();
+    fixture.steps(&[0.5]);
     let options = LogOptions {
         jsonl: true,
         tensorboard: false,
     };
-    StepLogs::new(desk.data.path(), &options).follow(&desk.journal);
-    assert!(desk.path(&Lines).exists() && !desk.path(&tensorboard::Events).exists());
+    StepLogs::new(fixture.data.path(), &options).catch_up(&fixture.journal);
+    assert!(
+        fixture.path(&JsonLines).exists()
+            && !fixture.path(&tensorboard::TensorBoardEvents).exists()
+    );
 }

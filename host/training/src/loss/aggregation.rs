@@ -1,13 +1,12 @@
-//! How the losses of tokens become one number.
+//! Loss aggregation: how token losses are reduced to one number.
 //!
-//! Every aggregation is a sum of token losses in which a token of sequence i has the coefficient
-//! c_i, and c_i depends on nothing but the counts of trained tokens of the *whole* step. So a step
-//! can be split into passes of any size, and its gradient stays the same.
+//! Every aggregation is a sum of token losses with a coefficient c_i per sequence, which depends only on the numbers of
+//! trained tokens in the *whole* optimizer update. So the gradient does not depend on the split into micro-batches.
 
 use std::num::NonZeroUsize;
 
-/// Aggregation of token losses. Default: `seq-mean-token-mean`, so that a long reply does not
-/// outvote a short one: a person rates replies, not tokens.
+/// Aggregation of token losses. Default: `seq-mean-token-mean`, so that long and short replies have equal weight: users rate
+/// replies, not tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
@@ -25,8 +24,8 @@ pub enum Aggregation {
 }
 
 impl Aggregation {
-    /// The coefficient of each sequence's tokens, given how many of them train. Sequences without a
-    /// trained token get 0 and are left out of means over sequences.
+    /// The coefficient of each sequence's tokens, from the number of trained tokens of each sequence. Sequences without
+    /// trained tokens get 0 and do not count in means over sequences.
     #[allow(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
@@ -61,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_constant_loss_keeps_its_value_under_every_mean(counts in prop::collection::vec(0usize..20, 1..8)) {
+        fn means_preserve_a_constant_loss(counts in prop::collection::vec(0usize..20, 1..8)) {
             prop_assume!(counts.iter().any(|&count| count > 0));
             for mean in [Aggregation::TokenMean, Aggregation::SeqMeanTokenMean] {
                 let total: f64 = mean.coefficients(&counts).iter().zip(&counts).map(|(c, &n)| c * n as f64).sum();
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_train_gives_zeros() {
+    fn coefficients_without_trained_tokens_are_zero() {
         assert_eq!(Aggregation::TokenMean.coefficients(&[0, 0]), vec![0.0, 0.0]);
     }
 }

@@ -1,9 +1,9 @@
-//! CISPO: the clipped ratio weighs the log-prob as a constant, so that no token loses its gradient.
+//! CISPO: the clipped ratio is a constant weight (stop-gradient) on the log-prob, so every token keeps its gradient.
 //!
-//! -sg(clip(r, low, high)) A lp; the derivative with respect to lp is -clip(r) A.
+//! Loss -sg(clip(r, low, high)) A lp; its derivative with respect to lp is -clip(r) A.
 
-use crate::loss::surrogate::{Term, guarded};
-use crate::real::Real;
+use crate::float::Float;
+use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
 
 /// Range of the weight. Default: 0 to 1.28.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,11 +24,11 @@ impl Default for Cispo {
 }
 
 impl Cispo {
-    /// The term of one token.
-    pub fn token<R: Real>(&self, logprob: R, old: R, advantage: R) -> Term<R> {
-        let ratio = guarded(logprob, old).0.exp();
-        let weight = ratio.within(R::of(self.low), R::of(self.high));
-        Term {
+    /// The loss of one token.
+    pub fn token<R: Float>(&self, logprob: R, old: R, advantage: R) -> TokenLoss<R> {
+        let ratio = bounded_log_ratio(logprob, old).0.exp();
+        let weight = ratio.clamp(R::from_f64(self.low), R::from_f64(self.high));
+        TokenLoss {
             ratio,
             loss: -(weight * advantage * logprob),
             d_logprob: -(weight * advantage),

@@ -1,74 +1,71 @@
-//! Distillation over the most likely tokens: how far the policy's distribution at a position is from a
-//! teacher's, looked at on K tokens and the rest as one bin.
+//! Top-k distillation: divergence between the policy's and the teacher's distribution at a position, over K tokens and one
+//! tail bin for all other tokens.
 //!
-//! With p the policy's and t the teacher's probabilities on the K tokens and, as one more bin, of all
-//! others: reverse = sum p (ln p - ln t), forward = sum t (ln t - ln p), Jensen with weight a and
-//! m = (1 - a) p + a t: (1 - a) KL(p || m) + a KL(t || m). The rest of a distribution whose K tokens hold
-//! everything is taken as 1e-7, so that its logarithm exists. Without the bin of the rest both sides are
-//! renormalised over the K tokens. The cross-entropy is against the teacher renormalised over the K tokens alone.
+//! With p the policy's and t the teacher's probabilities of the K tokens and the tail: reverse KL = sum p (ln p - ln t),
+//! forward KL = sum t (ln t - ln p), Jensen-Shannon with m = (p + t) / 2: KL(p || m) / 2 + KL(t || m) / 2. The tail
+//! probability is at least about 1e-7, so that its logarithm is finite. Without the tail both sides are renormalized over
+//! the K tokens. The cross-entropy uses the teacher renormalized over the K tokens.
 //!
-//! A position for which the teacher has no distribution is left out by its caller; it is never filled up.
+//! The caller masks positions without a teacher distribution; missing values are never filled in.
 
-use crate::real::Real;
+use crate::float::Float;
 
-/// Largest log of the mass on the K tokens: what is left to the others is at least about 1e-7.
-const FULL: f64 = -1e-7;
+/// Upper bound on the log of the K tokens' mass, which leaves at least about 1e-7 to the tail.
+const MAX_LOG_MASS: f64 = -1e-7;
 
-/// Which way the distance is measured. Default: reverse, which prefers what the teacher finds likely and
-/// does not force the policy to cover all of it.
+/// The divergence. Default: reverse KL, which is mode-seeking: the policy need not cover everything that the teacher finds
+/// likely.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Direction {
+pub enum DistillationDivergence {
     /// KL(policy || teacher).
     #[default]
     Reverse,
     /// KL(teacher || policy).
     Forward,
-    /// Jensen-Shannon, both sides weighed alike.
+    /// Jensen-Shannon divergence.
     Jensen,
-    /// Cross-entropy against the teacher renormalised over its K tokens; the policy is not renormalised, and there is
-    /// no bin of the rest.
+    /// Cross-entropy against the teacher renormalized over the K tokens; the policy is not renormalized and there is no
+    /// tail.
     CrossEntropy,
 }
 
-/// Distance on K tokens and, with `tail`, the rest. Default: reverse, with tail.
+/// Top-k distillation loss. Default: reverse KL, with tail.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Distillation {
-    /// Which way.
-    pub direction: Direction,
-    /// Whether the rest is a bin of its own; else both sides are renormalised over the K tokens.
+pub struct TopKDistillation {
+    /// The divergence.
+    pub direction: DistillationDivergence,
+    /// Whether all other tokens form a tail bin; else both sides are renormalized over the K tokens.
     pub tail: bool,
 }
 
-impl Default for Distillation {
+impl Default for TopKDistillation {
     fn default() -> Self {
         Self {
-            direction: Direction::Reverse,
+            direction: DistillationDivergence::Reverse,
             tail: true,
         }
     }
 }
 
 /// Log of the sum of exponentials.
-fn log_sum_exp<R: Real>(logs: &[R]) -> R {
+fn log_sum_exp<R: Float>(logs: &[R]) -> R {
     let top = logs
         .iter()
-        .fold(logs.first().copied().unwrap_or(R::ZERO), |a, b| {
-            a.larger(*b)
-        });
+        .fold(logs.first().copied().unwrap_or(R::ZERO), |a, b| a.max(*b));
     let sum: R = logs.iter().map(|log| (*log - top).exp()).sum();
     top + sum.ln()
 }
 
-/// What a distribution leaves to all other tokens, and whether the bound decided.
-fn rest<R: Real>(logs: &[R]) -> (R, bool) {
-    let (mass, full) = (log_sum_exp(logs), R::of(FULL));
-    let bounded = mass > full;
-    ((-mass.smaller(full).exp_m1()).ln(), bounded)
+/// Log-probability of the tail, and whether [`MAX_LOG_MASS`] bounded it.
+fn log_tail<R: Float>(logs: &[R]) -> (R, bool) {
+    let (mass, max) = (log_sum_exp(logs), R::from_f64(MAX_LOG_MASS));
+    let bounded = mass > max;
+    ((-mass.min(max).exp_m1()).ln(), bounded)
 }
 
-/// - sum w lp with w the teacher's probabilities, renormalised; the teacher's own entropy is a constant and left out.
-fn cross_entropy<R: Real>(policy: &[R], teacher: &[R], partials: &mut [R]) -> R {
+/// −sum w lp with w the teacher's renormalized probabilities; the teacher's entropy is a constant and left out.
+fn cross_entropy<R: Float>(policy: &[R], teacher: &[R], partials: &mut [R]) -> R {
     let all = log_sum_exp(teacher);
     let mut sum = R::ZERO;
     for ((policy, teacher), partial) in policy.iter().zip(teacher).zip(partials) {
@@ -79,55 +76,55 @@ fn cross_entropy<R: Real>(policy: &[R], teacher: &[R], partials: &mut [R]) -> R 
     sum
 }
 
-impl Distillation {
-    /// Distance at one position, and its derivative with respect to each of the policy's log-probs, which
-    /// is written to `partials`. All slices have K entries.
-    pub fn token<R: Real>(&self, policy: &[R], teacher: &[R], partials: &mut [R]) -> R {
+impl TopKDistillation {
+    /// The divergence at one position; its derivatives with respect to the policy's log-probs are written to `partials`. All
+    /// slices have K entries.
+    pub fn token<R: Float>(&self, policy: &[R], teacher: &[R], partials: &mut [R]) -> R {
         if policy.is_empty() {
             return R::ZERO;
         }
-        if self.direction == Direction::CrossEntropy {
+        if self.direction == DistillationDivergence::CrossEntropy {
             return cross_entropy(policy, teacher, partials);
         }
         if self.tail {
-            let ((own, bounded), (theirs, _)) = (rest(policy), rest(teacher));
-            let (value, slope) = self.bin(own, theirs);
-            // What one token gains the rest loses, unless the rest is a constant.
-            let lost = if bounded { R::ZERO } else { slope };
+            let ((policy_tail, bounded), (teacher_tail, _)) = (log_tail(policy), log_tail(teacher));
+            let (value, slope) = self.bin(policy_tail, teacher_tail);
+            // Probability that a token gains is lost by the tail, unless the tail is at its bound.
+            let tail_slope = if bounded { R::ZERO } else { slope };
             let mut sum = value;
-            for ((own, theirs), partial) in policy.iter().zip(teacher).zip(partials) {
-                let (value, slope) = self.bin(*own, *theirs);
+            for ((policy, teacher), partial) in policy.iter().zip(teacher).zip(partials) {
+                let (value, slope) = self.bin(*policy, *teacher);
                 sum += value;
-                *partial = own.exp() * (slope - lost);
+                *partial = policy.exp() * (slope - tail_slope);
             }
             return sum;
         }
-        let (own, theirs) = (log_sum_exp(policy), log_sum_exp(teacher));
+        let (policy_mass, teacher_mass) = (log_sum_exp(policy), log_sum_exp(teacher));
         let mut sum = R::ZERO;
         let mut mean = R::ZERO;
         for ((policy, teacher), partial) in policy.iter().zip(teacher).zip(partials.iter_mut()) {
-            let (value, slope) = self.bin(*policy - own, *teacher - theirs);
+            let (value, slope) = self.bin(*policy - policy_mass, *teacher - teacher_mass);
             sum += value;
-            mean += (*policy - own).exp() * slope;
+            mean += (*policy - policy_mass).exp() * slope;
             *partial = slope;
         }
         for (policy, partial) in policy.iter().zip(partials) {
-            *partial = (*policy - own).exp() * (*partial - mean);
+            *partial = (*policy - policy_mass).exp() * (*partial - mean);
         }
         sum
     }
 
-    /// Value of one bin, and its derivative with respect to the policy's *probability* of it, less what is
-    /// the same for all bins.
-    fn bin<R: Real>(&self, policy: R, teacher: R) -> (R, R) {
+    /// Value of one bin, and its derivative with respect to the policy's *probability* of it, up to a constant that is the
+    /// same for all bins.
+    fn bin<R: Float>(&self, policy: R, teacher: R) -> (R, R) {
         let (p, t) = (policy.exp(), teacher.exp());
         match self.direction {
-            Direction::Reverse => (p * (policy - teacher), policy - teacher),
-            Direction::Forward | Direction::CrossEntropy => {
+            DistillationDivergence::Reverse => (p * (policy - teacher), policy - teacher),
+            DistillationDivergence::Forward | DistillationDivergence::CrossEntropy => {
                 (t * (teacher - policy), -(teacher - policy).exp())
             }
-            Direction::Jensen => {
-                let half = R::of(0.5);
+            DistillationDivergence::Jensen => {
+                let half = R::from_f64(0.5);
                 let middle = (half * p + half * t).ln();
                 let value = half * p * (policy - middle) + half * t * (teacher - middle);
                 (value, half * (policy - middle))
@@ -147,16 +144,16 @@ mod tests {
         logits.iter().take(k).map(|z| z - all).collect()
     }
 
-    fn kinds() -> impl Strategy<Value = Distillation> {
+    fn kinds() -> impl Strategy<Value = TopKDistillation> {
         (
             prop_oneof![
-                Just(Direction::Reverse),
-                Just(Direction::Forward),
-                Just(Direction::Jensen)
+                Just(DistillationDivergence::Reverse),
+                Just(DistillationDivergence::Forward),
+                Just(DistillationDivergence::Jensen)
             ],
             prop::bool::ANY,
         )
-            .prop_map(|(direction, tail)| Distillation { direction, tail })
+            .prop_map(|(direction, tail)| TopKDistillation { direction, tail })
     }
 
     fn logits() -> impl Strategy<Value = Vec<f64>> {
@@ -165,8 +162,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn partials_of_the_cross_entropy_are_its_slopes(policy in logits(), teacher in logits(), k in 1usize..6) {
-            let kind = Distillation { direction: Direction::CrossEntropy, tail: false };
+        fn cross_entropy_partials_match_finite_differences(policy in logits(), teacher in logits(), k in 1usize..6) {
+            let kind = TopKDistillation { direction: DistillationDivergence::CrossEntropy, tail: false };
             let (policy, teacher) = (top(&policy, k), top(&teacher, k));
             let mut partials = vec![0.0; k];
             kind.token(&policy, &teacher, &mut partials);
@@ -183,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn partials_are_the_slopes(kind in kinds(), policy in logits(), teacher in logits(), k in 1usize..6) {
+        fn partials_match_finite_differences(kind in kinds(), policy in logits(), teacher in logits(), k in 1usize..6) {
             let (policy, teacher) = (top(&policy, k), top(&teacher, k));
             let mut partials = vec![0.0; k];
             kind.token(&policy, &teacher, &mut partials);
@@ -199,10 +196,10 @@ mod tests {
         }
 
         #[test]
-        fn binning_never_makes_the_distance_larger(policy in logits(), teacher in logits(), k in 1usize..6) {
-            for direction in [Direction::Reverse, Direction::Forward, Direction::Jensen] {
-                let whole = Distillation { direction, tail: false };
-                let part = Distillation { direction, tail: true };
+        fn the_tail_bin_never_increases_the_divergence(policy in logits(), teacher in logits(), k in 1usize..6) {
+            for direction in [DistillationDivergence::Reverse, DistillationDivergence::Forward, DistillationDivergence::Jensen] {
+                let whole = TopKDistillation { direction, tail: false };
+                let part = TopKDistillation { direction, tail: true };
                 let (all, theirs) = (top(&policy, 7), top(&teacher, 7));
                 let full = whole.token(&all, &theirs, &mut [0.0; 7]);
                 let binned = part.token(&all[..k], &theirs[..k], &mut vec![0.0; k]);
@@ -212,7 +209,7 @@ mod tests {
         }
 
         #[test]
-        fn the_teacher_itself_is_no_distance_away(kind in kinds(), logits in logits(), k in 1usize..6) {
+        fn the_divergence_from_itself_is_zero(kind in kinds(), logits in logits(), k in 1usize..6) {
             let same = top(&logits, k);
             let mut partials = vec![1.0; k];
             prop_assert!(kind.token(&same, &same, &mut partials).abs() < 1e-9);
@@ -221,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_sure_stays_finite() {
+    fn a_one_hot_policy_gives_finite_results() {
         let mut partials = [0.0f32; 2];
-        let sure = [0.0, -40.0];
-        let distance = Distillation::default().token(&sure, &[-3.0f32, -0.1], &mut partials);
+        let one_hot = [0.0, -40.0];
+        let distance = TopKDistillation::default().token(&one_hot, &[-3.0f32, -0.1], &mut partials);
         assert!(distance.is_finite() && partials.iter().all(|p| p.is_finite()));
     }
 }

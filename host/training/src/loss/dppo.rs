@@ -1,22 +1,23 @@
-//! DPPO: a token is left out once its *probability* has moved too far in the direction of its advantage.
+//! DPPO: masks a token once its *probability* has moved too far in the direction of its advantage.
 //!
-//! With p = exp(lp): left out if A > 0 and p - p_old > high, or A <= 0 and p - p_old < -low; the loss is
-//! -keep A r + tau (lp - lo)^2. A ratio misjudges rare tokens, a difference of probabilities does not. One-sided, as
-//! distillation towards a reference has it, whatever fell too far is left out and nothing that rose.
+//! With p = exp(lp), a token is masked if A > 0 and p - p_old > high, or A <= 0 and p - p_old < -low; the loss is
+//! -keep A r + tau (lp - lo)^2. Unlike a ratio, a difference of probabilities does not overstate changes of rare tokens.
+//! The one-sided form, for distillation towards a reference, masks only tokens whose probability fell too far, whatever
+//! their advantage.
 
-use crate::loss::surrogate::{Term, guarded};
-use crate::real::Real;
+use crate::float::Float;
+use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
 
-/// Range of the probability's change. Default: 0.2 either way, tau 1e-3.
+/// Bounds on the change of a token's probability. Default: 0.2 in both directions, tau 1e-3.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dppo {
-    /// How far a probability may fall.
+    /// Largest decrease of a probability.
     pub low: f64,
-    /// How far a probability may rise.
+    /// Largest increase of a probability.
     pub high: f64,
     /// Factor on the squared change of the log-prob.
     pub tau: f64,
-    /// Only a fall leaves a token out, whatever its advantage; `high` does nothing then.
+    /// Masks only decreases, whatever the advantage; `high` is unused then.
     pub one_sided: bool,
 }
 
@@ -32,27 +33,27 @@ impl Default for Dppo {
 }
 
 impl Dppo {
-    /// The term of one token.
-    pub fn token<R: Real>(&self, logprob: R, old: R, advantage: R) -> Term<R> {
-        let (gap, off) = guarded(logprob, old);
-        let ratio = gap.exp();
+    /// The loss of one token.
+    pub fn token<R: Float>(&self, logprob: R, old: R, advantage: R) -> TokenLoss<R> {
+        let (log_ratio, bounded) = bounded_log_ratio(logprob, old);
+        let ratio = log_ratio.exp();
         let moved = logprob.exp() - old.exp();
         let clipped = if advantage > R::ZERO && !self.one_sided {
-            moved > R::of(self.high)
+            moved > R::from_f64(self.high)
         } else {
-            moved < -R::of(self.low)
+            moved < -R::from_f64(self.low)
         };
         let plain = if clipped {
             R::ZERO
         } else {
             -(ratio * advantage)
         };
-        let tau = R::of(self.tau);
-        let slope = plain + R::of(2.0) * tau * gap;
-        Term {
+        let tau = R::from_f64(self.tau);
+        let slope = plain + R::from_f64(2.0) * tau * log_ratio;
+        TokenLoss {
             ratio,
-            loss: plain + tau * gap * gap,
-            d_logprob: if off { R::ZERO } else { slope },
+            loss: plain + tau * log_ratio * log_ratio,
+            d_logprob: if bounded { R::ZERO } else { slope },
             clipped,
         }
     }

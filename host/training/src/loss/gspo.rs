@@ -1,17 +1,17 @@
-//! GSPO: the ratio of a reply is the geometric mean of its tokens' ratios, and it is clipped as a whole.
+//! GSPO: the sequence-level ratio is the geometric mean of the token ratios and is clipped as a whole.
 //!
-//! s = exp(mean over trained tokens of (lp - lo)); a token's loss is max(-s A, -clip(s, 1 - low, 1 + high) A).
-//! With the mean over tokens inside of the mean over sequences that is the loss of the method.
+//! s = exp(mean over trained tokens of (lp - lo)); a token's loss is max(-s A, -clip(s, 1 - low, 1 + high) A). Aggregated with
+//! `seq-mean-token-mean` this is the loss of the paper.
 
-use crate::loss::surrogate::{Term, guarded};
-use crate::real::Real;
+use crate::float::Float;
+use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
 
-/// Clip range of the reply's ratio. Default: 3e-4 below, 4e-4 above.
+/// Clip range of the sequence-level ratio. Default: 3e-4 below, 4e-4 above.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gspo {
-    /// How far below one the ratio may fall before a gain stops counting.
+    /// Lower clip distance from 1.
     pub low: f64,
-    /// How far above one the ratio may rise before a gain stops counting.
+    /// Upper clip distance from 1.
     pub high: f64,
 }
 
@@ -29,13 +29,13 @@ impl Gspo {
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
     )]
-    pub(super) fn terms<R: Real>(
+    pub(super) fn token_losses<R: Float>(
         &self,
         logprobs: &[R],
         old: &[R],
         advantages: &[R],
         mask: &[bool],
-    ) -> Vec<Term<R>> {
+    ) -> Vec<TokenLoss<R>> {
         let trains = |t: usize| mask.get(t).copied().unwrap_or(true);
         let (mut sum, mut count) = (R::ZERO, 0_usize);
         for (t, (&logprob, &old)) in logprobs.iter().zip(old).enumerate() {
@@ -45,27 +45,27 @@ impl Gspo {
             }
         }
         if count == 0 {
-            return vec![Term::none(); logprobs.len()];
+            return vec![TokenLoss::masked(); logprobs.len()];
         }
-        let length = R::of(count as f64);
-        let (gap, guarded_off) = guarded(sum / length, R::ZERO);
-        let ratio = gap.exp();
-        let inside = ratio.within(R::of(1.0 - self.low), R::of(1.0 + self.high));
-        // Every token of the reply moves the ratio by the same share.
-        let mut pull = R::ZERO;
-        let mut terms: Vec<Term<R>> = advantages
+        let length = R::from_f64(count as f64);
+        let (log_ratio, bounded) = bounded_log_ratio(sum / length, R::ZERO);
+        let ratio = log_ratio.exp();
+        let inside = ratio.clamp(R::from_f64(1.0 - self.low), R::from_f64(1.0 + self.high));
+        // Every token has the same derivative, because each moves the ratio equally.
+        let mut derivative = R::ZERO;
+        let mut terms: Vec<TokenLoss<R>> = advantages
             .iter()
             .enumerate()
             .map(|(t, &advantage)| {
                 if !trains(t) {
-                    return Term::none();
+                    return TokenLoss::masked();
                 }
                 let (plain, limited) = (-(ratio * advantage), -(inside * advantage));
                 let clipped = limited > plain;
-                if !clipped && !guarded_off {
-                    pull += plain / length;
+                if !clipped && !bounded {
+                    derivative += plain / length;
                 }
-                Term {
+                TokenLoss {
                     ratio,
                     loss: if clipped { limited } else { plain },
                     d_logprob: R::ZERO,
@@ -75,7 +75,7 @@ impl Gspo {
             .collect();
         for (t, term) in terms.iter_mut().enumerate() {
             if trains(t) {
-                term.d_logprob = pull;
+                term.d_logprob = derivative;
             }
         }
         terms

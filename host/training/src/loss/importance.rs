@@ -1,34 +1,33 @@
-//! Weights for tokens that the trainer's own forward pass scores otherwise than the engine did.
+//! Importance sampling: weights that correct for the mismatch between the trainer's and the engine's log-probs.
 //!
-//! w = exp(lo - lb), a constant to the gradient: lo is the log-prob that the trainer recomputes
-//! before the update, lb the engine's log-prob of the *full* softmax at the sampling temperature.
-//! (A log-prob renormalised over the tokens that top-p or top-k left would make every weight too
-//! small by the mass that was cut off, for reasons that have nothing to do with the policy.)
+//! w = exp(lo - lb), a constant to the gradient: lo is the log-prob that the trainer recomputes before the update, lb the
+//! engine's log-prob from the *full* softmax at the sampling temperature. (A log-prob renormalized over the tokens left by
+//! top-p or top-k would shrink every weight by the removed mass, which is unrelated to the policy.)
 
-use crate::real::Real;
+use crate::float::Float;
 
-/// Over how many tokens a weight is formed.
+/// Level of an importance weight: token or sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Span {
+pub enum ImportanceLevel {
     /// One weight per token.
     #[default]
     Token,
-    /// exp of the sum over the sequence, the same for all of its tokens.
+    /// One weight per sequence: exp of the sum over its tokens.
     Sequence,
-    /// exp of the mean over the sequence.
+    /// One weight per sequence: exp of the mean over its tokens.
     Geometric,
 }
 
-/// What happens to a weight outside of the bounds.
+/// How a weight outside of its bounds is treated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
+pub enum WeightBound {
     /// min(w, cap). Default cap: 2.
     Truncate {
         /// The largest weight.
         cap: f64,
     },
-    /// The token (or sequence) is left out, but stays in every denominator.
+    /// The token (or sequence) gets weight 0, but stays in every denominator.
     Mask {
         /// Smallest weight that is kept.
         low: f64,
@@ -37,64 +36,66 @@ pub enum Bound {
     },
 }
 
-/// Importance weights: span and bound. Default: token, truncated at 2.
+/// Importance sampling weights. Default: token level, truncated at 2.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Importance {
-    /// Over how many tokens a weight is formed.
-    pub span: Span,
-    /// What happens outside of the bounds.
-    pub bound: Bound,
+pub struct ImportanceSampling {
+    /// Level of the weights.
+    pub level: ImportanceLevel,
+    /// Treatment of weights outside of the bounds.
+    pub bound: WeightBound,
 }
 
-impl Default for Importance {
+impl Default for ImportanceSampling {
     fn default() -> Self {
         Self {
-            span: Span::Token,
-            bound: Bound::Truncate { cap: 2.0 },
+            level: ImportanceLevel::Token,
+            bound: WeightBound::Truncate { cap: 2.0 },
         }
     }
 }
 
-impl Importance {
-    /// The weights of one sequence's trained tokens, before the bound.
+impl ImportanceSampling {
+    /// The weights of one sequence's trained tokens before they are bounded.
     #[allow(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
     )]
-    pub fn raw<R: Real>(&self, recomputed: &[R], recorded: &[R]) -> Vec<R> {
+    pub fn raw<R: Float>(&self, recomputed: &[R], recorded: &[R]) -> Vec<R> {
         let gaps = recomputed.iter().zip(recorded).map(|(&lo, &lb)| lo - lb);
-        match self.span {
-            Span::Token => gaps.map(Real::exp).collect(),
-            Span::Sequence => {
+        match self.level {
+            ImportanceLevel::Token => gaps.map(Float::exp).collect(),
+            ImportanceLevel::Sequence => {
                 let weight = gaps.sum::<R>().exp();
                 vec![weight; recomputed.len()]
             }
-            Span::Geometric => {
-                let mean = gaps.sum::<R>() / R::of(recomputed.len().max(1) as f64);
+            ImportanceLevel::Geometric => {
+                let mean = gaps.sum::<R>() / R::from_f64(recomputed.len().max(1) as f64);
                 vec![mean.exp(); recomputed.len()]
             }
         }
     }
 
-    /// The weights of one sequence's trained tokens as they multiply the loss.
-    pub fn weights<R: Real>(&self, recomputed: &[R], recorded: &[R]) -> Vec<R> {
+    /// The bounded weights of one sequence's trained tokens, factors on their losses.
+    pub fn weights<R: Float>(&self, recomputed: &[R], recorded: &[R]) -> Vec<R> {
         let mut weights = self.raw(recomputed, recorded);
         for weight in &mut weights {
             *weight = match self.bound {
-                Bound::Truncate { cap } => weight.smaller(R::of(cap)),
-                Bound::Mask { low, high } if *weight < R::of(low) || *weight > R::of(high) => {
+                WeightBound::Truncate { cap } => weight.min(R::from_f64(cap)),
+                WeightBound::Mask { low, high }
+                    if *weight < R::from_f64(low) || *weight > R::from_f64(high) =>
+                {
                     R::ZERO
                 }
-                Bound::Mask { .. } => *weight,
+                WeightBound::Mask { .. } => *weight,
             };
         }
         weights
     }
 }
 
-/// How far the trainer's log-probs are from the engine's, over any number of sequences.
+/// Statistics of the difference between the trainer's and the engine's log-probs, over any number of sequences.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Mismatch {
+pub struct LogprobMismatch {
     tokens: usize,
     absolute: f64,
     largest: f64,
@@ -104,11 +105,11 @@ pub struct Mismatch {
     largest_weight: f64,
 }
 
-impl Mismatch {
+impl LogprobMismatch {
     /// Adds one sequence's trained tokens.
-    pub fn add<R: Real>(&mut self, recomputed: &[R], recorded: &[R]) {
+    pub fn add<R: Float>(&mut self, recomputed: &[R], recorded: &[R]) {
         for (&lo, &lb) in recomputed.iter().zip(recorded) {
-            let gap = lo.wide() - lb.wide();
+            let gap = lo.to_f64() - lb.to_f64();
             let weight = gap.exp();
             self.tokens += 1;
             self.absolute += gap.abs();
@@ -120,12 +121,12 @@ impl Mismatch {
         }
     }
 
-    /// Number of tokens seen.
+    /// Number of tokens.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Mean |lo - lb|; 0 when no token was seen.
+    /// Mean |lo - lb|; 0 without tokens.
     pub fn mean(&self) -> f64 {
         self.per_token(self.absolute)
     }
@@ -135,17 +136,17 @@ impl Mismatch {
         self.largest
     }
 
-    /// Mean of w - 1 - log w: the divergence between engine and trainer.
-    pub fn divergence(&self) -> f64 {
+    /// Mean of w - 1 - log w: k3 estimate of the KL divergence between engine and trainer.
+    pub fn kl(&self) -> f64 {
         self.per_token(self.k3)
     }
 
-    /// Largest weight before any bound.
+    /// Largest weight before it is bounded.
     pub fn max_weight(&self) -> f64 {
         self.largest_weight
     }
 
-    /// Effective sample size of the weights as a share of the tokens: (sum w)^2 / (n sum w^2); 1 is best.
+    /// Effective sample size of the weights as a fraction of the tokens: (sum w)^2 / (n sum w^2); 1 is best.
     pub fn effective_share(&self) -> f64 {
         if self.weight_squared > 0.0 {
             self.per_token(self.weight * self.weight / self.weight_squared)
@@ -172,24 +173,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_logprobs_weigh_one() {
+    fn equal_logprobs_have_weight_one() {
         let same = [-0.5f64, -1.0, -3.0];
-        for span in [Span::Token, Span::Sequence, Span::Geometric] {
-            let weights = Importance {
-                span,
-                ..Importance::default()
+        for level in [
+            ImportanceLevel::Token,
+            ImportanceLevel::Sequence,
+            ImportanceLevel::Geometric,
+        ] {
+            let weights = ImportanceSampling {
+                level,
+                ..ImportanceSampling::default()
             }
             .weights(&same, &same);
             assert_eq!(weights, vec![1.0; 3]);
         }
-        let mut mismatch = Mismatch::default();
+        let mut mismatch = LogprobMismatch::default();
         mismatch.add(&same, &same);
         assert_eq!((mismatch.mean(), mismatch.effective_share()), (0.0, 1.0));
     }
 
     #[test]
     fn an_empty_sequence_has_no_weights() {
-        assert!(Importance::default().weights::<f32>(&[], &[]).is_empty());
-        assert_eq!(Mismatch::default().mean(), 0.0);
+        assert!(
+            ImportanceSampling::default()
+                .weights::<f32>(&[], &[])
+                .is_empty()
+        );
+        assert_eq!(LogprobMismatch::default().mean(), 0.0);
     }
 }

@@ -1,60 +1,60 @@
-//! Estimators of the divergence KL(policy || reference) from sampled tokens.
+//! Estimators of KL(policy || reference) from sampled tokens.
 //!
-//! With d = lp - lr: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d (Schulman, "Approximating KL
-//! divergence"). k1 and k3 are unbiased as *values*; as a *loss* k1 has a derivative of one
-//! everywhere and therefore teaches nothing: use k2 or k3 to hold the policy near the reference.
+//! With d = lp - lr: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d (Schulman, "Approximating KL divergence"). k1 and k3 are
+//! unbiased *values*; as a *loss* k1 is useless, because its derivative is 1 everywhere. Use k2 or k3 to keep the policy
+//! near the reference.
 
-use crate::real::Real;
+use crate::float::Float;
 
-/// Bound on the exponent of k3, so that one token that the policy abandoned cannot overflow a step.
+/// Bound on the exponent of k3, so that a token whose probability collapsed cannot overflow a step.
 const EXPONENT_BOUND: f64 = 20.0;
 
 /// Range of the clamped k3.
 const CLAMP: f64 = 10.0;
 
-/// Which estimator. Default: k3.
+/// KL estimator. Default: k3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Divergence {
-    /// d: unbiased value, useless derivative.
+pub enum KlEstimator {
+    /// d: unbiased value, but a constant derivative.
     K1,
-    /// d^2 / 2: its derivative is d, which on fresh samples is that of the divergence.
+    /// d^2 / 2: its derivative d equals that of the KL divergence on fresh samples.
     K2,
     /// exp(-d) - 1 + d: unbiased, never negative, derivative 1 - exp(-d).
     #[default]
     K3,
-    /// k3 held inside [-10, 10]; beyond, the derivative is zero.
+    /// k3 clamped to [-10, 10]; outside, the derivative is zero.
     K3Clamped,
 }
 
 /// Value and derivative of one token's estimate.
 #[derive(Debug, Clone, Copy)]
-pub struct Estimate<R> {
+pub struct KlEstimate<R> {
     /// The estimate.
     pub value: R,
     /// Its derivative with respect to the log-prob.
     pub d_logprob: R,
 }
 
-impl Divergence {
-    /// The estimate of one token: its log-prob now and under the reference.
-    pub fn token<R: Real>(self, logprob: R, reference: R) -> Estimate<R> {
+impl KlEstimator {
+    /// The estimate of one token from its log-probs under the policy and the reference.
+    pub fn token<R: Float>(self, logprob: R, reference: R) -> KlEstimate<R> {
         let d = logprob - reference;
         match self {
-            Divergence::K1 => Estimate {
+            KlEstimator::K1 => KlEstimate {
                 value: d,
                 d_logprob: R::ONE,
             },
-            Divergence::K2 => Estimate {
-                value: d * d / R::of(2.0),
+            KlEstimator::K2 => KlEstimate {
+                value: d * d / R::from_f64(2.0),
                 d_logprob: d,
             },
-            Divergence::K3 => k3(d),
-            Divergence::K3Clamped => {
+            KlEstimator::K3 => k3(d),
+            KlEstimator::K3Clamped => {
                 let estimate = k3(d);
-                let bound = R::of(CLAMP);
+                let bound = R::from_f64(CLAMP);
                 if estimate.value > bound {
-                    Estimate {
+                    KlEstimate {
                         value: bound,
                         d_logprob: R::ZERO,
                     }
@@ -65,25 +65,25 @@ impl Divergence {
         }
     }
 
-    /// The estimate weighted by the ratio exp(lp - lo), whose derivative is then unbiased although
-    /// the tokens were drawn from an older policy.
-    pub fn weighted<R: Real>(self, logprob: R, reference: R, old: R) -> Estimate<R> {
-        let bound = R::of(EXPONENT_BOUND);
-        let ratio = (logprob - old).within(-bound, bound).exp();
+    /// The estimate weighted by the ratio exp(lp - lo), which makes its derivative unbiased for tokens sampled from an older
+    /// policy.
+    pub fn weighted<R: Float>(self, logprob: R, reference: R, old: R) -> KlEstimate<R> {
+        let bound = R::from_f64(EXPONENT_BOUND);
+        let ratio = (logprob - old).clamp(-bound, bound).exp();
         let plain = self.token(logprob, reference);
-        Estimate {
+        KlEstimate {
             value: ratio * plain.value,
             d_logprob: ratio * (plain.value + plain.d_logprob),
         }
     }
 }
 
-fn k3<R: Real>(d: R) -> Estimate<R> {
-    let bound = R::of(EXPONENT_BOUND);
-    let grown = (-d).within(-bound, bound).exp_m1();
-    Estimate {
-        value: grown + d,
-        d_logprob: -grown,
+fn k3<R: Float>(d: R) -> KlEstimate<R> {
+    let bound = R::from_f64(EXPONENT_BOUND);
+    let ratio_less_one = (-d).clamp(-bound, bound).exp_m1();
+    KlEstimate {
+        value: ratio_less_one + d,
+        d_logprob: -ratio_less_one,
     }
 }
 
@@ -94,9 +94,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn derivatives_are_those_of_the_values(logprob in -6.0..0.0f64, reference in -6.0..0.0f64, old in -6.0..0.0f64) {
+        fn derivatives_match_finite_differences(logprob in -6.0..0.0f64, reference in -6.0..0.0f64, old in -6.0..0.0f64) {
             let h = 1e-6;
-            for kind in [Divergence::K1, Divergence::K2, Divergence::K3, Divergence::K3Clamped] {
+            for kind in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::K3Clamped] {
                 let here = kind.token(logprob, reference);
                 prop_assume!((here.value - CLAMP).abs() > 1e-2);
                 let slope = (kind.token(logprob + h, reference).value - kind.token(logprob - h, reference).value) / (2.0 * h);
@@ -109,7 +109,7 @@ mod tests {
 
         #[test]
         fn k3_is_never_negative(logprob in -30.0..0.0f32, reference in -30.0..0.0f32) {
-            prop_assert!(Divergence::K3.token(logprob, reference).value >= -1e-6);
+            prop_assert!(KlEstimator::K3.token(logprob, reference).value >= -1e-6);
         }
     }
 }

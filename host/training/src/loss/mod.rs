@@ -1,7 +1,7 @@
-//! Losses over log-probs, one formula a file, each with its partial derivatives.
+//! Losses over log-probs with their partial derivatives, one formula per file.
 //!
-//! Notation: lp = log-prob now, lo = recomputed by the trainer before the update, lb = recorded by
-//! the engine when it sampled, lr = reference (base model).
+//! Notation: lp = current log-prob, lo = old log-prob (recomputed by the trainer before the update), lb = behaviour log-prob
+//! (recorded by the engine when it sampled), lr = reference log-prob (base model), lT = teacher log-prob.
 
 mod aggregation;
 mod cispo;
@@ -11,22 +11,22 @@ mod gspo;
 mod importance;
 mod kl;
 mod objective;
+mod on_policy_distillation;
 mod ppo;
 mod sapo;
 mod select;
 mod surrogate;
-mod teacher;
 
 pub use aggregation::Aggregation;
 pub use cispo::Cispo;
-pub use distillation::{Direction, Distillation};
+pub use distillation::{DistillationDivergence, TopKDistillation};
 pub use dppo::Dppo;
 pub use gspo::Gspo;
-pub use importance::{Bound, Importance, Mismatch, Span};
-pub use kl::{Divergence, Estimate};
-pub use objective::{LossError, Objective, Penalty, SequenceInputs, SequenceLoss};
-pub use ppo::Clip;
+pub use importance::{ImportanceLevel, ImportanceSampling, LogprobMismatch, WeightBound};
+pub use kl::{KlEstimate, KlEstimator};
+pub use objective::{KlPenalty, LossError, Objective, SequenceInputs, SequenceLoss};
+pub use on_policy_distillation::OnPolicyDistillation;
+pub use ppo::PpoClip;
 pub use sapo::Sapo;
-pub use select::{Select, overlap};
-pub use surrogate::{Surrogate, Term};
-pub use teacher::Teaching;
+pub use select::{TopKSelect, count_shared_tokens};
+pub use surrogate::{Surrogate, TokenLoss};

@@ -1,44 +1,44 @@
-//! The whole objective of a sequence: surrogate × importance weight + KL penalty − entropy bonus.
+//! The policy-optimization objective of a sequence: surrogate × importance weight + KL penalty − entropy bonus.
 //!
-//! It sees log-probs and entropies and returns the loss with its partial derivatives; the policy
-//! back-propagates exactly those. It knows neither model nor optimizer, and it trusts no length.
+//! Takes log-probs and entropies and returns the loss with its partial derivatives, which the model's backward pass
+//! propagates. Knows neither model nor optimizer, and checks the lengths of its inputs.
 
-use crate::loss::kl::Divergence;
+use crate::float::Float;
+use crate::loss::kl::KlEstimator;
 use crate::loss::surrogate::Surrogate;
-use crate::real::Real;
 
-/// Penalty for leaving the reference (the base model).
+/// KL penalty to the reference (the base model).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Penalty {
-    /// Which estimator.
-    pub divergence: Divergence,
-    /// Factor on it; 0 turns the penalty off.
+pub struct KlPenalty {
+    /// KL estimator.
+    pub estimator: KlEstimator,
+    /// Factor on the estimate; 0 turns the penalty off.
     pub coefficient: f64,
     /// Multiply by the ratio to the old policy, which makes the derivative unbiased off-policy.
     pub weighted: bool,
 }
 
-/// The objective of policy optimisation.
+/// The policy-optimization objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Objective {
-    /// How advantages pull.
+    /// Policy-gradient surrogate.
     pub surrogate: Surrogate,
-    /// KL to the reference.
-    pub penalty: Penalty,
+    /// KL penalty to the reference.
+    pub penalty: KlPenalty,
     /// Factor on the entropy that is subtracted from the loss; 0 turns the bonus off.
     pub entropy_bonus: f64,
 }
 
-/// What the loss of one sequence is computed from; each slice has one entry per token of the reply.
+/// Inputs of the loss of one sequence; each slice has one entry per token of the reply.
 #[derive(Debug, Clone, Copy)]
 pub struct SequenceInputs<'a, R> {
-    /// Log-prob now (differentiable).
+    /// Current log-probs (differentiable).
     pub logprobs: &'a [R],
-    /// Entropy now (differentiable); may be empty when the entropy bonus is 0.
+    /// Current entropies (differentiable); may be empty if the entropy bonus is 0.
     pub entropies: &'a [R],
-    /// Log-prob under the policy that the ratio is measured from.
+    /// Log-probs under the old policy, the denominator of the ratio.
     pub old: &'a [R],
-    /// Log-prob under the reference; may be empty when the KL coefficient is 0.
+    /// Log-probs under the reference; may be empty if the KL coefficient is 0.
     pub reference: &'a [R],
     /// Importance weights, constants; empty = all one.
     pub weights: &'a [R],
@@ -48,38 +48,38 @@ pub struct SequenceInputs<'a, R> {
     pub mask: &'a [bool],
 }
 
-/// Loss of one sequence, and what the step reports about it.
+/// Loss of one sequence, its derivatives and statistics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequenceLoss<R> {
-    /// This sequence's share of the step's loss.
+    /// This sequence's part of the step's loss.
     pub loss: f64,
     /// d loss / d log-prob.
     pub d_logprob: Vec<R>,
-    /// d loss / d entropy; empty when the entropy bonus is 0.
+    /// d loss / d entropy; empty if the entropy bonus is 0.
     pub d_entropy: Vec<R>,
-    /// d loss / d log-prob of the tokens that a loss compares on, where it does.
+    /// d loss / d log-prob of the top-k candidates; empty without a top-k loss.
     pub d_candidates: Vec<R>,
-    /// Trained tokens.
+    /// Number of trained tokens.
     pub tokens: usize,
-    /// Tokens whose ratio was clipped.
+    /// Number of clipped tokens.
     pub clipped: usize,
     /// Sum of the KL estimates to the reference over trained tokens (0 without a reference).
-    pub divergence: f64,
+    pub kl_reference: f64,
     /// Sum of the k3 estimates to the old policy over trained tokens.
-    pub drift: f64,
+    pub kl_old: f64,
     /// Sum of the entropies over trained tokens (0 without entropies).
     pub entropy: f64,
 }
 
-/// Inputs that do not fit each other.
+/// Inputs whose lengths do not match.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the loss got {got} values of `{what}` for a reply of {expected} tokens")]
 pub struct LossError {
-    /// Which input.
+    /// Name of the input.
     pub what: &'static str,
     /// Tokens of the reply.
     pub expected: usize,
-    /// Values that came.
+    /// Length of the input.
     pub got: usize,
 }
 
@@ -88,14 +88,14 @@ impl Objective {
     /// [`crate::loss::Aggregation::coefficients`] over the whole step.
     ///
     /// # Errors
-    /// When the lengths of the inputs differ.
-    pub fn evaluate<R: Real>(
+    /// The lengths of the inputs do not match.
+    pub fn evaluate<R: Float>(
         &self,
         inputs: &SequenceInputs<'_, R>,
         coefficient: f64,
     ) -> Result<SequenceLoss<R>, LossError> {
         self.check(inputs)?;
-        let scale = R::of(coefficient);
+        let scale = R::from_f64(coefficient);
         let length = inputs.logprobs.len();
         let mut out = SequenceLoss {
             loss: 0.0,
@@ -104,15 +104,18 @@ impl Objective {
             d_candidates: Vec::new(),
             tokens: 0,
             clipped: 0,
-            divergence: 0.0,
-            drift: 0.0,
+            kl_reference: 0.0,
+            kl_old: 0.0,
             entropy: 0.0,
         };
-        let bonus = R::of(self.entropy_bonus);
-        let penalty = R::of(self.penalty.coefficient);
-        let terms =
-            self.surrogate
-                .terms(inputs.logprobs, inputs.old, inputs.advantages, inputs.mask);
+        let bonus = R::from_f64(self.entropy_bonus);
+        let penalty = R::from_f64(self.penalty.coefficient);
+        let terms = self.surrogate.token_losses(
+            inputs.logprobs,
+            inputs.old,
+            inputs.advantages,
+            inputs.mask,
+        );
         for (t, ((&logprob, &old), term)) in inputs
             .logprobs
             .iter()
@@ -133,11 +136,11 @@ impl Objective {
             let mut loss = term.loss * weight;
             let mut d_logprob = term.d_logprob * weight;
             if let Some(&reference) = inputs.reference.get(t) {
-                let plain = self.penalty.divergence.token(logprob, reference);
-                out.divergence += plain.value.wide();
+                let plain = self.penalty.estimator.token(logprob, reference);
+                out.kl_reference += plain.value.to_f64();
                 if self.penalty.coefficient != 0.0 {
                     let estimate = if self.penalty.weighted {
-                        self.penalty.divergence.weighted(logprob, reference, old)
+                        self.penalty.estimator.weighted(logprob, reference, old)
                     } else {
                         plain
                     };
@@ -146,19 +149,19 @@ impl Objective {
                 }
             }
             if let Some(&entropy) = inputs.entropies.get(t) {
-                out.entropy += entropy.wide();
+                out.entropy += entropy.to_f64();
                 loss = loss - bonus * entropy;
             }
-            out.drift += Divergence::K3.token(old, logprob).value.wide();
+            out.kl_old += KlEstimator::K3.token(old, logprob).value.to_f64();
             out.tokens += 1;
             out.clipped += usize::from(term.clipped);
-            out.loss += (loss * scale).wide();
+            out.loss += (loss * scale).to_f64();
             out.d_logprob.push(d_logprob * scale);
         }
         Ok(out)
     }
 
-    fn check<R: Real>(&self, inputs: &SequenceInputs<'_, R>) -> Result<(), LossError> {
+    fn check<R: Float>(&self, inputs: &SequenceInputs<'_, R>) -> Result<(), LossError> {
         let expected = inputs.logprobs.len();
         let exact = |what, got| {
             if got == expected {
@@ -203,8 +206,8 @@ mod tests {
     fn objective(penalty: f64, entropy_bonus: f64) -> Objective {
         Objective {
             surrogate: Surrogate::default(),
-            penalty: Penalty {
-                divergence: Divergence::K3,
+            penalty: KlPenalty {
+                estimator: KlEstimator::K3,
                 coefficient: penalty,
                 weighted: false,
             },
@@ -214,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn partials_are_the_slopes_of_the_whole_objective(
+        fn partials_match_finite_differences(
             tokens in prop::collection::vec((-5.0..-0.1f64, -0.15..0.15f64, -5.0..-0.1f64, 0.1..3.0f64, -2.0..2.0f64, 0.1..2.0f64, prop::bool::ANY), 1..6),
         ) {
             let objective = objective(0.05, 0.01);
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_differ_are_named() {
+    fn a_length_mismatch_names_the_input() {
         let error = objective(0.1, 0.0)
             .evaluate(
                 &SequenceInputs {
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_token_has_no_partial() {
+    fn a_masked_token_has_a_zero_partial() {
         let loss = objective(0.0, 0.5)
             .evaluate(
                 &SequenceInputs {

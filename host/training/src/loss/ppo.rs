@@ -1,23 +1,23 @@
-//! The clipped surrogate of PPO, token by token.
+//! The clipped surrogate of PPO, per token.
 //!
 //! With r = exp(lp - lo) and advantage A: `max(-r A, -clip(r, 1 - low, 1 + high) A)`, and with the
-//! dual clip, for A < 0, at most `-c A`. Where a clip decides, the derivative is zero.
+//! dual clip, for A < 0, at most `-c A`. Where a clip is active the derivative is zero.
 
-use crate::loss::surrogate::{Term, guarded};
-use crate::real::Real;
+use crate::float::Float;
+use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
 
 /// Clip range of the ratio. Default: 0.2 below, 0.28 above, no dual clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clip {
-    /// How far below one the ratio may fall before a gain stops counting.
+pub struct PpoClip {
+    /// Lower clip distance from 1.
     pub low: f64,
-    /// How far above one the ratio may rise before a gain stops counting.
+    /// Upper clip distance from 1.
     pub high: f64,
-    /// For negative advantages: the loss is at most this factor times |A|. More than 1.
+    /// Dual clip: for negative advantages the loss is at most this factor times |A|. More than 1.
     pub dual: Option<f64>,
 }
 
-impl Default for Clip {
+impl Default for PpoClip {
     fn default() -> Self {
         Self {
             low: 0.2,
@@ -27,27 +27,28 @@ impl Default for Clip {
     }
 }
 
-impl Clip {
-    /// The term of one token (the dual clip does not count as clipped): its log-prob now, its log-prob under the old policy, its advantage.
-    pub fn token<R: Real>(&self, logprob: R, old: R, advantage: R) -> Term<R> {
-        let (gap, off) = guarded(logprob, old);
-        let ratio = gap.exp();
+impl PpoClip {
+    /// The loss of one token from its current log-prob, its log-prob under the old policy and its advantage. The dual clip
+    /// does not count as clipped.
+    pub fn token<R: Float>(&self, logprob: R, old: R, advantage: R) -> TokenLoss<R> {
+        let (log_ratio, bounded) = bounded_log_ratio(logprob, old);
+        let ratio = log_ratio.exp();
         let plain = -(ratio * advantage);
-        let inside = ratio.within(R::of(1.0 - self.low), R::of(1.0 + self.high));
+        let inside = ratio.clamp(R::from_f64(1.0 - self.low), R::from_f64(1.0 + self.high));
         let limited = -(inside * advantage);
         let clipped = limited > plain;
         let mut loss = if clipped { limited } else { plain };
-        let mut d_logprob = if clipped || off { R::ZERO } else { plain };
+        let mut d_logprob = if clipped || bounded { R::ZERO } else { plain };
         if let Some(factor) = self.dual
             && advantage < R::ZERO
         {
-            let ceiling = -(R::of(factor) * advantage);
+            let ceiling = -(R::from_f64(factor) * advantage);
             if loss > ceiling {
                 loss = ceiling;
                 d_logprob = R::ZERO;
             }
         }
-        Term {
+        TokenLoss {
             ratio,
             loss,
             d_logprob,
@@ -61,8 +62,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Distance of the ratio to the places where the surrogate has a corner.
-    fn near_a_corner(clip: &Clip, ratio: f64) -> bool {
+    /// Whether the ratio is close to a point where the surrogate is not differentiable.
+    fn near_a_corner(clip: &PpoClip, ratio: f64) -> bool {
         let corners = [
             1.0 - clip.low,
             1.0 + clip.high,
@@ -73,10 +74,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_derivative_is_that_of_the_loss(
+        fn the_derivative_matches_finite_differences(
             old in -6.0..0.0f64, change in -1.5..1.5f64, advantage in -3.0..3.0f64, dual in prop::bool::ANY,
         ) {
-            let clip = Clip { dual: dual.then_some(3.0), ..Clip::default() };
+            let clip = PpoClip { dual: dual.then_some(3.0), ..PpoClip::default() };
             let logprob = old + change;
             let here = clip.token(logprob, old, advantage);
             prop_assume!(!near_a_corner(&clip, here.ratio));
@@ -88,10 +89,10 @@ mod tests {
         }
 
         #[test]
-        fn a_clipped_token_is_never_pushed_further(
+        fn a_clipped_token_has_no_gradient(
             old in -6.0..0.0f64, change in -3.0..3.0f64, advantage in -3.0..3.0f64,
         ) {
-            let clip = Clip::default();
+            let clip = PpoClip::default();
             let token = clip.token(old + change, old, advantage);
             if advantage > 0.0 && token.ratio > 1.28 + 1e-9 {
                 prop_assert_eq!(token.d_logprob, 0.0);
@@ -104,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_gap_stays_finite() {
-        let token = Clip::default().token(0.0f32, -400.0, -1.0);
+    fn a_huge_log_ratio_gives_a_finite_loss() {
+        let token = PpoClip::default().token(0.0f32, -400.0, -1.0);
         assert!(token.loss.is_finite() && token.d_logprob == 0.0);
     }
 
     #[test]
-    fn not_a_number_is_not_hidden() {
+    fn nan_propagates() {
         assert!(
-            Clip::default()
+            PpoClip::default()
                 .token(f32::NAN, -1.0, 1.0)
                 .d_logprob
                 .is_nan()

@@ -1,16 +1,16 @@
-//! SAPO: a sigmoid around a ratio of one takes the place of the clip, steeper for negative advantages.
+//! SAPO: a sigmoid gate centred at a ratio of 1 replaces the clip; it is steeper for negative advantages.
 //!
-//! -A (4 / tau) sigmoid(tau (r - 1)); tau by the sign of A. Its slope at r = 1 is that of REINFORCE.
+//! Loss -A (4 / tau) sigmoid(tau (r - 1)) with tau chosen by the sign of A. Its slope at r = 1 equals REINFORCE's.
 
-use crate::loss::surrogate::{Term, guarded};
-use crate::real::Real;
+use crate::float::Float;
+use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
 
-/// Steepness of the gate. Default: 1.0 for positive advantages, 1.05 for the others.
+/// Steepness (tau) of the gate. Default: 1.0 for positive advantages, 1.05 for the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sapo {
-    /// For advantages above zero.
+    /// Tau of positive advantages.
     pub positive: f64,
-    /// For the others.
+    /// Tau of the other advantages.
     pub negative: f64,
 }
 
@@ -24,22 +24,22 @@ impl Default for Sapo {
 }
 
 impl Sapo {
-    /// The term of one token. No bound ever decides.
-    pub fn token<R: Real>(&self, logprob: R, old: R, advantage: R) -> Term<R> {
-        let tau = R::of(if advantage > R::ZERO {
+    /// The loss of one token; it is never clipped.
+    pub fn token<R: Float>(&self, logprob: R, old: R, advantage: R) -> TokenLoss<R> {
+        let tau = R::from_f64(if advantage > R::ZERO {
             self.positive
         } else {
             self.negative
         });
-        let (gap, off) = guarded(logprob, old);
-        let ratio = gap.exp();
+        let (log_ratio, bounded) = bounded_log_ratio(logprob, old);
+        let ratio = log_ratio.exp();
         let gate = R::ONE / (R::ONE + (-(tau * (ratio - R::ONE))).exp());
-        let four = R::of(4.0);
+        let four = R::from_f64(4.0);
         let slope = -(advantage * four * gate * (R::ONE - gate) * ratio);
-        Term {
+        TokenLoss {
             ratio,
             loss: -(advantage * gate * four / tau),
-            d_logprob: if off { R::ZERO } else { slope },
+            d_logprob: if bounded { R::ZERO } else { slope },
             clipped: false,
         }
     }

@@ -1,59 +1,58 @@
-//! Distillation over the policy's most likely tokens by clipped surrogates ("top-k select").
+//! Distillation over the policy's top-k tokens with clipped surrogates ("top-k select").
 //!
-//! At one position, for the K tokens that the policy before the update found likeliest: weights
-//! w = softmax of its log-probs over the K; gaps d = lT - lo, cut at ± bound; advantage a = w d. With
-//! r = exp(lp - lo), over the whole vocabulary, the loss is the sum of the clipped surrogates of (r, a)
-//! over the K tokens. Of several hints that one is taken whose teacher shares most of its own K
-//! likeliest tokens with the policy's, summed over the reply.
+//! For the K tokens of a position that the policy before the update finds most likely: weights w = softmax of their
+//! log-probs, gaps d = lT - lo clipped to ± bound, advantages a = w d. With r = exp(lp - lo) from the full-vocabulary
+//! softmax, the loss is the sum of the clipped surrogates of (r, a) over the K tokens. Of several hints, the one is used
+//! whose teacher shares most of its top-k tokens with the policy's, summed over the reply.
 //!
-//! Formula: the hybrid method of OpenClaw-RL from May 2026 on.
+//! This is the hybrid method of OpenClaw-RL (since May 2026).
 
-use crate::loss::ppo::Clip;
-use crate::real::Real;
+use crate::float::Float;
+use crate::loss::ppo::PpoClip;
 
-/// How gaps over the policy's tokens pull. Default: gaps within ± 1, the clip range of PPO.
+/// Top-k select loss. Default: gaps clipped to ± 1, clip range of PPO.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Select {
-    /// Gaps beyond ± this are cut.
+pub struct TopKSelect {
+    /// Gaps are clipped to ± this.
     pub bound: f64,
     /// Clip range of each token's ratio.
-    pub clip: Clip,
+    pub clip: PpoClip,
 }
 
-impl Default for Select {
+impl Default for TopKSelect {
     fn default() -> Self {
         Self {
             bound: 1.0,
-            clip: Clip::default(),
+            clip: PpoClip::default(),
         }
     }
 }
 
-impl Select {
-    /// The advantage of each of the K tokens of a position, from the policy's log-probs before the update
-    /// and the teacher's. All zero where a value is not finite.
-    pub fn advantages<R: Real>(&self, old: &[R], teacher: &[R]) -> Vec<R> {
-        let finite = |logs: &[R]| logs.iter().all(|log| log.wide().is_finite());
+impl TopKSelect {
+    /// The advantages of the K tokens of a position, from the policy's log-probs before the update and the teacher's. All
+    /// zero if a value is not finite.
+    pub fn advantages<R: Float>(&self, old: &[R], teacher: &[R]) -> Vec<R> {
+        let finite = |logs: &[R]| logs.iter().all(|log| log.to_f64().is_finite());
         if old.is_empty() || !finite(old) || !finite(teacher) {
             return vec![R::ZERO; old.len()];
         }
         let top = old
             .iter()
-            .fold(R::of(f64::MIN), |top, log| top.larger(*log));
+            .fold(R::from_f64(f64::MIN), |top, log| top.max(*log));
         let mass: R = old.iter().map(|log| (*log - top).exp()).sum();
-        let bound = R::of(self.bound);
+        let bound = R::from_f64(self.bound);
         old.iter()
             .zip(teacher)
             .map(|(old, teacher)| {
                 let weight = (*old - top).exp() / mass;
-                weight * (*teacher - *old).within(-bound, bound)
+                weight * (*teacher - *old).clamp(-bound, bound)
             })
             .collect()
     }
 
-    /// The loss at one position and its derivative with respect to the log-prob of each token, written to
-    /// `partials`; and how many of the K were clipped. All slices have K entries.
-    pub fn token<R: Real>(
+    /// The loss at one position and the number of clipped tokens; the derivatives with respect to the log-probs are written
+    /// to `partials`. All slices have K entries.
+    pub fn token<R: Float>(
         &self,
         logprobs: &[R],
         old: &[R],
@@ -74,8 +73,8 @@ impl Select {
     }
 }
 
-/// How many of one's most likely tokens are among the other's, summed over positions; both have `k` a position.
-pub fn overlap(one: &[u32], other: &[u32], k: usize) -> usize {
+/// Number of tokens in both top-k sets of a position, summed over positions; both slices have `k` tokens per position.
+pub fn count_shared_tokens(one: &[u32], other: &[u32], k: usize) -> usize {
     one.chunks(k.max(1))
         .zip(other.chunks(k.max(1)))
         .map(|(one, other)| one.iter().filter(|id| other.contains(id)).count())
@@ -88,12 +87,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_hand_worked_position() {
+    fn a_hand_computed_position() {
         // Policy 0.5, 0.25 on the two tokens: weights 2/3 and 1/3. The teacher has 0.25 and 0.75: gaps -ln 2
-        // and ln 3, the second cut at 1.
+        // and ln 3, the second clipped to 1.
         let old = [0.5f64.ln(), 0.25f64.ln()];
         let teacher = [0.25f64.ln(), 0.75f64.ln()];
-        let select = Select::default();
+        let select = TopKSelect::default();
         let advantages = select.advantages(&old, &teacher);
         assert!((advantages[0] + 2.0 / 3.0 * 2f64.ln()).abs() < 1e-12);
         assert!((advantages[1] - 1.0 / 3.0).abs() < 1e-12);
@@ -105,26 +104,26 @@ mod tests {
     }
 
     #[test]
-    fn a_teacher_without_a_value_teaches_nothing() {
+    fn a_missing_teacher_value_gives_zero_advantages() {
         let old = [-1.0f32, -2.0];
         assert_eq!(
-            Select::default().advantages(&old, &[f32::NEG_INFINITY, -1.0]),
+            TopKSelect::default().advantages(&old, &[f32::NEG_INFINITY, -1.0]),
             [0.0, 0.0]
         );
     }
 
     #[test]
-    fn overlap_counts_shared_tokens_position_by_position() {
-        assert_eq!(overlap(&[1, 2, 3, 4], &[2, 1, 5, 3], 2), 3);
-        assert_eq!(overlap(&[1, 2, 3, 4], &[3, 4, 1, 2], 2), 0);
+    fn shared_tokens_are_counted_per_position() {
+        assert_eq!(count_shared_tokens(&[1, 2, 3, 4], &[2, 1, 5, 3], 2), 3);
+        assert_eq!(count_shared_tokens(&[1, 2, 3, 4], &[3, 4, 1, 2], 2), 0);
     }
 
     proptest! {
         #[test]
-        fn partials_are_the_slopes(
+        fn partials_match_finite_differences(
             tokens in prop::collection::vec((-4.0..-0.5f64, -0.15..0.15f64, -4.0..-0.5f64), 1..5),
         ) {
-            let select = Select::default();
+            let select = TopKSelect::default();
             let old: Vec<f64> = tokens.iter().map(|t| t.0).collect();
             let now: Vec<f64> = tokens.iter().map(|t| t.0 + t.1).collect();
             let teacher: Vec<f64> = tokens.iter().map(|t| t.2).collect();
@@ -146,10 +145,10 @@ mod tests {
         }
 
         #[test]
-        fn weights_sum_to_one_and_gaps_stay_in_bounds(
+        fn advantages_are_bounded(
             old in prop::collection::vec(-8.0..-0.1f64, 4), teacher in prop::collection::vec(-8.0..-0.1f64, 4),
         ) {
-            let advantages = Select::default().advantages(&old, &teacher);
+            let advantages = TopKSelect::default().advantages(&old, &teacher);
             let total: f64 = advantages.iter().map(|a| a.abs()).sum();
             prop_assert!(total <= 1.0 + 1e-12, "{total}");
         }

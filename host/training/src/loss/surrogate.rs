@@ -1,31 +1,31 @@
-//! The policy-gradient term of a reply, by the name of the method.
+//! Policy-gradient surrogates, selected by `training.loss.method`.
 //!
-//! Each returns, per token, the loss to be minimised and its derivative with respect to the token's own
-//! log-prob. r = exp(lp - lo) throughout.
+//! Each returns the loss of every token (to be minimized) and its derivative with respect to the token's log-prob. r is
+//! exp(lp - lo) throughout.
 
+use crate::float::Float;
 use crate::loss::cispo::Cispo;
 use crate::loss::dppo::Dppo;
 use crate::loss::gspo::Gspo;
-use crate::loss::ppo::Clip;
+use crate::loss::ppo::PpoClip;
 use crate::loss::sapo::Sapo;
-use crate::real::Real;
 
-/// Bounds on the log-ratio before it is exponentiated: a guard for the arithmetic, far outside of
-/// any clip. A loss is constant beyond it.
+/// Bound on the log-ratio before it is exponentiated, against overflow; far outside of any clip range. Losses are constant
+/// beyond it.
 pub(super) const LOG_RATIO_BOUND: f64 = 20.0;
 
-/// How an advantage pulls on the log-probs of a reply. Default: the clipped surrogate of PPO.
+/// The surrogate. Default: PPO's clipped surrogate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Surrogate {
     /// PPO: the ratio of each token is clipped.
-    Ppo(Clip),
-    /// GSPO: the ratio of the whole reply is clipped.
+    Ppo(PpoClip),
+    /// GSPO: the sequence-level ratio is clipped.
     Gspo(Gspo),
     /// CISPO: the clipped ratio is a constant weight; every token keeps its gradient.
     Cispo(Cispo),
-    /// SAPO: a smooth gate takes the place of the clip.
+    /// SAPO: a smooth gate replaces the clip.
     Sapo(Sapo),
-    /// DPPO: tokens whose probability has moved too far are left out.
+    /// DPPO: tokens whose probability moved too far are masked.
     Dppo(Dppo),
     /// REINFORCE: -A lp, no ratio.
     Reinforce,
@@ -33,26 +33,26 @@ pub enum Surrogate {
 
 impl Default for Surrogate {
     fn default() -> Self {
-        Surrogate::Ppo(Clip::default())
+        Surrogate::Ppo(PpoClip::default())
     }
 }
 
-/// The term of one token.
+/// Loss of one token and its derivative.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Term<R> {
-    /// exp(lp - lo) of the token, or of the whole reply where that is what counts.
+pub struct TokenLoss<R> {
+    /// exp(lp - lo) of the token; for GSPO the sequence-level ratio.
     pub ratio: R,
-    /// Loss of the token, to be minimised.
+    /// Loss of the token, to be minimized.
     pub loss: R,
-    /// Derivative of the loss of the whole reply (tokens weighed alike) with respect to its log-prob.
+    /// Derivative of the sum of the reply's token losses with respect to this token's log-prob.
     pub d_logprob: R,
-    /// Whether a bound decided.
+    /// Whether a clip is active.
     pub clipped: bool,
 }
 
-impl<R: Real> Term<R> {
-    /// Of a token that does not train.
-    pub(super) fn none() -> Self {
+impl<R: Float> TokenLoss<R> {
+    /// The loss of a masked token.
+    pub(super) fn masked() -> Self {
         Self {
             ratio: R::ONE,
             loss: R::ZERO,
@@ -62,26 +62,25 @@ impl<R: Real> Term<R> {
     }
 }
 
-/// lp - lo as it may be exponentiated, and whether the guard moved it.
-pub(super) fn guarded<R: Real>(logprob: R, old: R) -> (R, bool) {
-    let bound = R::of(LOG_RATIO_BOUND);
-    let difference = logprob - old;
-    let moved = difference < -bound || difference > bound;
-    (difference.within(-bound, bound), moved)
+/// lp - lo clamped to ± [`LOG_RATIO_BOUND`], and whether it was clamped.
+pub(super) fn bounded_log_ratio<R: Float>(logprob: R, old: R) -> (R, bool) {
+    let bound = R::from_f64(LOG_RATIO_BOUND);
+    let log_ratio = logprob - old;
+    let clamped = log_ratio < -bound || log_ratio > bound;
+    (log_ratio.clamp(-bound, bound), clamped)
 }
 
 impl Surrogate {
-    /// The terms of one reply; `mask` says which tokens train, empty = all. The slices have one entry
-    /// per token.
-    pub fn terms<R: Real>(
+    /// The token losses of one reply; `mask` selects the trained tokens, empty = all. The slices have one entry per token.
+    pub fn token_losses<R: Float>(
         &self,
         logprobs: &[R],
         old: &[R],
         advantages: &[R],
         mask: &[bool],
-    ) -> Vec<Term<R>> {
+    ) -> Vec<TokenLoss<R>> {
         if let Surrogate::Gspo(gspo) = self {
-            return gspo.terms(logprobs, old, advantages, mask);
+            return gspo.token_losses(logprobs, old, advantages, mask);
         }
         logprobs
             .iter()
@@ -90,15 +89,15 @@ impl Surrogate {
             .enumerate()
             .map(|(t, ((&logprob, &old), &advantage))| {
                 if !mask.get(t).copied().unwrap_or(true) {
-                    return Term::none();
+                    return TokenLoss::masked();
                 }
                 match self {
                     Surrogate::Ppo(clip) => clip.token(logprob, old, advantage),
                     Surrogate::Cispo(cispo) => cispo.token(logprob, old, advantage),
                     Surrogate::Sapo(sapo) => sapo.token(logprob, old, advantage),
                     Surrogate::Dppo(dppo) => dppo.token(logprob, old, advantage),
-                    Surrogate::Reinforce | Surrogate::Gspo(_) => Term {
-                        ratio: guarded(logprob, old).0.exp(),
+                    Surrogate::Reinforce | Surrogate::Gspo(_) => TokenLoss {
+                        ratio: bounded_log_ratio(logprob, old).0.exp(),
                         loss: -(advantage * logprob),
                         d_logprob: -advantage,
                         clipped: false,
@@ -114,11 +113,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every method whose loss is the antiderivative of its gradient. CISPO's is not: its weight is a
-    /// constant to the gradient.
+    /// Every method whose derivative is that of its loss. CISPO's is not, because of its stop-gradient.
     fn methods() -> impl Strategy<Value = Surrogate> {
         prop_oneof![
-            Just(Surrogate::Ppo(Clip::default())),
+            Just(Surrogate::Ppo(PpoClip::default())),
             Just(Surrogate::Gspo(Gspo::default())),
             Just(Surrogate::Gspo(Gspo {
                 low: 0.2,
@@ -141,18 +139,18 @@ mod tests {
         )
     }
 
-    fn total(terms: &[Term<f64>]) -> f64 {
+    fn total(terms: &[TokenLoss<f64>]) -> f64 {
         terms.iter().map(|term| term.loss).sum()
     }
 
     proptest! {
         #[test]
-        fn partials_are_the_slopes_of_the_sum(method in methods(), tokens in tokens()) {
+        fn partials_match_finite_differences(method in methods(), tokens in tokens()) {
             let old: Vec<f64> = tokens.iter().map(|t| t.0).collect();
             let now: Vec<f64> = tokens.iter().map(|t| t.0 + t.1).collect();
             let advantages: Vec<f64> = tokens.iter().map(|t| t.2).collect();
             let mask: Vec<bool> = tokens.iter().map(|t| t.3).collect();
-            let at = |now: &[f64]| method.terms(now, &old, &advantages, &mask);
+            let at = |now: &[f64]| method.token_losses(now, &old, &advantages, &mask);
             let here = at(&now);
             let h = 1e-6;
             for t in 0..now.len() {
@@ -160,7 +158,7 @@ mod tests {
                 up[t] += h;
                 down[t] -= h;
                 let (up, down) = (at(&up), at(&down));
-                // At a corner there is no slope.
+                // The loss is not differentiable where a clip begins.
                 prop_assume!(up.iter().zip(&down).all(|(u, d)| u.clipped == d.clipped));
                 let slope = (total(&up) - total(&down)) / (2.0 * h);
                 prop_assert!((slope - here[t].d_logprob).abs() < 1e-6 * (1.0 + slope.abs()), "{method:?} token {t}: {slope} {here:?}");
@@ -168,11 +166,11 @@ mod tests {
         }
 
         #[test]
-        fn a_weight_that_is_a_constant_scales_the_slope(tokens in tokens()) {
+        fn cispo_treats_its_weight_as_a_constant(tokens in tokens()) {
             let cispo = Cispo::default();
             for (old, change, advantage, _) in tokens {
                 let now = old + change;
-                let term = Surrogate::Cispo(cispo).terms(&[now], &[old], &[advantage], &[])[0];
+                let term = Surrogate::Cispo(cispo).token_losses(&[now], &[old], &[advantage], &[])[0];
                 let weight = (now - old).exp().clamp(cispo.low, cispo.high);
                 let at = |now: f64| -weight * advantage * now;
                 let slope = (at(now + 1e-6) - at(now - 1e-6)) / 2e-6;
@@ -182,41 +180,41 @@ mod tests {
         }
 
         #[test]
-        fn padding_changes_nothing(method in methods(), tokens in tokens(), padding in prop::collection::vec(-9.0..0.0f64, 0..4)) {
+        fn masked_padding_changes_nothing(method in methods(), tokens in tokens(), padding in prop::collection::vec(-9.0..0.0f64, 0..4)) {
             let old: Vec<f64> = tokens.iter().map(|t| t.0).collect();
             let now: Vec<f64> = tokens.iter().map(|t| t.0 + t.1).collect();
             let advantages: Vec<f64> = tokens.iter().map(|t| t.2).collect();
             let mask: Vec<bool> = tokens.iter().map(|t| t.3).collect();
-            let bare = method.terms(&now, &old, &advantages, &mask);
+            let bare = method.token_losses(&now, &old, &advantages, &mask);
             let longer = |values: &[f64]| -> Vec<f64> { values.iter().chain(&padding).copied().collect() };
             let mut padded = mask.clone();
             padded.resize(mask.len() + padding.len(), false);
-            let whole = method.terms(&longer(&now), &longer(&old), &longer(&advantages), &padded);
+            let whole = method.token_losses(&longer(&now), &longer(&old), &longer(&advantages), &padded);
             prop_assert_eq!(&bare[..], &whole[..bare.len()]);
             prop_assert!(whole[bare.len()..].iter().all(|term| term.loss == 0.0 && term.d_logprob == 0.0));
         }
 
         #[test]
-        fn at_a_ratio_of_one_every_method_is_reinforce(old in -5.0..0.0f64, advantage in -2.0..2.0f64) {
+        fn every_method_equals_reinforce_at_ratio_one(old in -5.0..0.0f64, advantage in -2.0..2.0f64) {
             let methods = [
                 Surrogate::default(), Surrogate::Gspo(Gspo::default()), Surrogate::Cispo(Cispo::default()),
                 Surrogate::Sapo(Sapo::default()), Surrogate::Dppo(Dppo::default()), Surrogate::Reinforce,
             ];
             for method in methods {
-                let terms = method.terms(&[old], &[old], &[advantage], &[]);
+                let terms = method.token_losses(&[old], &[old], &[advantage], &[]);
                 prop_assert!((terms[0].d_logprob + advantage).abs() < 1e-9, "{method:?}: {terms:?}");
             }
         }
 
         #[test]
-        fn a_masked_token_neither_pulls_nor_counts(method in methods(), tokens in tokens(), other in -3.0..0.0f64) {
+        fn masked_tokens_have_no_influence(method in methods(), tokens in tokens(), other in -3.0..0.0f64) {
             let old: Vec<f64> = tokens.iter().map(|t| t.0).collect();
             let now: Vec<f64> = tokens.iter().map(|t| t.0 + t.1).collect();
             let advantages: Vec<f64> = tokens.iter().map(|t| t.2).collect();
             let mask: Vec<bool> = tokens.iter().map(|t| t.3).collect();
-            let here = method.terms(&now, &old, &advantages, &mask);
+            let here = method.token_losses(&now, &old, &advantages, &mask);
             let changed: Vec<f64> = now.iter().zip(&mask).map(|(&lp, &m)| if m { lp } else { other }).collect();
-            prop_assert_eq!(&here, &method.terms(&changed, &old, &advantages, &mask));
+            prop_assert_eq!(&here, &method.token_losses(&changed, &old, &advantages, &mask));
             for (term, trains) in here.iter().zip(&mask) {
                 prop_assert!(*trains || (term.loss == 0.0 && term.d_logprob == 0.0));
             }

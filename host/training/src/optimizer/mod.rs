@@ -1,23 +1,23 @@
-//! From gradients to parameters: clip, schedule, AdamW.
+//! Optimizer: gradient clipping, learning rate schedule, AdamW.
 
 mod adamw;
 mod schedule;
 
-pub use adamw::{AdamW, Moments, Parameter, ShapeError};
-pub use schedule::{Schedule, Shape};
+pub use adamw::{AdamW, OptimizerState, Parameter, ShapeError};
+pub use schedule::{LrSchedule, LrScheduleShape};
 
-use crate::real::Real;
+use crate::float::Float;
 
-/// The norm of all gradients together, in f64, summed in the fixed order of the tensors.
-pub fn global_norm<R: Real>(gradients: &[Vec<R>]) -> f64 {
+/// Global norm of all gradients, accumulated in f64 in the fixed order of the tensors.
+pub fn global_norm<R: Float>(gradients: &[Vec<R>]) -> f64 {
     gradients
         .iter()
-        .map(|tensor| tensor.iter().map(|g| g.wide() * g.wide()).sum::<f64>())
+        .map(|tensor| tensor.iter().map(|g| g.to_f64() * g.to_f64()).sum::<f64>())
         .sum::<f64>()
         .sqrt()
 }
 
-/// The factor that brings a gradient of this norm down to `max`; 1 when it is below.
+/// The factor that scales a gradient of this norm down to `max`; 1 if it is below.
 pub fn clip_factor(norm: f64, max: f64) -> f64 {
     (max / (norm + 1e-6)).min(1.0)
 }

@@ -1,49 +1,49 @@
-//! Learning rate over time.
+//! Learning rate schedule.
 
-/// Shape of the schedule after the warm-up. Default: constant.
+/// Shape of the schedule after warmup. Default: constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shape {
+pub enum LrScheduleShape {
     /// Stays at the peak.
     #[default]
     Constant,
-    /// Falls in a straight line to `floor` × peak at `total`.
+    /// Decays linearly to `floor` × peak at update `total`.
     Linear,
-    /// Falls along half a cosine to `floor` × peak at `total`.
+    /// Decays along a half cosine to `floor` × peak at update `total`.
     Cosine,
 }
 
-/// Learning rate as a function of the update's number.
+/// Learning rate as a function of the update number.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Schedule {
-    /// Highest rate.
+pub struct LrSchedule {
+    /// Peak learning rate.
     pub peak: f64,
-    /// Updates over which the rate rises from peak / warmup to the peak; 0 = none.
+    /// Warmup updates, over which the rate rises from peak / warmup to the peak; 0 = none.
     pub warmup: u64,
-    /// Shape after the warm-up.
-    pub shape: Shape,
-    /// Update at which linear and cosine reach the floor.
+    /// Shape after warmup.
+    pub shape: LrScheduleShape,
+    /// Update at which linear and cosine decay reach the floor.
     pub total: u64,
-    /// Share of the peak that is kept at the end.
+    /// Final rate as a fraction of the peak.
     pub floor: f64,
 }
 
-impl Schedule {
-    /// Rate of update `number`, counted from 1.
+impl LrSchedule {
+    /// Learning rate of update `number`, counted from 1.
     #[allow(
         clippy::cast_precision_loss,
         reason = "update numbers are far below 2^53"
     )]
-    pub fn rate(&self, number: u64) -> f64 {
+    pub fn learning_rate(&self, number: u64) -> f64 {
         if number < self.warmup {
             return self.peak * number as f64 / self.warmup as f64;
         }
         let span = self.total.saturating_sub(self.warmup).max(1) as f64;
         let passed = (number.saturating_sub(self.warmup) as f64 / span).min(1.0);
         let left = match self.shape {
-            Shape::Constant => return self.peak,
-            Shape::Linear => 1.0 - passed,
-            Shape::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * passed).cos()),
+            LrScheduleShape::Constant => return self.peak,
+            LrScheduleShape::Linear => 1.0 - passed,
+            LrScheduleShape::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * passed).cos()),
         };
         self.peak * (self.floor + (1.0 - self.floor) * left)
     }
@@ -53,8 +53,8 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn schedule(shape: Shape) -> Schedule {
-        Schedule {
+    fn schedule(shape: LrScheduleShape) -> LrSchedule {
+        LrSchedule {
             peak: 2.0,
             warmup: 4,
             shape,
@@ -64,15 +64,19 @@ mod tests {
     }
 
     #[test]
-    fn rises_and_falls_where_it_should() {
-        for shape in [Shape::Constant, Shape::Linear, Shape::Cosine] {
-            assert_eq!(schedule(shape).rate(1), 0.5);
-            assert_eq!(schedule(shape).rate(4), 2.0);
+    fn the_rate_warms_up_and_decays() {
+        for shape in [
+            LrScheduleShape::Constant,
+            LrScheduleShape::Linear,
+            LrScheduleShape::Cosine,
+        ] {
+            assert_eq!(schedule(shape).learning_rate(1), 0.5);
+            assert_eq!(schedule(shape).learning_rate(4), 2.0);
         }
-        assert_eq!(schedule(Shape::Constant).rate(1000), 2.0);
-        assert!((schedule(Shape::Linear).rate(8) - 1.1).abs() < 1e-12);
-        assert!((schedule(Shape::Cosine).rate(8) - 1.1).abs() < 1e-12);
-        assert!((schedule(Shape::Linear).rate(12) - 0.2).abs() < 1e-12);
-        assert!((schedule(Shape::Cosine).rate(99) - 0.2).abs() < 1e-12);
+        assert_eq!(schedule(LrScheduleShape::Constant).learning_rate(1000), 2.0);
+        assert!((schedule(LrScheduleShape::Linear).learning_rate(8) - 1.1).abs() < 1e-12);
+        assert!((schedule(LrScheduleShape::Cosine).learning_rate(8) - 1.1).abs() < 1e-12);
+        assert!((schedule(LrScheduleShape::Linear).learning_rate(12) - 0.2).abs() < 1e-12);
+        assert!((schedule(LrScheduleShape::Cosine).learning_rate(99) - 0.2).abs() < 1e-12);
     }
 }

@@ -1,52 +1,54 @@
-//! `[training.advantage]`: the numbers of the estimators, and what is done to rewards and advantages around them.
+//! `[training.advantage]`: parameters of the estimators, reward shaping and whitening.
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{OptionsError, not_negative, positive, rule, share};
-use crate::advantage::{Estimation, Estimator, Overlong, StepOver};
+use super::rules::{
+    OptionsError, require, require_fraction, require_non_negative, require_positive,
+};
+use crate::advantage::{Estimator, EstimatorConfig, OverlongPenalty, StepComparison};
 
-/// `[training.advantage]`. A key that the chosen `training.estimator` does not know is refused.
+/// `[training.advantage]`. A key that the configured `training.estimator` does not use is rejected.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageOptions {
-    /// `gae` and `reinforce++`: what a reward counts one token earlier, 0 to 1. Default 1.
+    /// `gae` and `reinforce++`: discount factor per token, 0 to 1. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discount: Option<f64>,
-    /// `gae`: how far it looks ahead, 0 (not at all) to 1. There is no critic, so with less than 1 a token's
-    /// credit only fades with its distance to the end: at 0.95, 50 tokens before it 8 % are left. Default 1.
+    /// `gae`: lambda, 0 to 1. Without a critic, less than 1 only reduces a token's credit with its distance to the end: at
+    /// 0.95, 8 % is left 50 tokens before it. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gae_lambda: Option<f64>,
-    /// `reinforce++`: what each token pays for its divergence from the base model. Default 0.01.
+    /// `reinforce++`: coefficient of each token's KL penalty to the base model. Default 0.01.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_kl: Option<f64>,
-    /// `step`: factor on the mean of the votes on a step beside the outcome of its trajectory. Default 1.
+    /// `step`: factor on the mean of a step's votes, added to the outcome of its trajectory. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_coefficient: Option<f64>,
     /// `step`: what a step is compared with, `step-index` or `trajectory`. Default `step-index`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub step_over: Option<StepOver>,
-    /// Scale the advantages of all tokens of a batch to mean 0 and deviation 1. Default: true for `reinforce++`, else
-    /// false.
+    pub step_over: Option<StepComparison>,
+    /// Scale the advantages of all tokens of a batch to mean 0 and standard deviation 1. Default: true for `reinforce++`,
+    /// else false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
-    /// Tokens of the longest reply that is wanted; those near it and beyond pay. Default: none pays.
+    /// Reply length in tokens near and beyond which the reward is reduced. Default: no penalty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong_length: Option<usize>,
-    /// Tokens before `overlong_length` over which the penalty rises. Default a fifth of `overlong_length`.
+    /// Tokens before `overlong_length` over which the penalty rises. Default: a fifth of `overlong_length`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong_buffer: Option<usize>,
-    /// What a reply of `overlong_length` tokens pays. Default 1.
+    /// Penalty of a reply with `overlong_length` tokens. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong_penalty: Option<f64>,
 }
 
-/// What each token pays for its divergence when nothing is said.
+/// Default of `reward_kl`.
 const REWARD_KL: f64 = 0.01;
 
 impl AdvantageOptions {
     pub(super) fn validate(&self, estimator: Estimator) -> Result<(), OptionsError> {
         use Estimator::{Gae, ReinforcePlusPlus, Step};
-        let known: [(&'static str, Option<f64>, &[Estimator]); 4] = [
+        let supported: [(&'static str, Option<f64>, &[Estimator]); 4] = [
             (
                 "training.advantage.discount",
                 self.discount,
@@ -64,26 +66,26 @@ impl AdvantageOptions {
                 &[Step],
             ),
         ];
-        const UNKNOWN: &str = "does nothing with this training.estimator; leave it out";
-        for (key, value, estimators) in known {
+        const UNUSED: &str = "is not used by this training.estimator; remove it";
+        for (key, value, estimators) in supported {
             let Some(value) = value else { continue };
-            rule(estimators.contains(&estimator), key, value, UNKNOWN)?;
+            require(estimators.contains(&estimator), key, value, UNUSED)?;
             if key == "training.advantage.discount" || key == "training.advantage.gae_lambda" {
-                share(key, value)?;
+                require_fraction(key, value)?;
             } else {
-                not_negative(key, value)?;
+                require_non_negative(key, value)?;
             }
         }
         if let Some(over) = self.step_over {
             let name = match over {
-                StepOver::StepIndex => "step-index",
-                StepOver::Trajectory => "trajectory",
+                StepComparison::StepIndex => "step-index",
+                StepComparison::Trajectory => "trajectory",
             };
-            rule(
+            require(
                 estimator == Step,
                 "training.advantage.step_over",
                 name,
-                UNKNOWN,
+                UNUSED,
             )?;
         }
         self.validate_overlong()
@@ -91,30 +93,30 @@ impl AdvantageOptions {
 
     fn validate_overlong(&self) -> Result<(), OptionsError> {
         let Some(longest) = self.overlong_length else {
-            const ALONE: &str = "does nothing without training.advantage.overlong_length";
+            const NEEDS_LENGTH: &str = "requires training.advantage.overlong_length";
             let buffer = self.overlong_buffer;
-            rule(
+            require(
                 buffer.is_none(),
                 "training.advantage.overlong_buffer",
                 buffer.unwrap_or(0),
-                ALONE,
+                NEEDS_LENGTH,
             )?;
             let penalty = self.overlong_penalty;
-            return rule(
+            return require(
                 penalty.is_none(),
                 "training.advantage.overlong_penalty",
                 penalty.unwrap_or(0.0),
-                ALONE,
+                NEEDS_LENGTH,
             );
         };
-        rule(
+        require(
             longest >= 1,
             "training.advantage.overlong_length",
             longest,
-            "must be at least 1; leave it out for none",
+            "must be at least 1; remove it for no penalty",
         )?;
         if let Some(buffer) = self.overlong_buffer {
-            rule(
+            require(
                 (1..=longest).contains(&buffer),
                 "training.advantage.overlong_buffer",
                 buffer,
@@ -122,15 +124,15 @@ impl AdvantageOptions {
             )?;
         }
         match self.overlong_penalty {
-            Some(penalty) => positive("training.advantage.overlong_penalty", penalty),
+            Some(penalty) => require_positive("training.advantage.overlong_penalty", penalty),
             None => Ok(()),
         }
     }
 
-    /// The estimator with its numbers.
-    pub(crate) fn estimation(&self, estimator: Estimator) -> Estimation {
-        let default = Estimation::from(estimator);
-        Estimation {
+    /// The estimator with its parameters.
+    pub(crate) fn estimator_config(&self, estimator: Estimator) -> EstimatorConfig {
+        let default = EstimatorConfig::from(estimator);
+        EstimatorConfig {
             estimator,
             discount: self.discount.unwrap_or(default.discount),
             lambda: self.gae_lambda.unwrap_or(default.lambda),
@@ -139,7 +141,7 @@ impl AdvantageOptions {
         }
     }
 
-    /// What each token pays for its divergence from the base model.
+    /// Coefficient of the KL penalty of each token.
     pub(crate) fn reward_kl(&self) -> f64 {
         self.reward_kl.unwrap_or(REWARD_KL)
     }
@@ -150,10 +152,10 @@ impl AdvantageOptions {
             .unwrap_or(estimator == Estimator::ReinforcePlusPlus)
     }
 
-    /// What overlong replies pay, if they do.
-    pub(crate) fn overlong(&self) -> Option<Overlong> {
+    /// The overlong penalty, if configured.
+    pub(crate) fn overlong(&self) -> Option<OverlongPenalty> {
         let longest = self.overlong_length?;
-        Some(Overlong {
+        Some(OverlongPenalty {
             longest,
             buffer: self.overlong_buffer.unwrap_or((longest / 5).max(1)),
             penalty: self.overlong_penalty.unwrap_or(1.0),
@@ -165,28 +167,28 @@ impl AdvantageOptions {
 mod tests {
     use super::*;
 
-    fn refusal(estimator: Estimator, text: &str) -> String {
+    fn validation_error(estimator: Estimator, text: &str) -> String {
         let options: AdvantageOptions = toml::from_str(text).unwrap();
         options.validate(estimator).unwrap_err().to_string()
     }
 
     #[test]
-    fn what_an_estimator_does_not_know_is_refused() {
+    fn keys_that_the_estimator_does_not_use_are_rejected() {
         for (estimator, text, message) in [
             (
                 Estimator::Baseline,
                 "discount = 0.9",
-                "training.advantage.discount = 0.9: does nothing with this training.estimator; leave it out",
+                "training.advantage.discount = 0.9: is not used by this training.estimator; remove it",
             ),
             (
                 Estimator::ReinforcePlusPlus,
                 "gae_lambda = 0.9",
-                "training.advantage.gae_lambda = 0.9: does nothing with this training.estimator; leave it out",
+                "training.advantage.gae_lambda = 0.9: is not used by this training.estimator; remove it",
             ),
             (
                 Estimator::Gae,
                 "step_over = \"trajectory\"",
-                "training.advantage.step_over = trajectory: does nothing with this training.estimator; leave it out",
+                "training.advantage.step_over = trajectory: is not used by this training.estimator; remove it",
             ),
             (
                 Estimator::Gae,
@@ -196,7 +198,7 @@ mod tests {
             (
                 Estimator::Raw,
                 "overlong_buffer = 4",
-                "training.advantage.overlong_buffer = 4: does nothing without training.advantage.overlong_length",
+                "training.advantage.overlong_buffer = 4: requires training.advantage.overlong_length",
             ),
             (
                 Estimator::Raw,
@@ -204,12 +206,12 @@ mod tests {
                 "training.advantage.overlong_buffer = 5: must be at least 1 and at most training.advantage.overlong_length",
             ),
         ] {
-            assert_eq!(refusal(estimator, text), message);
+            assert_eq!(validation_error(estimator, text), message);
         }
     }
 
     #[test]
-    fn defaults_are_those_of_the_estimator() {
+    fn whitening_and_overlong_defaults() {
         let options = AdvantageOptions::default();
         assert!(options.whitens(Estimator::ReinforcePlusPlus));
         assert!(!options.whitens(Estimator::Group));

@@ -1,4 +1,4 @@
-//! `[training.log]`: files that the numbers of every step go to, beside the journal.
+//! `[training.log]`: log files of step metrics, besides the journal.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
-    /// One JSON object a line in `metrics/steps.jsonl` of the data directory. Default true.
+    /// Write `metrics/steps.jsonl` in the data directory, one JSON object per step. Default true.
     pub jsonl: bool,
-    /// An event file for TensorBoard in `tensorboard/` of the data directory. Default true.
+    /// Write a TensorBoard event file in `tensorboard/` of the data directory. Default true.
     pub tensorboard: bool,
 }
 

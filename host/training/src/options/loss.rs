@@ -2,56 +2,56 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{OptionsError, not_negative, positive, rule};
+use super::rules::{OptionsError, require, require_non_negative, require_positive};
 use crate::loss::{
-    Aggregation, Bound, Cispo, Clip, Divergence, Dppo, Gspo, Importance, Objective, Penalty, Sapo,
-    Span, Surrogate,
+    Aggregation, Cispo, Dppo, Gspo, ImportanceLevel, ImportanceSampling, KlEstimator, KlPenalty,
+    Objective, PpoClip, Sapo, Surrogate, WeightBound,
 };
 
-/// Which log-probs the ratio of the clipped surrogate is measured from.
+/// Which log-probs are the old policy's in the importance ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RatioFrom {
-    /// Those that the engine recorded, of the full softmax at the sampling temperature. What top-p
-    /// or top-k cut off is left out of account on both sides: a renormalised log-prob would shift
-    /// every ratio by the mass that was cut, which says nothing about the policy.
+pub enum OldLogprobsSource {
+    /// Those that the engine recorded, from the full softmax at the sampling temperature. Top-p and top-k are ignored on both
+    /// sides: log-probs renormalized over the remaining tokens would shift every ratio by the removed mass, which is
+    /// unrelated to the policy.
     #[default]
     Recorded,
-    /// Those that the trainer computes before the update; the gap to the recorded ones is then
-    /// corrected by importance weights.
+    /// Those that the trainer recomputes before the update; importance sampling weights then correct for the mismatch with
+    /// the recorded ones.
     Recomputed,
 }
 
-/// What importance weights do; they act with `ratio = "recomputed"` only, since a ratio to the
-/// recorded log-probs already holds them.
+/// Importance sampling correction. Only used with `ratio = "recomputed"`: a ratio to the recorded log-probs already
+/// contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ImportanceKind {
-    /// No weights.
+pub enum ImportanceSamplingMode {
+    /// No correction.
     None,
-    /// Weights cut at `importance_cap`.
+    /// Weights truncated at `importance_cap`.
     #[default]
     Truncate,
-    /// Tokens whose weight is outside of `importance_low ..= importance_high` are left out.
+    /// Tokens whose weight is outside of `importance_low ..= importance_high` are masked.
     Mask,
 }
 
-/// How advantages pull on log-probs.
+/// Policy-gradient loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum LossMethod {
     /// The ratio of each token is clipped.
     #[default]
     Ppo,
-    /// The ratio of the whole reply is clipped.
+    /// The sequence-level ratio is clipped.
     Gspo,
     /// The clipped ratio is a constant weight, so that every token keeps its gradient.
     Cispo,
-    /// A smooth gate takes the place of the clip.
+    /// A smooth gate replaces the clip.
     Sapo,
-    /// Tokens whose probability has moved too far are left out.
+    /// Tokens whose probability moved too far are masked.
     Dppo,
-    /// No ratio at all; for a single update a batch.
+    /// No ratio; for a single update per batch.
     Reinforce,
 }
 
@@ -59,17 +59,18 @@ pub enum Method {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossOptions {
-    /// How advantages pull on log-probs. Default `ppo`.
-    pub method: Method,
-    /// How far below one the ratio counts: the weight of `cispo`, for `dppo` the fall of a probability.
+    /// Policy-gradient loss. Default `ppo`.
+    pub method: LossMethod,
+    /// Lower clip distance of the ratio from 1, for `cispo` of its weight; for `dppo` the largest decrease of a probability.
     /// Default by method: ppo 0.2, gspo 3e-4, cispo 1 (no lower bound), dppo 0.2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_low: Option<f64>,
-    /// How far above one the ratio counts; for `dppo` the rise of a probability. Default by method: ppo
+    /// Upper clip distance of the ratio from 1; for `dppo` the largest increase of a probability. Default by method: ppo
     /// 0.28, gspo 4e-4, cispo 0.28, dppo 0.2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_high: Option<f64>,
-    /// `ppo` only: bound on the loss of tokens with a negative advantage, in units of it. Default none.
+    /// `ppo` only: dual clip, bounds the loss of tokens with a negative advantage to this factor times |advantage|. Default
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dual_clip: Option<f64>,
     /// `sapo` only: steepness of the gate for positive advantages. Default 1.
@@ -78,37 +79,37 @@ pub struct LossOptions {
     pub sapo_negative: f64,
     /// `dppo` only: factor on the squared change of a log-prob. Default 1e-3.
     pub dppo_tau: f64,
-    /// `dppo` only: leave out what fell too far, whatever its advantage, and nothing that rose; for learning from a
-    /// teacher. Default false.
+    /// `dppo` only: mask only tokens whose probability decreased too far, whatever their advantage; for distillation.
+    /// Default false.
     pub dppo_one_sided: bool,
-    /// What the ratio is measured from. Default `recorded`.
-    pub ratio: RatioFrom,
-    /// How token losses are summed up. Default `seq-mean-token-mean`.
+    /// Old log-probs of the ratio. Default `recorded`.
+    pub ratio: OldLogprobsSource,
+    /// Aggregation of token losses. Default `seq-mean-token-mean`.
     pub aggregation: Aggregation,
-    /// Estimator of the divergence from the base model. Default `k3`.
-    pub kl: Divergence,
-    /// Factor on that divergence; 0 = off. Default 0.
+    /// Estimator of the KL divergence from the base model. Default `k3`.
+    pub kl: KlEstimator,
+    /// Coefficient of the KL penalty; 0 = off. Default 0.
     pub kl_coefficient: f64,
-    /// Weigh the divergence by the ratio, so that its gradient is unbiased off-policy. Default false.
+    /// Weight the KL estimate by the ratio, which makes its gradient unbiased off-policy. Default false.
     pub kl_weighted: bool,
-    /// Factor on the entropy that is subtracted from the loss. Default 0.
+    /// Coefficient of the entropy bonus. Default 0.
     pub entropy_bonus: f64,
-    /// What importance weights do. Default `truncate`.
-    pub importance: ImportanceKind,
-    /// Over how many tokens a weight is formed. Default `token`.
-    pub importance_span: Span,
-    /// Largest weight when truncating. Default 2.
+    /// Importance sampling correction. Default `truncate`.
+    pub importance: ImportanceSamplingMode,
+    /// Level of the importance weights. Default `token`.
+    pub importance_span: ImportanceLevel,
+    /// Largest weight with `truncate`. Default 2.
     pub importance_cap: f64,
-    /// Smallest weight that is kept when masking. Default 0.5.
+    /// Smallest weight that is not masked with `mask`. Default 0.5.
     pub importance_low: f64,
-    /// Largest weight that is kept when masking. Default 2.
+    /// Largest weight that is not masked with `mask`. Default 2.
     pub importance_high: f64,
 }
 
 impl Default for LossOptions {
     fn default() -> Self {
         Self {
-            method: Method::default(),
+            method: LossMethod::default(),
             clip_low: None,
             clip_high: None,
             dual_clip: None,
@@ -116,14 +117,14 @@ impl Default for LossOptions {
             sapo_negative: 1.05,
             dppo_tau: 1e-3,
             dppo_one_sided: false,
-            ratio: RatioFrom::default(),
+            ratio: OldLogprobsSource::default(),
             aggregation: Aggregation::default(),
-            kl: Divergence::default(),
+            kl: KlEstimator::default(),
             kl_coefficient: 0.0,
             kl_weighted: false,
             entropy_bonus: 0.0,
-            importance: ImportanceKind::default(),
-            importance_span: Span::default(),
+            importance: ImportanceSamplingMode::default(),
+            importance_span: ImportanceLevel::default(),
             importance_cap: 2.0,
             importance_low: 0.5,
             importance_high: 2.0,
@@ -134,17 +135,17 @@ impl Default for LossOptions {
 impl LossOptions {
     pub(super) fn validate(&self) -> Result<(), OptionsError> {
         self.validate_method()?;
-        not_negative("training.loss.kl_coefficient", self.kl_coefficient)?;
-        rule(
-            self.kl_coefficient == 0.0 || self.kl != Divergence::K1 || self.kl_weighted,
+        require_non_negative("training.loss.kl_coefficient", self.kl_coefficient)?;
+        require(
+            self.kl_coefficient == 0.0 || self.kl != KlEstimator::K1 || self.kl_weighted,
             "training.loss.kl",
             "k1",
-            "has a derivative of one everywhere and teaches nothing as a penalty; take k2 or k3, or set kl_weighted",
+            "has a constant derivative and has no effect as a penalty; use k2 or k3, or set training.loss.kl_weighted",
         )?;
-        not_negative("training.loss.entropy_bonus", self.entropy_bonus)?;
-        positive("training.loss.importance_cap", self.importance_cap)?;
-        not_negative("training.loss.importance_low", self.importance_low)?;
-        rule(
+        require_non_negative("training.loss.entropy_bonus", self.entropy_bonus)?;
+        require_positive("training.loss.importance_cap", self.importance_cap)?;
+        require_non_negative("training.loss.importance_low", self.importance_low)?;
+        require(
             self.importance_high > self.importance_low && self.importance_high.is_finite(),
             "training.loss.importance_high",
             self.importance_high,
@@ -152,99 +153,99 @@ impl LossOptions {
         )
     }
 
-    /// The bounds of the method, and that nothing is set that the method does not know.
+    /// Checks the clip range of the method and rejects keys that the method does not use.
     fn validate_method(&self) -> Result<(), OptionsError> {
         let method = self.method;
-        let clips = !matches!(method, Method::Sapo | Method::Reinforce);
+        let clips = !matches!(method, LossMethod::Sapo | LossMethod::Reinforce);
         for (key, value) in [
             ("training.loss.clip_low", self.clip_low),
             ("training.loss.clip_high", self.clip_high),
         ] {
             let Some(value) = value else { continue };
-            rule(
+            require(
                 clips,
                 key,
                 value,
-                "does nothing with this training.loss.method; leave it out",
+                "is not used by this training.loss.method; remove it",
             )?;
-            positive(key, value)?;
+            require_positive(key, value)?;
         }
         if let Some(low) = self.clip_low {
-            rule(
-                low < 1.0 || (low <= 1.0 && method == Method::Cispo),
+            require(
+                low < 1.0 || (low <= 1.0 && method == LossMethod::Cispo),
                 "training.loss.clip_low",
                 low,
                 "must be more than 0 and less than 1",
             )?;
         }
         if let Some(factor) = self.dual_clip {
-            rule(
-                method == Method::Ppo,
+            require(
+                method == LossMethod::Ppo,
                 "training.loss.dual_clip",
                 factor,
-                "does nothing with this training.loss.method; leave it out",
+                "is not used by this training.loss.method; remove it",
             )?;
-            rule(
+            require(
                 factor > 1.0 && factor.is_finite(),
                 "training.loss.dual_clip",
                 factor,
                 "must be more than 1",
             )?;
         }
-        positive("training.loss.sapo_positive", self.sapo_positive)?;
-        positive("training.loss.sapo_negative", self.sapo_negative)?;
-        not_negative("training.loss.dppo_tau", self.dppo_tau)?;
-        rule(
-            !self.dppo_one_sided || method == Method::Dppo,
+        require_positive("training.loss.sapo_positive", self.sapo_positive)?;
+        require_positive("training.loss.sapo_negative", self.sapo_negative)?;
+        require_non_negative("training.loss.dppo_tau", self.dppo_tau)?;
+        require(
+            !self.dppo_one_sided || method == LossMethod::Dppo,
             "training.loss.dppo_one_sided",
             true,
-            "does nothing with this training.loss.method; leave it out",
+            "is not used by this training.loss.method; remove it",
         )?;
-        rule(
+        require(
             !self.dppo_one_sided || self.clip_high.is_none(),
             "training.loss.clip_high",
             self.clip_high.unwrap_or_default(),
-            "does nothing with training.loss.dppo_one_sided; leave it out",
+            "is not used with training.loss.dppo_one_sided; remove it",
         )
     }
 
     fn surrogate(&self) -> Surrogate {
         let low = |default: f64| self.clip_low.unwrap_or(default);
         let high = |default: f64| self.clip_high.unwrap_or(default);
-        let (ppo, gspo, dppo) = (Clip::default(), Gspo::default(), Dppo::default());
+        let (ppo, gspo, dppo) = (PpoClip::default(), Gspo::default(), Dppo::default());
         match self.method {
-            Method::Ppo => Surrogate::Ppo(Clip {
+            LossMethod::Ppo => Surrogate::Ppo(PpoClip {
                 low: low(ppo.low),
                 high: high(ppo.high),
                 dual: self.dual_clip,
             }),
-            Method::Gspo => Surrogate::Gspo(Gspo {
+            LossMethod::Gspo => Surrogate::Gspo(Gspo {
                 low: low(gspo.low),
                 high: high(gspo.high),
             }),
-            Method::Cispo => Surrogate::Cispo(Cispo {
+            LossMethod::Cispo => Surrogate::Cispo(Cispo {
                 low: 1.0 - low(1.0),
                 high: 1.0 + high(0.28),
             }),
-            Method::Sapo => Surrogate::Sapo(Sapo {
+            LossMethod::Sapo => Surrogate::Sapo(Sapo {
                 positive: self.sapo_positive,
                 negative: self.sapo_negative,
             }),
-            Method::Dppo => Surrogate::Dppo(Dppo {
+            LossMethod::Dppo => Surrogate::Dppo(Dppo {
                 low: low(dppo.low),
                 high: high(dppo.high),
                 tau: self.dppo_tau,
                 one_sided: self.dppo_one_sided,
             }),
-            Method::Reinforce => Surrogate::Reinforce,
+            LossMethod::Reinforce => Surrogate::Reinforce,
         }
     }
 
     pub(crate) fn objective(&self) -> Objective {
         Objective {
             surrogate: self.surrogate(),
-            penalty: Penalty {
-                divergence: self.kl,
+            penalty: KlPenalty {
+                estimator: self.kl,
                 coefficient: self.kl_coefficient,
                 weighted: self.kl_weighted,
             },
@@ -252,20 +253,20 @@ impl LossOptions {
         }
     }
 
-    /// The importance weights that act; none when the ratio holds them already.
-    pub(crate) fn importance(&self) -> Option<Importance> {
+    /// The importance sampling correction; none if the ratio already contains it.
+    pub(crate) fn importance(&self) -> Option<ImportanceSampling> {
         let bound = match (self.ratio, self.importance) {
-            (RatioFrom::Recorded, _) | (_, ImportanceKind::None) => return None,
-            (_, ImportanceKind::Truncate) => Bound::Truncate {
+            (OldLogprobsSource::Recorded, _) | (_, ImportanceSamplingMode::None) => return None,
+            (_, ImportanceSamplingMode::Truncate) => WeightBound::Truncate {
                 cap: self.importance_cap,
             },
-            (_, ImportanceKind::Mask) => Bound::Mask {
+            (_, ImportanceSamplingMode::Mask) => WeightBound::Mask {
                 low: self.importance_low,
                 high: self.importance_high,
             },
         };
-        Some(Importance {
-            span: self.importance_span,
+        Some(ImportanceSampling {
+            level: self.importance_span,
             bound,
         })
     }
@@ -280,20 +281,32 @@ mod tests {
     }
 
     #[test]
-    fn each_method_has_its_own_bounds() {
-        let of = |text: &str| {
+    fn each_method_has_its_own_clip_range() {
+        let surrogate = |text: &str| {
             let options = read(text);
             options.validate().unwrap();
             options.objective().surrogate
         };
-        assert_eq!(of(""), Surrogate::Ppo(Clip::default()));
-        assert_eq!(of("method = \"gspo\""), Surrogate::Gspo(Gspo::default()));
-        assert_eq!(of("method = \"cispo\""), Surrogate::Cispo(Cispo::default()));
-        assert_eq!(of("method = \"sapo\""), Surrogate::Sapo(Sapo::default()));
-        assert_eq!(of("method = \"dppo\""), Surrogate::Dppo(Dppo::default()));
-        assert_eq!(of("method = \"reinforce\""), Surrogate::Reinforce);
+        assert_eq!(surrogate(""), Surrogate::Ppo(PpoClip::default()));
         assert_eq!(
-            of("method = \"cispo\"\nclip_low = 0.2\nclip_high = 4.0"),
+            surrogate("method = \"gspo\""),
+            Surrogate::Gspo(Gspo::default())
+        );
+        assert_eq!(
+            surrogate("method = \"cispo\""),
+            Surrogate::Cispo(Cispo::default())
+        );
+        assert_eq!(
+            surrogate("method = \"sapo\""),
+            Surrogate::Sapo(Sapo::default())
+        );
+        assert_eq!(
+            surrogate("method = \"dppo\""),
+            Surrogate::Dppo(Dppo::default())
+        );
+        assert_eq!(surrogate("method = \"reinforce\""), Surrogate::Reinforce);
+        assert_eq!(
+            surrogate("method = \"cispo\"\nclip_low = 0.2\nclip_high = 4.0"),
             Surrogate::Cispo(Cispo {
                 low: 0.8,
                 high: 5.0
@@ -302,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn the_dual_clip_is_off_unless_it_is_set() {
+    fn the_dual_clip_is_off_by_default() {
         let ppo = |text: &str| match read(text).surrogate() {
             Surrogate::Ppo(clip) => clip,
             other => panic!("{other:?}"),
         };
         let (off, on) = (ppo(""), ppo("dual_clip = 3.0"));
         assert_eq!((off.dual, on.dual), (None, Some(3.0)));
-        // A token that became 20 times as likely although it was punished.
+        // A token with a negative advantage whose probability rose 20-fold.
         let (now, old) = (0.05f64.ln() + 20f64.ln(), 0.05f64.ln());
         let (off, on) = (off.token(now, old, -1.0), on.token(now, old, -1.0));
         assert!(
@@ -323,15 +336,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_method_does_not_know_is_refused() {
+    fn keys_that_the_method_does_not_use_are_rejected() {
         for (text, message) in [
             (
                 "method = \"reinforce\"\nclip_low = 0.1",
-                "training.loss.clip_low = 0.1: does nothing with this training.loss.method; leave it out",
+                "training.loss.clip_low = 0.1: is not used by this training.loss.method; remove it",
             ),
             (
                 "method = \"gspo\"\ndual_clip = 3.0",
-                "training.loss.dual_clip = 3: does nothing with this training.loss.method; leave it out",
+                "training.loss.dual_clip = 3: is not used by this training.loss.method; remove it",
             ),
             (
                 "clip_low = 1.0",

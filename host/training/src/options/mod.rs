@@ -1,7 +1,7 @@
 //! The `[training]` table of the configuration.
 //!
-//! Every key has a default that is documented here; an unknown key is refused by name, and
-//! [`TrainingOptions::validate`] says which key holds a value that cannot work, and what can.
+//! Every key has a documented default. Unknown keys are rejected by name, and [`TrainingOptions::validate`] names the key of
+//! an invalid value and what a valid one must satisfy.
 
 mod advantage;
 mod log;
@@ -17,104 +17,107 @@ use clawhost_plugins::TensorLimits;
 use clawhost_policy::LoraSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::advantage::{Estimation, Estimator};
+use crate::advantage::{Estimator, EstimatorConfig};
 use crate::retention::Retention;
-use rules::{at_least_one, not_negative, positive, rule, seconds};
+use rules::{
+    require, require_at_least_one, require_duration, require_non_negative, require_positive,
+};
 
 pub use advantage::AdvantageOptions;
 pub use log::LogOptions;
-pub use loss::{ImportanceKind, LossOptions, Method, RatioFrom};
+pub use loss::{ImportanceSamplingMode, LossMethod, LossOptions, OldLogprobsSource};
 pub use optimizer::OptimizerOptions;
-pub use parameters::Parameters;
+pub use parameters::TrainableParameters;
 pub use rules::OptionsError;
-pub(crate) use teacher::Lecture;
-pub use teacher::{HintChoice, Learning, TeacherEndpoint, TeacherFrom, TeacherOptions, TopkOf};
+pub(crate) use teacher::DistillationKind;
+pub use teacher::{
+    HintSelection, TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource, TrainingMethod,
+};
 
-/// How samples become adapters.
+/// `[training]`: how adapters are trained from samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingOptions {
-    /// Whether steps are made at all; without, the newest adapter is served and stays. Default true.
+    /// Whether to run training steps; if false, the newest adapter is served unchanged. Default true.
     pub enabled: bool,
-    /// What a step learns from. Default `binary`.
-    pub method: Learning,
-    /// What a step changes: an adapter (`lora`) or every weight (`full`). Default `lora`.
-    pub parameters: Parameters,
-    /// The teacher that reads hints.
+    /// The training signal. Default `binary`.
+    pub method: TrainingMethod,
+    /// Which parameters a step trains: an adapter (`lora`) or all weights (`full`). Default `lora`.
+    pub parameters: TrainableParameters,
+    /// The teacher for distillation of hints.
     pub teacher: TeacherOptions,
-    /// Decides the start of a new adapter and the order of samples. Default 0.
+    /// Seed of adapter initialization and sample order. Default 0.
     pub seed: u64,
-    /// A step starts as soon as so many samples are queued, and takes as many. Default 16.
+    /// Batch size: a step starts as soon as this many samples are queued. Default 16.
     pub batch: usize,
-    /// After `max_wait_seconds` a step starts with this many. Default 4.
+    /// Minimum batch size, for a step that starts after `max_wait_seconds`. Default 4.
     pub min_batch: usize,
     /// Longest time that the oldest queued sample waits for a full batch. Default 120.
     pub max_wait_seconds: f64,
-    /// Estimators that compare the replies of a group leave a group alone until its newest sample
-    /// is this old, because more may come. Default 5.
+    /// Estimators that compare the samples of a group wait until its newest sample is this old, because more may come.
+    /// Default 5.
     pub group_wait_seconds: f64,
-    /// Samples from an adapter more versions away than this are dropped. Default 4.
+    /// Samples of an adapter more versions away than this are dropped as stale. Default 4.
     pub max_staleness: u64,
-    /// Samples longer than this, prompt included, are dropped; 0 = the model's context. Default 0.
+    /// Samples with more tokens than this, prompt included, are dropped; 0 = the model's context. Default 0.
     pub max_sample_tokens: usize,
-    /// Tokens in one forward and backward pass; a longer sample has a pass to itself. Memory grows
-    /// with it, the result does not depend on it beyond rounding. Default 4096.
+    /// Tokens per micro-batch (one forward and backward pass); a longer sample gets a micro-batch of its own. Memory grows
+    /// with it; the result depends on it only by rounding. Default 4096.
     pub pass_tokens: usize,
-    /// Times that a batch is gone through. Default 1.
+    /// Epochs over a batch. Default 1.
     pub epochs: usize,
     /// Optimizer updates per epoch. Default 1.
     pub minibatches: usize,
-    /// How advantages are estimated. Default `baseline`.
+    /// Advantage estimator. Default `baseline`.
     pub estimator: Estimator,
-    /// Its numbers, and what is done to rewards and advantages around it.
+    /// Parameters of the estimator, reward shaping and whitening.
     pub advantage: AdvantageOptions,
-    /// How far a step moves a running mean towards the batch, 0 to 1. Each user has two: one for replies to a complaint
-    /// (the verdict on the turn before is negative), one for all others. Default 0.5.
+    /// How far a step moves a reward baseline towards the batch mean, 0 to 1. Each user has two baselines: one for replies to
+    /// a complaint (the verdict on the previous turn is negative) and one for all others. Default 0.5.
     pub baseline_rate: f64,
-    /// Running mean of a key that was never seen. Default 0.
+    /// Baseline of an unknown key. Default 0.
     pub baseline_start: f64,
-    /// Shape of a new adapter; refused with `parameters = "full"`. Default rank 16, alpha 32, all seven linear layers.
+    /// Shape of a new adapter; rejected with `parameters = "full"`. Default rank 16, alpha 32, all seven linear layers.
     pub lora: LoraSpec,
-    /// The objective.
+    /// The loss.
     pub loss: LossOptions,
     /// The optimizer.
     pub optimizer: OptimizerOptions,
-    /// Proof that a new adapter is what was trained.
-    pub proof: ProofOptions,
-    /// Files that the numbers of every step go to.
+    /// Verification of a new adapter before it is published.
+    pub proof: VerificationOptions,
+    /// Log files of step metrics.
     pub log: LogOptions,
-    /// Whether a step ends with one more scoring of its samples, so that `clawhost explain` can tell how far each
-    /// moved. Default true.
+    /// Whether a step scores its samples again after the update, so that `clawhost explain` can show how far each moved.
+    /// Default true.
     pub measure_moved: bool,
-    /// Priority of training's threads in the operating system, 0 (as serving) to 19 (lowest). Default 15.
+    /// Nice value of the training threads, 0 (as serving) to 19 (lowest priority). Default 15.
     pub nice: u8,
-    /// Share of the time for which each of training's threads computes while requests are running, more than 0 and at
-    /// most 1; it waits between layers for the rest. 1 = it never waits. Default 0.1.
+    /// Fraction of time that each training thread computes while requests are running, more than 0 and at most 1; it sleeps
+    /// between layers for the rest. 1 = it never sleeps. Default 0.1.
     pub busy_share: f64,
-    /// Full checkpoints (adapter and optimizer) that are kept; older ones keep the adapter only. The active one and
-    /// the one it was trained from are always kept.
-    /// Default 8.
+    /// Number of newest checkpoints that keep the optimizer state; older ones keep the adapter only. The active version and
+    /// its parent always keep it. Default 8.
     pub keep_checkpoints: usize,
-    /// Versions that this divides are kept whole for ever; 0 = none. Default 0.
+    /// Versions divisible by this keep everything forever; 0 = none. Default 0.
     pub keep_every: u64,
-    /// Beyond the newest so many versions the adapter goes as well, and only where it came from stays; 0 = all adapters
-    /// stay. With `parameters = "full"` each is as large as the model. Default 0.
+    /// Number of newest checkpoints that keep the adapter; older ones keep only their provenance; 0 = all. With
+    /// `parameters = "full"` each is as large as the model. Default 0.
     pub keep_adapters: usize,
-    /// What one call of a loss or an advantage component may spend. They read and answer tensors, so the defaults are
-    /// above those of judges: fuel 20000000000, memory_bytes 268435456, host_call_bytes 67108864, cpu_ticks 2000.
+    /// Limits of one call of a loss or advantage component. These read and return tensors, so the defaults are higher than
+    /// those of judges: fuel 20000000000, memory_bytes 268435456, host_call_bytes 67108864, cpu_ticks 2000.
     pub limits: TensorLimits,
 }
 
 /// `[training.proof]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ProofOptions {
-    /// Trained samples that are scored again through the written adapter. Two of the batch are also replayed through
-    /// the serving engine, whatever this says. Default 4.
+pub struct VerificationOptions {
+    /// Trained samples that are scored under the written adapter. Independently of this, two samples of the batch are
+    /// replayed through the serving engine. Default 4.
     pub samples: usize,
-    /// Largest mean difference between served and trained log-probs, also of the replay. Default 1e-4.
+    /// Maximum mean difference between served and trained log-probs, also of the replay. Default 1e-4.
     pub mean: f64,
-    /// Largest single difference, also of the replay. Default 1e-3.
+    /// Maximum difference of a single token, also of the replay. Default 1e-3.
     pub max: f64,
 }
 
@@ -122,8 +125,8 @@ impl Default for TrainingOptions {
     fn default() -> Self {
         Self {
             enabled: true,
-            method: Learning::default(),
-            parameters: Parameters::default(),
+            method: TrainingMethod::default(),
+            parameters: TrainableParameters::default(),
             teacher: TeacherOptions::default(),
             seed: 0,
             batch: 16,
@@ -142,7 +145,7 @@ impl Default for TrainingOptions {
             lora: LoraSpec::default(),
             loss: LossOptions::default(),
             optimizer: OptimizerOptions::default(),
-            proof: ProofOptions::default(),
+            proof: VerificationOptions::default(),
             log: LogOptions::default(),
             measure_moved: true,
             nice: 15,
@@ -155,7 +158,7 @@ impl Default for TrainingOptions {
     }
 }
 
-impl Default for ProofOptions {
+impl Default for VerificationOptions {
     fn default() -> Self {
         Self {
             samples: 4,
@@ -169,68 +172,68 @@ impl TrainingOptions {
     /// Checks every value.
     ///
     /// # Errors
-    /// The first value that cannot work, with its key.
+    /// The first invalid value, with its key.
     pub fn validate(&self) -> Result<(), OptionsError> {
-        at_least_one("training.batch", self.batch)?;
-        rule(
+        require_at_least_one("training.batch", self.batch)?;
+        require(
             self.batch <= 65_536,
             "training.batch",
             self.batch,
             "must be at most 65536",
         )?;
-        at_least_one("training.min_batch", self.min_batch)?;
-        rule(
+        require_at_least_one("training.min_batch", self.min_batch)?;
+        require(
             self.min_batch <= self.batch,
             "training.min_batch",
             self.min_batch,
             "must not be more than training.batch",
         )?;
-        seconds("training.max_wait_seconds", self.max_wait_seconds)?;
-        seconds("training.group_wait_seconds", self.group_wait_seconds)?;
-        at_least_one("training.pass_tokens", self.pass_tokens)?;
-        at_least_one("training.epochs", self.epochs)?;
-        at_least_one("training.minibatches", self.minibatches)?;
-        rule(
+        require_duration("training.max_wait_seconds", self.max_wait_seconds)?;
+        require_duration("training.group_wait_seconds", self.group_wait_seconds)?;
+        require_at_least_one("training.pass_tokens", self.pass_tokens)?;
+        require_at_least_one("training.epochs", self.epochs)?;
+        require_at_least_one("training.minibatches", self.minibatches)?;
+        require(
             self.baseline_rate > 0.0 && self.baseline_rate <= 1.0,
             "training.baseline_rate",
             self.baseline_rate,
             "must be more than 0 and at most 1",
         )?;
-        rule(
+        require(
             self.baseline_start.is_finite(),
             "training.baseline_start",
             self.baseline_start,
             "must be a finite number",
         )?;
         self.check_parameters()?;
-        at_least_one("training.lora.rank", self.lora.rank)?;
-        rule(
+        require_at_least_one("training.lora.rank", self.lora.rank)?;
+        require(
             self.lora.rank <= 1024,
             "training.lora.rank",
             self.lora.rank,
             "must be at most 1024",
         )?;
-        positive("training.lora.alpha", f64::from(self.lora.alpha))?;
-        rule(
+        require_positive("training.lora.alpha", f64::from(self.lora.alpha))?;
+        require(
             !self.lora.targets.is_empty(),
             "training.lora.targets",
             "[]",
-            "must name at least one layer, such as \"q_proj\"",
+            "must have at least one layer, such as \"q_proj\"",
         )?;
-        rule(
+        require(
             self.nice <= 19,
             "training.nice",
             self.nice,
             "must be between 0 and 19",
         )?;
-        rule(
+        require(
             self.busy_share > 0.0 && self.busy_share <= 1.0,
             "training.busy_share",
             self.busy_share,
             "must be more than 0 and at most 1",
         )?;
-        at_least_one("training.keep_checkpoints", self.keep_checkpoints)?;
-        rule(
+        require_at_least_one("training.keep_checkpoints", self.keep_checkpoints)?;
+        require(
             self.keep_adapters == 0 || self.keep_adapters >= self.keep_checkpoints,
             "training.keep_adapters",
             self.keep_adapters,
@@ -240,45 +243,45 @@ impl TrainingOptions {
         self.advantage.validate(self.estimator)?;
         self.loss.validate()?;
         self.optimizer.validate()?;
-        at_least_one("training.proof.samples", self.proof.samples)?;
-        not_negative("training.proof.mean", self.proof.mean)?;
-        not_negative("training.proof.max", self.proof.max)
+        require_at_least_one("training.proof.samples", self.proof.samples)?;
+        require_non_negative("training.proof.mean", self.proof.mean)?;
+        require_non_negative("training.proof.max", self.proof.max)
     }
 
     pub(crate) fn retention(&self) -> Retention {
         Retention {
-            full: self.keep_checkpoints,
+            with_optimizer: self.keep_checkpoints,
             every: self.keep_every,
-            served: self.keep_adapters,
+            with_weights: self.keep_adapters,
         }
     }
 
-    /// The estimator with its numbers.
-    pub fn estimation(&self) -> Estimation {
-        self.advantage.estimation(self.estimator)
+    /// The estimator with its parameters.
+    pub fn estimator_config(&self) -> EstimatorConfig {
+        self.advantage.estimator_config(self.estimator)
     }
 
-    /// Nothing shapes an adapter where none is trained.
+    /// Rejects `[training.lora]` with full-parameter training.
     fn check_parameters(&self) -> Result<(), OptionsError> {
-        const RULE: &str = "shapes an adapter, and training.parameters = \"full\" trains none; leave one of the two away";
-        let (set, usual) = (&self.lora, LoraSpec::default());
-        let lora = self.parameters == Parameters::Lora;
-        rule(
-            lora || set.rank == usual.rank,
+        const RULE: &str = "is not used by training.parameters = \"full\", which trains no adapter; remove one of the two";
+        let (configured, default) = (&self.lora, LoraSpec::default());
+        let lora = self.parameters == TrainableParameters::Lora;
+        require(
+            lora || configured.rank == default.rank,
             "training.lora.rank",
-            set.rank,
+            configured.rank,
             RULE,
         )?;
-        rule(
-            lora || set.alpha == usual.alpha,
+        require(
+            lora || configured.alpha == default.alpha,
             "training.lora.alpha",
-            set.alpha,
+            configured.alpha,
             RULE,
         )?;
-        rule(
-            lora || set.targets == usual.targets,
+        require(
+            lora || configured.targets == default.targets,
             "training.lora.targets",
-            format!("{:?}", set.targets),
+            format!("{:?}", configured.targets),
             RULE,
         )
     }
@@ -295,10 +298,10 @@ impl TrainingOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loss::Bound;
+    use crate::loss::WeightBound;
 
     #[test]
-    fn defaults_are_valid_and_survive_toml() {
+    fn defaults_are_valid_and_round_trip_through_toml() {
         let options = TrainingOptions::default();
         options.validate().unwrap();
         let text = toml::to_string(&options).unwrap();
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_tables_read_as_documented() {
+    fn options_parse_from_toml() {
         let options: TrainingOptions = toml::from_str(
             r#"
             estimator = "group-mean"
@@ -328,7 +331,7 @@ mod tests {
         assert_eq!(options.estimator, Estimator::GroupMean);
         assert_eq!(
             options.loss.importance().map(|i| i.bound),
-            Some(Bound::Mask {
+            Some(WeightBound::Mask {
                 low: 0.5,
                 high: 2.0
             })
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named() {
+    fn an_invalid_value_is_reported_with_its_key() {
         let cases = [
             ("batch = 0", "training.batch = 0: must be at least 1"),
             (
@@ -350,7 +353,7 @@ mod tests {
             ),
             (
                 "parameters = \"full\"\n[lora]\nrank = 8",
-                "training.lora.rank = 8: shapes an adapter, and training.parameters = \"full\" trains none; leave one of the two away",
+                "training.lora.rank = 8: is not used by training.parameters = \"full\", which trains no adapter; remove one of the two",
             ),
             (
                 "[loss]\ndual_clip = 0.5",
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_ratios_carry_no_second_weight() {
+    fn recorded_old_logprobs_need_no_importance_weights() {
         assert_eq!(LossOptions::default().importance(), None);
     }
 }

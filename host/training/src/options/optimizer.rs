@@ -1,35 +1,37 @@
-//! `[training.optimizer]`: AdamW and its schedule.
+//! `[training.optimizer]`: AdamW and its learning rate schedule.
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{OptionsError, not_negative, positive, rule, share};
-use crate::optimizer::{AdamW, Schedule, Shape};
+use super::rules::{
+    OptionsError, require, require_fraction, require_non_negative, require_positive,
+};
+use crate::optimizer::{AdamW, LrSchedule, LrScheduleShape};
 
 /// `[training.optimizer]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimizerOptions {
-    /// Peak learning rate. An adapter of a large model wants about 1e-4, one of the embedded policy ten times
-    /// that, and all parameters of either about a tenth of what its adapter wants. Default 1e-4; a configuration
-    /// file with `training.parameters = "full"` defaults to 1e-5.
+    /// Peak learning rate. About 1e-4 suits an adapter of a large model, ten times that an adapter of the embedded policy,
+    /// and a tenth of the adapter's rate suits full-parameter training. Default 1e-4; a configuration file with
+    /// `training.parameters = "full"` defaults to 1e-5.
     pub learning_rate: f64,
-    /// Shape after the warm-up: `constant`, `linear` or `cosine`. Default `constant`.
-    pub schedule: Shape,
-    /// Updates over which the rate rises. Default 0.
+    /// Shape after warmup: `constant`, `linear` or `cosine`. Default `constant`.
+    pub schedule: LrScheduleShape,
+    /// Warmup updates. Default 0.
     pub warmup: u64,
-    /// Update at which a falling schedule reaches its floor. Default 1000.
+    /// Update at which a decaying schedule reaches its floor. Default 1000.
     pub total: u64,
-    /// Share of the peak that a falling schedule keeps. Default 0.
+    /// Final rate of a decaying schedule, as a fraction of the peak. Default 0.
     pub floor: f64,
-    /// Decay of the mean of gradients. Default 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub beta1: f64,
-    /// Decay of the mean of squared gradients. Default 0.98.
+    /// Decay rate of the second moment. Default 0.98.
     pub beta2: f64,
-    /// Added to the root of the second moment. Default 1e-8.
+    /// Added to the square root of the second moment. Default 1e-8.
     pub epsilon: f64,
-    /// Decoupled weight decay; norm weights and biases do not decay. Default 0.1.
+    /// Decoupled weight decay; not applied to norm weights and biases. Default 0.1.
     pub weight_decay: f64,
-    /// Largest global norm of a gradient; larger ones are scaled down. Default 1.
+    /// Maximum global gradient norm; larger gradients are scaled down. Default 1.
     pub clip_norm: f64,
 }
 
@@ -38,7 +40,7 @@ impl Default for OptimizerOptions {
         let adamw = AdamW::default();
         Self {
             learning_rate: 1e-4,
-            schedule: Shape::default(),
+            schedule: LrScheduleShape::default(),
             warmup: 0,
             total: 1000,
             floor: 0.0,
@@ -53,28 +55,28 @@ impl Default for OptimizerOptions {
 
 impl OptimizerOptions {
     pub(crate) fn validate(&self) -> Result<(), OptionsError> {
-        positive("training.optimizer.learning_rate", self.learning_rate)?;
-        share("training.optimizer.floor", self.floor)?;
-        rule(
-            self.schedule == Shape::Constant || self.total > self.warmup,
+        require_positive("training.optimizer.learning_rate", self.learning_rate)?;
+        require_fraction("training.optimizer.floor", self.floor)?;
+        require(
+            self.schedule == LrScheduleShape::Constant || self.total > self.warmup,
             "training.optimizer.total",
             self.total,
-            "must be more than training.optimizer.warmup for a falling schedule",
+            "must be more than training.optimizer.warmup for a decaying schedule",
         )?;
         for (key, beta) in [
             ("training.optimizer.beta1", self.beta1),
             ("training.optimizer.beta2", self.beta2),
         ] {
-            rule(
+            require(
                 (0.0..1.0).contains(&beta),
                 key,
                 beta,
                 "must be at least 0 and less than 1",
             )?;
         }
-        positive("training.optimizer.epsilon", self.epsilon)?;
-        not_negative("training.optimizer.weight_decay", self.weight_decay)?;
-        positive("training.optimizer.clip_norm", self.clip_norm)
+        require_positive("training.optimizer.epsilon", self.epsilon)?;
+        require_non_negative("training.optimizer.weight_decay", self.weight_decay)?;
+        require_positive("training.optimizer.clip_norm", self.clip_norm)
     }
 
     pub(crate) fn adamw(&self) -> AdamW {
@@ -86,8 +88,8 @@ impl OptimizerOptions {
         }
     }
 
-    pub(crate) fn schedule(&self) -> Schedule {
-        Schedule {
+    pub(crate) fn schedule(&self) -> LrSchedule {
+        LrSchedule {
             peak: self.learning_rate,
             warmup: self.warmup,
             shape: self.schedule,

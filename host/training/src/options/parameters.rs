@@ -1,36 +1,36 @@
-//! `training.parameters`: what a step changes.
+//! `training.parameters`: which parameters a step trains.
 
 use std::fmt;
 
-use clawhost_policy::Learned;
+use clawhost_policy::TrainedWeights;
 use serde::{Deserialize, Serialize};
 
-/// What a step changes.
+/// Which parameters a step trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Parameters {
-    /// A low-rank adapter over the frozen base: a version is megabytes, and so is its optimizer state.
+pub enum TrainableParameters {
+    /// A LoRA adapter on the frozen base model: a version and its optimizer state take megabytes.
     #[default]
     Lora,
-    /// Every weight. A version is as large as the base, on disk too, and its optimizer state twice as large. At its
-    /// peak a step holds about ten times the weights in f32: base, served, new, both moments before and after, and
-    /// either the gradients or, for the proof, the file as it is read back. Beside the base the engine holds one
-    /// copy for the active version, one for the version before it, and one for each that a request in flight
-    /// began with.
+    /// All weights. A version is as large as the base model, on disk too, and its optimizer state twice as large. At its
+    /// peak a step holds about ten copies of the weights in f32: base, served, new, both moments before and after, and
+    /// either the gradients or, during verification, the weights read back from the checkpoint. Besides the base the engine
+    /// holds one copy for the active version, one for the previous version, and one for each version that requests in
+    /// flight use.
     Full,
 }
 
-impl Parameters {
-    /// Which of the two this is.
-    pub(crate) fn of(learned: &Learned) -> Self {
-        match learned {
-            Learned::Lora(_) => Self::Lora,
-            Learned::Full(_) => Self::Full,
+impl TrainableParameters {
+    /// The kind of these weights.
+    pub(crate) fn from_weights(weights: &TrainedWeights) -> Self {
+        match weights {
+            TrainedWeights::Lora(_) => Self::Lora,
+            TrainedWeights::Full(_) => Self::Full,
         }
     }
 }
 
-impl fmt::Display for Parameters {
+impl fmt::Display for TrainableParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lora => "lora",

@@ -1,19 +1,19 @@
-//! Rules that options must keep, and the error that names the key.
+//! Validation of options, with errors that name the key.
 
-/// A configuration value that cannot work.
+/// An invalid configuration value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {rule}")]
 pub struct OptionsError {
     /// Full name of the key, such as `training.batch`.
     pub key: &'static str,
-    /// The value as given.
+    /// The invalid value.
     pub value: String,
-    /// What would be right.
+    /// What a valid value must satisfy.
     pub rule: &'static str,
 }
 
-/// A rule broken is an error that names the key.
-pub(super) fn rule(
+/// Returns an error for the key unless `holds`.
+pub(super) fn require(
     holds: bool,
     key: &'static str,
     value: impl ToString,
@@ -30,8 +30,8 @@ pub(super) fn rule(
     }
 }
 
-pub(super) fn share(key: &'static str, value: f64) -> Result<(), OptionsError> {
-    rule(
+pub(super) fn require_fraction(key: &'static str, value: f64) -> Result<(), OptionsError> {
+    require(
         (0.0..=1.0).contains(&value),
         key,
         value,
@@ -39,8 +39,8 @@ pub(super) fn share(key: &'static str, value: f64) -> Result<(), OptionsError> {
     )
 }
 
-pub(super) fn not_negative(key: &'static str, value: f64) -> Result<(), OptionsError> {
-    rule(
+pub(super) fn require_non_negative(key: &'static str, value: f64) -> Result<(), OptionsError> {
+    require(
         value >= 0.0 && value.is_finite(),
         key,
         value,
@@ -48,8 +48,8 @@ pub(super) fn not_negative(key: &'static str, value: f64) -> Result<(), OptionsE
     )
 }
 
-pub(super) fn positive(key: &'static str, value: f64) -> Result<(), OptionsError> {
-    rule(
+pub(super) fn require_positive(key: &'static str, value: f64) -> Result<(), OptionsError> {
+    require(
         value > 0.0 && value.is_finite(),
         key,
         value,
@@ -57,16 +57,16 @@ pub(super) fn positive(key: &'static str, value: f64) -> Result<(), OptionsError
     )
 }
 
-pub(super) fn at_least_one(key: &'static str, value: usize) -> Result<(), OptionsError> {
-    rule(value >= 1, key, value, "must be at least 1")
+pub(super) fn require_at_least_one(key: &'static str, value: usize) -> Result<(), OptionsError> {
+    require(value >= 1, key, value, "must be at least 1")
 }
 
-/// Longest wait that is taken, so that a deadline is always a time that exists.
-pub(super) const LONGEST_WAIT: f64 = 30.0 * 24.0 * 3600.0;
+/// Longest allowed wait; keeps deadlines representable.
+pub(super) const MAX_WAIT_SECONDS: f64 = 30.0 * 24.0 * 3600.0;
 
-pub(super) fn seconds(key: &'static str, value: f64) -> Result<(), OptionsError> {
-    rule(
-        (0.0..=LONGEST_WAIT).contains(&value),
+pub(super) fn require_duration(key: &'static str, value: f64) -> Result<(), OptionsError> {
+    require(
+        (0.0..=MAX_WAIT_SECONDS).contains(&value),
         key,
         value,
         "must be between 0 and 2592000 seconds (30 days)",

@@ -1,116 +1,118 @@
-//! `training.method` and `[training.teacher]`: what a step learns from.
+//! `training.method` and `[training.teacher]`: training signal and distillation.
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{OptionsError, not_negative, positive, rule, seconds};
-use crate::loss::{Direction, Distillation, Select, Teaching};
+use super::rules::{
+    OptionsError, require, require_duration, require_non_negative, require_positive,
+};
+use crate::loss::{DistillationDivergence, OnPolicyDistillation, TopKDistillation, TopKSelect};
 
-/// What a step learns from: rewards, the hints in what followed a reply, or both.
+/// The training signal: rewards, hints extracted from what followed a reply, or both.
 ///
-/// A hint teaches through a teacher: the same model that reads it in the prompt and scores the tokens
-/// that were recorded without it.
+/// Hints are distilled from a teacher: a model whose prompt contains the hint and that scores the tokens which were sampled
+/// without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Learning {
-    /// Rewards alone.
+pub enum TrainingMethod {
+    /// Rewards only.
     #[default]
     Binary,
-    /// Hints alone: each recorded token moves by how much likelier the teacher finds it.
+    /// Hints only: on-policy distillation, with the teacher's log-prob gap as each token's advantage.
     Opd,
-    /// Hints alone: the distance to the teacher's distribution over the most likely tokens and the rest.
+    /// Hints only: divergence from the teacher's distribution over the top-k tokens and a tail.
     OpdTopk,
-    /// Rewards, and hints as in `opd`, in one advantage.
+    /// Rewards and hints: the sum of both advantages.
     Hybrid,
-    /// Rewards, and hints over the policy's most likely tokens, each weighed by its own probability; of
-    /// several hints the one whose teacher agrees with the policy on most of those tokens.
+    /// Rewards and hints: clipped surrogates over the policy's top-k tokens, weighted by their probability; of several hints,
+    /// the one whose teacher shares most of these tokens.
     HybridTopk,
 }
 
-/// How a teacher's log-probs become something to learn.
+/// Kind of distillation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lecture {
-    /// Gaps at the recorded tokens.
-    Gaps,
-    /// Distance over K tokens and the rest.
-    Distances,
-    /// Surrogates over the policy's K tokens.
-    Select,
+pub(crate) enum DistillationKind {
+    /// Advantages from log-prob gaps of the recorded tokens.
+    LogprobGaps,
+    /// Divergence over K tokens and a tail.
+    TopKDivergence,
+    /// Clipped surrogates over the policy's K tokens.
+    TopKSelect,
 }
 
-impl Learning {
-    /// Whether rewards take part.
+impl TrainingMethod {
+    /// Whether the method uses rewards.
     pub fn uses_rewards(self) -> bool {
         matches!(self, Self::Binary | Self::Hybrid | Self::HybridTopk)
     }
 
-    /// Whether hints take part.
+    /// Whether the method uses hints.
     pub fn uses_hints(self) -> bool {
-        self.lecture().is_some()
+        self.distillation().is_some()
     }
 
-    pub(crate) fn lecture(self) -> Option<Lecture> {
+    pub(crate) fn distillation(self) -> Option<DistillationKind> {
         match self {
             Self::Binary => None,
-            Self::Opd | Self::Hybrid => Some(Lecture::Gaps),
-            Self::OpdTopk => Some(Lecture::Distances),
-            Self::HybridTopk => Some(Lecture::Select),
+            Self::Opd | Self::Hybrid => Some(DistillationKind::LogprobGaps),
+            Self::OpdTopk => Some(DistillationKind::TopKDivergence),
+            Self::HybridTopk => Some(DistillationKind::TopKSelect),
         }
     }
 }
 
-/// Whose parameters the teacher has.
+/// The teacher model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TeacherFrom {
+pub enum TeacherSource {
     /// The base model.
     #[default]
     Reference,
-    /// The policy as it is before the step.
+    /// The policy before the step.
     Policy,
-    /// A running mean of the policies so far.
+    /// An exponential moving average of the policy.
     Ema,
-    /// Another model at an endpoint, with the policy's tokenizer.
+    /// Another model at an endpoint, with the same tokenizer as the policy.
     Endpoint,
 }
 
-/// `[training.teacher.endpoint]`: a server that scores prompts of token ids at `/completions` (`echo` with
-/// `logprobs`), as vLLM does. It scores at temperature 1, so only replies that were sampled at 1 have a teacher.
+/// `[training.teacher.endpoint]`: a server such as vLLM that scores prompts of token ids at `/completions` (`echo` with
+/// `logprobs`). It scores at temperature 1, so only replies sampled at temperature 1 get teacher scores.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TeacherEndpoint {
-    /// Base address, with `/v1`.
+    /// Base URL, including `/v1`.
     pub url: String,
-    /// The endpoint's name of the model.
+    /// Model name at the endpoint.
     pub model: String,
-    /// Environment variable that holds the endpoint's key. Default none.
+    /// Environment variable with the endpoint's API key. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
-    /// Longest wait for the scores of one reply. Default 120.
-    #[serde(default = "two_minutes")]
+    /// Timeout of one request, in seconds. Default 120.
+    #[serde(default = "default_timeout_seconds")]
     pub timeout_seconds: f64,
 }
 
-fn two_minutes() -> f64 {
+fn default_timeout_seconds() -> f64 {
     120.0
 }
 
-/// Likeliest tokens of a position that endpoints tell of.
-const ENDPOINT_TOP: usize = 20;
+/// Most top-k tokens that endpoints return per position.
+const ENDPOINT_MAX_TOP_K: usize = 20;
 
-/// Which of several hints is taken.
+/// Which of several hints is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum HintChoice {
+pub enum HintSelection {
     /// The longest.
     Longest,
-    /// The one with which the teacher's most likely tokens agree best with the policy's, summed over the reply.
+    /// The one whose teacher shares most top-k tokens with the policy, summed over the reply.
     Overlap,
 }
 
-/// Whose most likely tokens `opd-topk` compares on.
+/// Whose top-k tokens `opd-topk` uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TopkOf {
+pub enum TopKSource {
     /// The policy's.
     #[default]
     Student,
@@ -118,61 +120,60 @@ pub enum TopkOf {
     Teacher,
 }
 
-/// `[training.teacher]`; without effect when `training.method` is `binary`.
+/// `[training.teacher]`; unused if `training.method` is `binary`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TeacherOptions {
-    /// Whose parameters it has. Default `reference`.
-    pub from: TeacherFrom,
-    /// `from = "ema"` only: how far the running mean moves towards each new policy. Default 0.05.
+    /// The teacher model. Default `reference`.
+    pub from: TeacherSource,
+    /// `from = "ema"` only: rate at which the moving average follows the policy. Default 0.05.
     pub ema_rate: f64,
-    /// Which hint is taken. Default by method: `overlap` for hybrid-topk, else `longest`.
+    /// Which of several hints is used. Default by method: `overlap` for hybrid-topk, else `longest`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hints: Option<HintChoice>,
-    /// Hints of a turn that are compared by `overlap`, the longest first. Default 3.
+    pub hints: Option<HintSelection>,
+    /// Hints of a turn that `overlap` compares, longest first. Default 3.
     pub max_hints: usize,
-    /// What comes before a hint in the prompt, in a paragraph of its own. Default "[user's hint]".
+    /// Text before a hint in the prompt; marker and hint form their own paragraph. Default "[user's hint]".
     pub marker: String,
-    /// Factor on what rewards teach. Default 1.
+    /// Factor on advantages from rewards. Default 1.
     pub weight_rl: f64,
-    /// Factor on what hints teach. Default 1.
+    /// Factor on the distillation signal. Default 1.
     pub weight_opd: f64,
-    /// Gaps beyond ± this are cut. Default by method: 1 for hybrid-topk, else none.
+    /// Log-prob gaps are clipped to ± this. Default by method: 1 for hybrid-topk, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<f64>,
-    /// `opd` and `hybrid` only: a token also gets the gaps of those after it, each times this to the power
-    /// of the distance. Default 0.
+    /// `opd` and `hybrid` only: discount factor; a token also gets the gaps of later tokens, each times this to the power of
+    /// the distance. Default 0.
     pub discount: f64,
-    /// Tokens of a position that `opd-topk`, `hybrid-topk` and the choice by overlap look at. Default 4.
+    /// Top-k tokens per position of `opd-topk`, `hybrid-topk` and `hints = "overlap"`. Default 4.
     pub top_k: usize,
-    /// `opd-topk` only: whose most likely tokens those are. Default `student`.
-    pub top_k_of: TopkOf,
-    /// `opd-topk` only: which way the distance is measured. Default `reverse`.
-    pub direction: Direction,
-    /// `opd-topk` only: whether all other tokens are one more bin; else both sides are renormalised.
-    /// Default true.
+    /// `opd-topk` only: whose top-k tokens are used. Default `student`.
+    pub top_k_of: TopKSource,
+    /// `opd-topk` only: the divergence. Default `reverse`.
+    pub direction: DistillationDivergence,
+    /// `opd-topk` only: whether all other tokens form a tail bin; else both sides are renormalized. Default true.
     pub tail: bool,
-    /// `from = "endpoint"` only: where it is. Default none.
+    /// `from = "endpoint"` only: the endpoint. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<TeacherEndpoint>,
 }
 
 impl Default for TeacherOptions {
     fn default() -> Self {
-        let teaching = Teaching::default();
+        let defaults = OnPolicyDistillation::default();
         Self {
-            from: TeacherFrom::default(),
+            from: TeacherSource::default(),
             ema_rate: 0.05,
             hints: None,
             max_hints: 3,
             marker: "[user's hint]".to_owned(),
-            weight_rl: teaching.weight_rl,
-            weight_opd: teaching.weight_opd,
+            weight_rl: defaults.weight_rl,
+            weight_opd: defaults.weight_opd,
             bound: None,
-            discount: teaching.discount,
+            discount: defaults.discount,
             top_k: 4,
-            top_k_of: TopkOf::default(),
-            direction: Direction::default(),
+            top_k_of: TopKSource::default(),
+            direction: DistillationDivergence::default(),
             tail: true,
             endpoint: None,
         }
@@ -180,117 +181,118 @@ impl Default for TeacherOptions {
 }
 
 impl TeacherOptions {
-    pub(super) fn validate(&self, method: Learning) -> Result<(), OptionsError> {
-        rule(
+    pub(super) fn validate(&self, method: TrainingMethod) -> Result<(), OptionsError> {
+        require(
             self.ema_rate > 0.0 && self.ema_rate <= 1.0,
             "training.teacher.ema_rate",
             self.ema_rate,
             "must be more than 0 and at most 1",
         )?;
-        rule(
+        require(
             (1..=16).contains(&self.max_hints),
             "training.teacher.max_hints",
             self.max_hints,
             "must be 1 to 16",
         )?;
-        rule(
+        require(
             self.marker.len() <= 256 && !self.marker.contains('\n'),
             "training.teacher.marker",
             format!("{:?}", self.marker),
             "must be one line of at most 256 bytes",
         )?;
         self.validate_endpoint(method)?;
-        not_negative("training.teacher.weight_rl", self.weight_rl)?;
-        positive("training.teacher.weight_opd", self.weight_opd)?;
+        require_non_negative("training.teacher.weight_rl", self.weight_rl)?;
+        require_positive("training.teacher.weight_opd", self.weight_opd)?;
         if let Some(bound) = self.bound {
-            positive("training.teacher.bound", bound)?;
-            rule(
-                method != Learning::OpdTopk,
+            require_positive("training.teacher.bound", bound)?;
+            require(
+                method != TrainingMethod::OpdTopk,
                 "training.teacher.bound",
                 bound,
-                "does nothing with training.method = \"opd-topk\", which has no gaps; leave it out",
+                "is not used by training.method = \"opd-topk\", which has no log-prob gaps; remove it",
             )?;
         }
-        rule(
+        require(
             (0.0..1.0).contains(&self.discount),
             "training.teacher.discount",
             self.discount,
             "must be at least 0 and less than 1",
         )?;
-        rule(
-            self.discount == 0.0 || !matches!(method, Learning::OpdTopk | Learning::HybridTopk),
+        require(
+            self.discount == 0.0
+                || !matches!(method, TrainingMethod::OpdTopk | TrainingMethod::HybridTopk),
             "training.teacher.discount",
             self.discount,
-            "does nothing with this training.method; leave it out",
+            "is not used by this training.method; remove it",
         )?;
-        rule(
-            !(self.tail && self.direction == Direction::CrossEntropy),
+        require(
+            !(self.tail && self.direction == DistillationDivergence::CrossEntropy),
             "training.teacher.tail",
             true,
-            "there is no bin of the rest with training.teacher.direction = \"cross-entropy\"; set it to false",
+            "training.teacher.direction = \"cross-entropy\" has no tail; set it to false",
         )?;
-        rule(
+        require(
             (1..=64).contains(&self.top_k),
             "training.teacher.top_k",
             self.top_k,
             "must be 1 to 64",
         )?;
-        rule(
-            self.hint_choice(method) == HintChoice::Longest
-                || !(method == Learning::OpdTopk && self.top_k_of == TopkOf::Teacher),
+        require(
+            self.hint_selection(method) == HintSelection::Longest
+                || !(method == TrainingMethod::OpdTopk && self.top_k_of == TopKSource::Teacher),
             "training.teacher.hints",
             "\"overlap\"",
-            "compares on the policy's tokens; take training.teacher.top_k_of = \"student\" or hints = \"longest\"",
+            "compares the policy's top-k tokens; set training.teacher.top_k_of = \"student\" or hints = \"longest\"",
         )
     }
 
-    fn validate_endpoint(&self, method: Learning) -> Result<(), OptionsError> {
-        let asks = self.from == TeacherFrom::Endpoint;
-        rule(
-            asks == self.endpoint.is_some(),
+    fn validate_endpoint(&self, method: TrainingMethod) -> Result<(), OptionsError> {
+        let uses_endpoint = self.from == TeacherSource::Endpoint;
+        require(
+            uses_endpoint == self.endpoint.is_some(),
             "training.teacher.from",
-            if asks {
+            if uses_endpoint {
                 "\"endpoint\""
             } else {
                 "not \"endpoint\""
             },
-            "from = \"endpoint\" and [training.teacher.endpoint] with url and model belong together",
+            "from = \"endpoint\" requires [training.teacher.endpoint] with url and model, and vice versa",
         )?;
         let Some(endpoint) = self.endpoint.as_ref() else {
             return Ok(());
         };
-        seconds(
+        require_duration(
             "training.teacher.endpoint.timeout_seconds",
             endpoint.timeout_seconds,
         )?;
-        let of_policy = match method.lecture() {
-            Some(Lecture::Select) => true,
-            Some(Lecture::Distances) => self.top_k_of == TopkOf::Student,
-            Some(Lecture::Gaps) | None => false,
+        let needs_policy_top_k = match method.distillation() {
+            Some(DistillationKind::TopKSelect) => true,
+            Some(DistillationKind::TopKDivergence) => self.top_k_of == TopKSource::Student,
+            Some(DistillationKind::LogprobGaps) | None => false,
         };
-        rule(
-            !of_policy,
+        require(
+            !needs_policy_top_k,
             "training.teacher.from",
             "\"endpoint\"",
-            "an endpoint tells of its own likeliest tokens only; take training.method = \"hybrid\" or \"opd\", or \"opd-topk\" with training.teacher.top_k_of = \"teacher\"",
+            "an endpoint returns only its own top-k tokens; set training.method to \"hybrid\" or \"opd\", or to \"opd-topk\" with training.teacher.top_k_of = \"teacher\"",
         )?;
-        rule(
-            self.top_k <= ENDPOINT_TOP,
+        require(
+            self.top_k <= ENDPOINT_MAX_TOP_K,
             "training.teacher.top_k",
             self.top_k,
             "must be at most 20 with training.teacher.from = \"endpoint\"",
         )
     }
 
-    pub(crate) fn hint_choice(&self, method: Learning) -> HintChoice {
+    pub(crate) fn hint_selection(&self, method: TrainingMethod) -> HintSelection {
         self.hints.unwrap_or(match method {
-            Learning::HybridTopk => HintChoice::Overlap,
-            _ => HintChoice::Longest,
+            TrainingMethod::HybridTopk => HintSelection::Overlap,
+            _ => HintSelection::Longest,
         })
     }
 
-    pub(crate) fn teaching(&self) -> Teaching {
-        Teaching {
+    pub(crate) fn on_policy_distillation(&self) -> OnPolicyDistillation {
+        OnPolicyDistillation {
             weight_rl: self.weight_rl,
             weight_opd: self.weight_opd,
             bound: self.bound,
@@ -298,17 +300,17 @@ impl TeacherOptions {
         }
     }
 
-    pub(crate) fn distillation(&self) -> Distillation {
-        Distillation {
+    pub(crate) fn topk_divergence(&self) -> TopKDistillation {
+        TopKDistillation {
             direction: self.direction,
             tail: self.tail,
         }
     }
 
-    pub(crate) fn select(&self) -> Select {
-        Select {
-            bound: self.bound.unwrap_or(Select::default().bound),
-            ..Select::default()
+    pub(crate) fn topk_select(&self) -> TopKSelect {
+        TopKSelect {
+            bound: self.bound.unwrap_or(TopKSelect::default().bound),
+            ..TopKSelect::default()
         }
     }
 }
@@ -318,25 +320,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_together_is_refused_by_name() {
+    fn conflicting_keys_are_rejected_by_name() {
         for (method, text, message) in [
             (
-                Learning::OpdTopk,
+                TrainingMethod::OpdTopk,
                 "bound = 1.0",
-                "training.teacher.bound = 1: does nothing with training.method = \"opd-topk\", which has no gaps; leave it out",
+                "training.teacher.bound = 1: is not used by training.method = \"opd-topk\", which has no log-prob gaps; remove it",
             ),
             (
-                Learning::HybridTopk,
+                TrainingMethod::HybridTopk,
                 "discount = 0.5",
-                "training.teacher.discount = 0.5: does nothing with this training.method; leave it out",
+                "training.teacher.discount = 0.5: is not used by this training.method; remove it",
             ),
             (
-                Learning::OpdTopk,
+                TrainingMethod::OpdTopk,
                 "top_k_of = \"teacher\"\nhints = \"overlap\"",
-                "training.teacher.hints = \"overlap\": compares on the policy's tokens; take training.teacher.top_k_of = \"student\" or hints = \"longest\"",
+                "training.teacher.hints = \"overlap\": compares the policy's top-k tokens; set training.teacher.top_k_of = \"student\" or hints = \"longest\"",
             ),
             (
-                Learning::Opd,
+                TrainingMethod::Opd,
                 "top_k = 0",
                 "training.teacher.top_k = 0: must be 1 to 64",
             ),
@@ -345,7 +347,7 @@ mod tests {
             assert_eq!(options.validate(method).unwrap_err().to_string(), message);
         }
         TeacherOptions::default()
-            .validate(Learning::Hybrid)
+            .validate(TrainingMethod::Hybrid)
             .unwrap();
         assert!(toml::from_str::<TeacherOptions>("form = \"ema\"").is_err());
     }

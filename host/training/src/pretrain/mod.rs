@@ -1,10 +1,9 @@
-//! Full-parameter training of a base model on weighted token sequences.
+//! Pretraining: full-parameter training of a base model on weighted token sequences.
 //!
-//! The loss is the cross-entropy of the recorded tokens at temperature 1, each with its weight:
-//! −Σ w·log p / Σ w over a step. A step's sequences are dealt out to a *fixed* number of shards;
-//! threads take whole shards, each with gradients of its own, and the shards are added up in their
-//! order. So the result depends on seed, data and options, never on the number of threads. It knows
-//! no corpus: sequences come from an iterator.
+//! The loss is the weighted cross-entropy at temperature 1, −Σ w·log p / Σ w over a step. A step's sequences are distributed
+//! over a *fixed* number of shards. Threads process whole shards, each with its own gradients, and the gradients are summed
+//! in shard order. So the result depends on seed, data and options, never on the number of threads. Sequences come from
+//! an iterator.
 
 mod options;
 mod shard;
@@ -14,84 +13,86 @@ use std::time::{Duration, Instant};
 
 use clawhost_policy::{ForwardError, Gradients, Model};
 
-use crate::optimizer::{AdamW, Moments, Parameter, Schedule, ShapeError, clip_factor, global_norm};
+use crate::optimizer::{
+    AdamW, LrSchedule, OptimizerState, Parameter, ShapeError, clip_factor, global_norm,
+};
 use crate::options::OptionsError;
 use shard::Shards;
 
 pub use options::PretrainOptions;
 
-/// One sequence and how much each of its tokens counts.
+/// A sequence with token weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
     /// Token ids, at least two.
     pub tokens: Vec<u32>,
-    /// Weight of predicting the token at the same index; 0 = not trained. The first is never used.
+    /// Weight of each token's prediction; 0 = not trained. The first is never used.
     pub weights: Vec<f32>,
 }
 
-/// Where pretraining stands after a step.
+/// Progress after a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Steps made.
+    /// Number of the step, from 1.
     pub step: u64,
-    /// Steps asked for.
+    /// Total number of steps.
     pub steps: u64,
     /// Loss of this step, in nats per unit of weight.
     pub loss: f64,
-    /// Held-out loss, when it was measured after this step.
+    /// Held-out loss, if it was measured after this step.
     pub held_out: Option<f64>,
     /// Learning rate of this step.
     pub learning_rate: f64,
     /// Gradient norm of this step before clipping.
     pub gradient_norm: f64,
-    /// Tokens run through the model since the start.
+    /// Tokens processed since the start.
     pub tokens: u64,
     /// Tokens per second since the start.
     pub tokens_per_second: f64,
-    /// Time that is left at this pace.
+    /// Estimated remaining time.
     pub left: Duration,
 }
 
-/// What pretraining came to.
+/// Result of pretraining.
 #[derive(Debug)]
-pub struct Pretrained {
+pub struct PretrainOutput {
     /// The trained model.
     pub model: Model,
     /// Loss on the held-out sequences, in nats per unit of weight; none without such sequences.
     pub held_out: Option<f64>,
     /// Loss of the last step.
     pub loss: f64,
-    /// Steps made; fewer than asked for when the sequences ran out or the caller stopped.
+    /// Number of steps; fewer than configured if the sequences ran out or the caller stopped.
     pub steps: u64,
-    /// Tokens run through the model.
+    /// Tokens processed.
     pub tokens: u64,
     /// Wall time.
     pub time: Duration,
 }
 
-/// Why pretraining broke off. The model is lost; the seed makes it again.
+/// Why pretraining failed. The model is lost; a run with the same seed reproduces it.
 #[derive(Debug, thiserror::Error)]
 pub enum PretrainError {
-    /// An option that cannot work.
+    /// An invalid option.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// A sequence that cannot be trained on.
-    #[error("sequence {index} cannot be trained on: {reason}")]
+    /// An invalid sequence.
+    #[error("sequence {index} is invalid: {reason}")]
     Example {
-        /// Its number in the order in which it came, from 0.
+        /// Index of the sequence in the input, from 0.
         index: u64,
         /// What is wrong with it.
         reason: String,
     },
-    /// The model refused a sequence.
+    /// The model rejected a sequence.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// Gradients and parameters do not fit.
+    /// The shapes of gradients and parameters differ.
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// Loss or gradient became NaN or infinite.
     #[error(
-        "{what} of step {step} is not finite; a lower pretrain.learning_rate or more warm-up may help"
+        "{what} of step {step} is not finite; try a lower pretrain.learning_rate or more warmup"
     )]
     NotFinite {
         /// `loss` or `gradient`.
@@ -99,26 +100,26 @@ pub enum PretrainError {
         /// The step.
         step: u64,
     },
-    /// A thread broke off.
-    #[error("a pretraining thread broke off")]
+    /// A worker thread panicked.
+    #[error("a pretraining thread panicked")]
     Thread,
 }
 
-/// Trains `model` on `examples`. `progress` is told of every step and may end training early.
+/// Trains `model` on `examples`. `progress` is called after every step and may stop training.
 ///
 /// # Errors
-/// An option or a sequence that cannot work, or a loss that became infinite.
+/// An invalid option or sequence, or a loss or gradient that is not finite.
 pub fn pretrain(
     model: Model,
     examples: impl IntoIterator<Item = Example>,
     held_out: &[Example],
     options: &PretrainOptions,
     mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<Pretrained, PretrainError> {
+) -> Result<PretrainOutput, PretrainError> {
     options.validate()?;
     let started = Instant::now();
     let threads = options.threads();
-    // A thread has a shard to itself; products inside of it must not ask for more.
+    // Each thread processes one shard; matrix products inside it must not spawn more threads.
     let mut model = model.with_threads(1);
     let context = model.config().max_position_embeddings;
     let mut examples = (0u64..).zip(examples);
@@ -128,17 +129,18 @@ pub fn pretrain(
         weight_decay: options.weight_decay,
         ..AdamW::default()
     };
-    let schedule = Schedule {
+    let schedule = LrSchedule {
         peak: options.learning_rate,
         warmup: options.warmup,
         shape: options.schedule,
         total: options.steps,
         floor: options.floor,
     };
-    let mut moments = Moments::zeros(model.parameters().iter().map(|(_, v)| v.len()));
+    let mut optimizer_state =
+        OptimizerState::zeros(model.parameters().iter().map(|(_, v)| v.len()));
     let mut total = Gradients::for_model(&model);
     let mut shards = Shards::new(&model, options.shards, options.pass_tokens, threads);
-    let loss_now = |model: &Model| {
+    let measure_held_out = |model: &Model| {
         shard::loss(
             model,
             held_out,
@@ -150,7 +152,7 @@ pub fn pretrain(
     let (mut loss, mut tokens, mut step) = (f64::NAN, 0u64, 0u64);
     let mut measured = None;
     while step < options.steps {
-        let batch = take(&mut examples, options.tokens_per_step, context)?;
+        let batch = next_batch(&mut examples, options.tokens_per_step, context)?;
         if batch.is_empty() {
             break;
         }
@@ -163,9 +165,9 @@ pub fn pretrain(
                 return Err(PretrainError::NotFinite { what, step });
             }
         }
-        let rate = schedule.rate(step);
+        let rate = schedule.learning_rate(step);
         let mut tensors = model.parameters_mut();
-        // Every tensor decays, norms too: the embedded policy was made so, and its recipe must make it again.
+        // Weight decay applies to all tensors, norms too: the embedded policy was trained this way and must be reproducible.
         let mut parameters: Vec<Parameter<'_, f32>> = tensors
             .iter_mut()
             .map(|(_, values)| Parameter::from(&mut **values))
@@ -174,17 +176,21 @@ pub fn pretrain(
         optimizer.update(
             rate,
             factor,
-            &mut moments,
+            &mut optimizer_state,
             &mut parameters,
             &total.tensors,
             threads,
         )?;
         let last = step == options.steps;
         let due = options.held_out_every > 0 && step.is_multiple_of(options.held_out_every);
-        measured = if due || last { loss_now(&model)? } else { None };
+        measured = if due || last {
+            measure_held_out(&model)?
+        } else {
+            None
+        };
         let seconds = started.elapsed().as_secs_f64().max(1e-9);
         #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-        let told = progress(&Progress {
+        let control = progress(&Progress {
             step,
             steps: options.steps,
             loss,
@@ -195,14 +201,14 @@ pub fn pretrain(
             tokens_per_second: tokens as f64 / seconds,
             left: Duration::from_secs_f64(seconds / step as f64 * (options.steps - step) as f64),
         });
-        if told.is_break() {
+        if control.is_break() {
             break;
         }
     }
     if measured.is_none() {
-        measured = loss_now(&model)?;
+        measured = measure_held_out(&model)?;
     }
-    Ok(Pretrained {
+    Ok(PretrainOutput {
         model: model.with_threads(threads),
         held_out: measured,
         loss,
@@ -212,22 +218,22 @@ pub fn pretrain(
     })
 }
 
-/// Loss of a model on sequences, in nats per unit of weight; none when nothing has weight.
+/// Loss of a model on sequences, in nats per unit of weight; none if no token has weight.
 ///
 /// # Errors
-/// A sequence that the model cannot score.
+/// An invalid sequence.
 pub fn held_out_loss(
     model: &Model,
     examples: &[Example],
     options: &PretrainOptions,
 ) -> Result<Option<f64>, PretrainError> {
     options.validate()?;
-    // The model's own threads are at work inside of each product.
+    // The model's matrix products use threads of their own.
     shard::loss(model, examples, options.shards, options.pass_tokens, 1)
 }
 
-/// Sequences for one step, checked and cut after the last token that counts.
-fn take(
+/// The sequences of the next step, validated and trimmed.
+fn next_batch(
     examples: &mut impl Iterator<Item = (u64, Example)>,
     tokens: usize,
     context: usize,
@@ -238,7 +244,7 @@ fn take(
         let Some((index, example)) = examples.next() else {
             break;
         };
-        if let Some(example) = prepare(example, index, context)? {
+        if let Some(example) = validate_and_trim(example, index, context)? {
             count += example.tokens.len();
             batch.push(example);
         }
@@ -246,28 +252,28 @@ fn take(
     Ok(batch)
 }
 
-/// The sequence without what comes after its last weight; none when nothing has weight.
-fn prepare(
+/// Validates a sequence and removes the tokens after its last weight; none if no token has weight.
+fn validate_and_trim(
     mut example: Example,
     index: u64,
     context: usize,
 ) -> Result<Option<Example>, PretrainError> {
-    let refuse = |reason: String| Err(PretrainError::Example { index, reason });
+    let invalid = |reason: String| Err(PretrainError::Example { index, reason });
     if example.tokens.len() != example.weights.len() {
-        return refuse(format!(
+        return invalid(format!(
             "{} tokens but {} weights",
             example.tokens.len(),
             example.weights.len()
         ));
     }
     if example.tokens.len() > context {
-        return refuse(format!(
-            "{} tokens, the model's context has {context}",
+        return invalid(format!(
+            "{} tokens exceed the model's context of {context}",
             example.tokens.len()
         ));
     }
     if !example.weights.iter().all(|w| w.is_finite() && *w >= 0.0) {
-        return refuse("a weight is negative or not finite".to_owned());
+        return invalid("a weight is negative or not finite".to_owned());
     }
     match example.weights.iter().skip(1).rposition(|w| *w > 0.0) {
         None => Ok(None),
@@ -284,7 +290,7 @@ mod tests {
     use super::*;
     use crate::tests::tiny_model;
 
-    /// Sequences that count upwards: easy to learn.
+    /// Sequences of consecutive numbers, easy to learn.
     fn counting(n: u32) -> impl Iterator<Item = Example> {
         (0..n).map(|i| {
             let start = i % 5;
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn learns_and_the_number_of_threads_changes_no_bit() {
+    fn pretraining_lowers_the_loss_and_is_bit_identical_for_any_number_of_threads() {
         let (one, loss) = digest(1);
         let held: Vec<Example> = counting(5).collect();
         let before = held_out_loss(&tiny_model(3), &held, &options()).unwrap();
@@ -337,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_weight_teaches_nothing() {
-        let weighed = |weights: Vec<f32>, tail: u32| Example {
+    fn a_token_without_weight_does_not_train() {
+        let weighted = |weights: Vec<f32>, tail: u32| Example {
             tokens: vec![1, 2, 3, tail],
             weights,
         };
@@ -356,13 +362,13 @@ mod tests {
             .digest()
             .to_owned()
         };
-        let without = run(weighed(vec![0.0, 1.0, 1.0, 0.0], 4));
-        assert_eq!(without, run(weighed(vec![9.0, 1.0, 1.0, 0.0], 5)));
-        assert_ne!(without, run(weighed(vec![0.0, 1.0, 1.0, 1.0], 4)));
+        let without = run(weighted(vec![0.0, 1.0, 1.0, 0.0], 4));
+        assert_eq!(without, run(weighted(vec![9.0, 1.0, 1.0, 0.0], 5)));
+        assert_ne!(without, run(weighted(vec![0.0, 1.0, 1.0, 1.0], 4)));
     }
 
     #[test]
-    fn bad_sequences_are_named_and_empty_ones_passed_over() {
+    fn invalid_sequences_are_named_and_empty_ones_skipped() {
         let run = |examples: Vec<Example>| {
             pretrain(tiny_model(1), examples, &[], &options(), |_| {
                 ControlFlow::Continue(())
@@ -379,20 +385,17 @@ mod tests {
             weights: vec![1.0],
         };
         let error = run(vec![good.clone(), short]).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "sequence 1 cannot be trained on: 2 tokens but 1 weights"
-        );
+        assert_eq!(error, "sequence 1 is invalid: 2 tokens but 1 weights");
         let mut nan = good;
         nan.weights[3] = f32::NAN;
         assert!(run(vec![nan]).is_err());
     }
 
     #[test]
-    fn the_caller_may_stop() {
-        let mut told = 0;
+    fn the_progress_callback_can_stop_training() {
+        let mut calls = 0;
         let done = pretrain(tiny_model(1), counting(1000), &[], &options(), |p| {
-            told += 1;
+            calls += 1;
             if p.step == 3 {
                 ControlFlow::Break(())
             } else {
@@ -400,6 +403,6 @@ mod tests {
             }
         })
         .unwrap();
-        assert_eq!((done.steps, told), (3, 3));
+        assert_eq!((done.steps, calls), (3, 3));
     }
 }

@@ -1,6 +1,6 @@
-//! Options of pretraining, every key with its default.
+//! Options of pretraining.
 
-use crate::optimizer::Shape;
+use crate::optimizer::LrScheduleShape;
 use crate::options::OptionsError;
 
 /// Options of pretraining.
@@ -9,33 +9,32 @@ use crate::options::OptionsError;
 pub struct PretrainOptions {
     /// Optimizer updates. Default 4000.
     pub steps: u64,
-    /// Sequences are taken for a step until it has this many tokens. Default 6144.
+    /// Tokens per step: sequences are added to a step until it has this many. Default 6144.
     pub tokens_per_step: usize,
-    /// Parts of a step that are computed apart and added up in order; more than threads are of use.
-    /// Changes the result (by rounding). Default 16.
+    /// Shards of a step, computed independently and summed in order; useful up to several times the number of threads.
+    /// Changes the result by rounding. Default 16.
     pub shards: usize,
-    /// Tokens in one forward and backward pass of a shard. Changes the result (by rounding).
-    /// Default 2048.
+    /// Tokens per micro-batch of a shard. Changes the result by rounding. Default 2048.
     pub pass_tokens: usize,
-    /// Threads; 0 = all of the machine. Does not change the result. Default 0.
+    /// Number of threads; 0 = all of the machine. Does not change the result. Default 0.
     pub threads: usize,
     /// Peak learning rate. Default 2e-3.
     pub learning_rate: f64,
-    /// Shape after the warm-up. Default `cosine`.
-    pub schedule: Shape,
-    /// Updates over which the rate rises. Default 100.
+    /// Shape after warmup. Default `cosine`.
+    pub schedule: LrScheduleShape,
+    /// Warmup updates. Default 100.
     pub warmup: u64,
-    /// Share of the peak rate at the end. Default 0.05.
+    /// Final rate as a fraction of the peak. Default 0.05.
     pub floor: f64,
-    /// Decay of the mean of gradients. Default 0.9.
+    /// Decay rate of the first moment. Default 0.9.
     pub beta1: f64,
-    /// Decay of the mean of squared gradients. Default 0.98.
+    /// Decay rate of the second moment. Default 0.98.
     pub beta2: f64,
     /// Decoupled weight decay. Default 0.05.
     pub weight_decay: f64,
-    /// Largest global norm of a gradient. Default 1.
+    /// Maximum global gradient norm. Default 1.
     pub clip_norm: f64,
-    /// Held-out loss is measured every so many steps; 0 = at the end only. Default 0.
+    /// Steps between measurements of the held-out loss; 0 = only at the end. Default 0.
     pub held_out_every: u64,
 }
 
@@ -48,7 +47,7 @@ impl Default for PretrainOptions {
             pass_tokens: 2048,
             threads: 0,
             learning_rate: 2e-3,
-            schedule: Shape::Cosine,
+            schedule: LrScheduleShape::Cosine,
             warmup: 100,
             floor: 0.05,
             beta1: 0.9,
@@ -64,7 +63,7 @@ impl PretrainOptions {
     /// Checks every value.
     ///
     /// # Errors
-    /// The first value that cannot work, with its key.
+    /// The first invalid value, with its key.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let rule = |holds: bool, key, value: String, rule| {
             if holds {
@@ -84,7 +83,7 @@ impl PretrainOptions {
             self.shards <= 1024,
             "pretrain.shards",
             self.shards.to_string(),
-            "must be at most 1024: each shard keeps gradients of its own",
+            "must be at most 1024: each shard has its own gradients",
         )?;
         for (key, value) in [
             ("pretrain.learning_rate", self.learning_rate),
@@ -117,7 +116,7 @@ impl PretrainOptions {
 
     pub(super) fn threads(&self) -> usize {
         match self.threads {
-            0 => crate::update::threads(),
+            0 => crate::update::available_threads(),
             threads => threads,
         }
     }

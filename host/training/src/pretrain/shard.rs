@@ -1,27 +1,26 @@
-//! The fixed shards of a step: dealt out by size, computed by any number of threads, added up in
-//! their order.
+//! The fixed shards of a step: balanced by size, computed by any number of threads, summed in order.
 
 use std::sync::{Mutex, PoisonError};
 
-use clawhost_policy::{Gradients, Model, Partials, Sequence, Trained};
+use clawhost_policy::{GradientTarget, Gradients, LossGradients, Model, Sequence};
 
 use super::{Example, PretrainError};
 
-/// Values per piece of the summing-up that one thread takes.
-const PIECE: usize = 1 << 15;
+/// Gradient values that a thread sums at once.
+const CHUNK: usize = 1 << 15;
 
-/// Shards with their gradients, kept from step to step.
+/// The shards' gradient buffers, reused by every step.
 pub(super) struct Shards {
     gradients: Vec<Gradients>,
     pass_tokens: usize,
     threads: usize,
 }
 
-/// One shard's work and what came of it.
-struct Work<'a, 'e> {
+/// One shard's examples, its gradient buffer and the resulting loss.
+struct ShardTask<'a, 'e> {
     examples: Vec<&'e Example>,
     gradients: &'a mut Gradients,
-    outcome: Result<f64, PretrainError>,
+    loss: Result<f64, PretrainError>,
 }
 
 impl Shards {
@@ -41,43 +40,44 @@ impl Shards {
         total: &mut Gradients,
     ) -> Result<f64, PretrainError> {
         let scale = 1.0 / weight(batch);
-        let mut works: Vec<Work<'_, '_>> = deal(batch, self.gradients.len())
+        let mut tasks: Vec<ShardTask<'_, '_>> = distribute(batch, self.gradients.len())
             .into_iter()
             .zip(&mut self.gradients)
-            .map(|(examples, gradients)| Work {
+            .map(|(examples, gradients)| ShardTask {
                 examples,
                 gradients,
-                outcome: Ok(0.0),
+                loss: Ok(0.0),
             })
             .collect();
         let pass_tokens = self.pass_tokens;
-        each(&mut works, self.threads, |work| {
-            work.gradients.clear();
-            work.outcome = differentiate(model, &work.examples, pass_tokens, scale, work.gradients);
+        parallel_for_each(&mut tasks, self.threads, |task| {
+            task.gradients.clear();
+            task.loss =
+                accumulate_gradients(model, &task.examples, pass_tokens, scale, task.gradients);
         })?;
         let mut loss = 0.0;
-        for work in works {
-            loss += work.outcome?;
+        for task in tasks {
+            loss += task.loss?;
         }
-        self.add_up(total)?;
+        self.sum_gradients(total)?;
         Ok(loss)
     }
 
-    /// Adds the shards' gradients up, piece by piece, each piece in the order of the shards.
-    fn add_up(&self, total: &mut Gradients) -> Result<(), PretrainError> {
+    /// Sums the shards' gradients chunk by chunk, each in shard order.
+    fn sum_gradients(&self, total: &mut Gradients) -> Result<(), PretrainError> {
         let shards = &self.gradients;
-        let mut pieces: Vec<(usize, usize, &mut [f32])> = total
+        let mut chunks: Vec<(usize, usize, &mut [f32])> = total
             .tensors
             .iter_mut()
             .enumerate()
             .flat_map(|(tensor, values)| {
                 values
-                    .chunks_mut(PIECE)
+                    .chunks_mut(CHUNK)
                     .enumerate()
-                    .map(move |(piece, values)| (tensor, piece * PIECE, values))
+                    .map(move |(index, values)| (tensor, index * CHUNK, values))
             })
             .collect();
-        each(&mut pieces, self.threads, |(tensor, start, values)| {
+        parallel_for_each(&mut chunks, self.threads, |(tensor, start, values)| {
             values.fill(0.0);
             for shard in shards {
                 let own = shard.tensors.get(*tensor).and_then(|t| t.get(*start..));
@@ -89,7 +89,7 @@ impl Shards {
     }
 }
 
-/// Mean weighted cross-entropy without a gradient, shard by shard; none when nothing has weight.
+/// Mean weighted cross-entropy without gradients, shard by shard; none if no token has weight.
 pub(super) fn loss(
     model: &Model,
     examples: &[Example],
@@ -100,28 +100,28 @@ pub(super) fn loss(
     let context = model.config().max_position_embeddings;
     let mut checked = Vec::with_capacity(examples.len());
     for (index, example) in (0u64..).zip(examples) {
-        checked.extend(super::prepare(example.clone(), index, context)?);
+        checked.extend(super::validate_and_trim(example.clone(), index, context)?);
     }
     if checked.is_empty() {
         return Ok(None);
     }
     let scale = 1.0 / weight(&checked);
-    let mut parts: Vec<(Vec<&Example>, Result<f64, PretrainError>)> = deal(&checked, shards)
+    let mut parts: Vec<(Vec<&Example>, Result<f64, PretrainError>)> = distribute(&checked, shards)
         .into_iter()
         .map(|examples| (examples, Ok(0.0)))
         .collect();
-    each(&mut parts, threads, |(examples, outcome)| {
-        *outcome = measure(model, examples, pass_tokens, scale);
+    parallel_for_each(&mut parts, threads, |(examples, loss)| {
+        *loss = evaluate(model, examples, pass_tokens, scale);
     })?;
     let mut loss = 0.0;
-    for (_, outcome) in parts {
-        loss += outcome?;
+    for (_, part) in parts {
+        loss += part?;
     }
     Ok(Some(loss))
 }
 
-/// Lets `threads` threads take items one after the other.
-fn each<T: Send>(
+/// Applies `work` to all items on `threads` threads, which take items from a shared queue.
+fn parallel_for_each<T: Send>(
     items: &mut [T],
     threads: usize,
     work: impl Fn(&mut T) + Sync,
@@ -153,21 +153,21 @@ fn each<T: Send>(
     })
 }
 
-/// Deals sequences out, longest first, each to the shard with the fewest tokens so far.
-fn deal(batch: &[Example], shards: usize) -> Vec<Vec<&Example>> {
+/// Assigns sequences, longest first, to the shard with the fewest tokens so far.
+fn distribute(batch: &[Example], shards: usize) -> Vec<Vec<&Example>> {
     let mut order: Vec<&Example> = batch.iter().collect();
     order.sort_by_key(|e| std::cmp::Reverse(e.tokens.len()));
-    let mut dealt: Vec<(usize, Vec<&Example>)> = (0..shards).map(|_| (0, Vec::new())).collect();
+    let mut loads: Vec<(usize, Vec<&Example>)> = (0..shards).map(|_| (0, Vec::new())).collect();
     for example in order {
-        if let Some((load, shard)) = dealt.iter_mut().min_by_key(|(load, _)| *load) {
+        if let Some((load, shard)) = loads.iter_mut().min_by_key(|(load, _)| *load) {
             *load += example.tokens.len();
             shard.push(example);
         }
     }
-    dealt.into_iter().map(|(_, shard)| shard).collect()
+    loads.into_iter().map(|(_, shard)| shard).collect()
 }
 
-/// Sum of the weights that count.
+/// Sum of all weights except those of first tokens.
 fn weight(batch: &[Example]) -> f64 {
     batch
         .iter()
@@ -176,7 +176,7 @@ fn weight(batch: &[Example]) -> f64 {
         .sum()
 }
 
-/// The first token that counts, at least 1.
+/// Index of the first token with weight, at least 1.
 fn start(example: &Example) -> usize {
     1 + example
         .weights
@@ -195,24 +195,27 @@ fn sequence(example: &Example) -> Sequence<'_> {
     }
 }
 
-/// Sequences in passes of at most `tokens` tokens; a longer one goes alone.
-fn passes<'a, 'e>(examples: &'a [&'e Example], tokens: usize) -> Vec<&'a [&'e Example]> {
-    let mut passes = Vec::new();
+/// Splits sequences into micro-batches of at most `tokens` tokens; a longer one gets its own.
+fn split_micro_batches<'a, 'e>(
+    examples: &'a [&'e Example],
+    tokens: usize,
+) -> Vec<&'a [&'e Example]> {
+    let mut micro_batches = Vec::new();
     let (mut rest, mut count, mut size) = (examples, 0, 0);
     for example in examples {
         let length = example.tokens.len();
         if count > 0 && size + length > tokens {
-            let (pass, after) = rest.split_at(count);
-            passes.push(pass);
+            let (micro_batch, after) = rest.split_at(count);
+            micro_batches.push(micro_batch);
             (rest, count, size) = (after, 0, 0);
         }
         count += 1;
         size += length;
     }
     if !rest.is_empty() {
-        passes.push(rest);
+        micro_batches.push(rest);
     }
-    passes
+    micro_batches
 }
 
 /// Weights of the scored tokens of a sequence.
@@ -220,7 +223,7 @@ fn scored_weights(example: &Example) -> &[f32] {
     example.weights.get(start(example)..).unwrap_or_default()
 }
 
-fn differentiate(
+fn accumulate_gradients(
     model: &Model,
     examples: &[&Example],
     pass_tokens: usize,
@@ -228,11 +231,11 @@ fn differentiate(
     gradients: &mut Gradients,
 ) -> Result<f64, PretrainError> {
     let mut loss = 0.0;
-    for pass in passes(examples, pass_tokens) {
-        let sequences: Vec<Sequence<'_>> = pass.iter().map(|e| sequence(e)).collect();
-        let forward = model.forward_train(Trained::Full, &sequences)?;
-        let mut partials = Vec::with_capacity(pass.len());
-        for (example, scored) in pass.iter().zip(forward.scored()) {
+    for micro_batch in split_micro_batches(examples, pass_tokens) {
+        let sequences: Vec<Sequence<'_>> = micro_batch.iter().map(|e| sequence(e)).collect();
+        let forward = model.forward_train(GradientTarget::Full, &sequences)?;
+        let mut partials = Vec::with_capacity(micro_batch.len());
+        for (example, scored) in micro_batch.iter().zip(forward.scores()) {
             let weights = scored_weights(example);
             loss += cross_entropy(weights, &scored.logprobs, scale);
             #[allow(
@@ -243,7 +246,7 @@ fn differentiate(
                 .iter()
                 .map(|w| -(f64::from(*w) * scale) as f32)
                 .collect();
-            partials.push(Partials {
+            partials.push(LossGradients {
                 d_logprob,
                 d_entropy: Vec::new(),
                 d_candidates: Vec::new(),
@@ -254,16 +257,16 @@ fn differentiate(
     Ok(loss)
 }
 
-fn measure(
+fn evaluate(
     model: &Model,
     examples: &[&Example],
     pass_tokens: usize,
     scale: f64,
 ) -> Result<f64, PretrainError> {
     let mut loss = 0.0;
-    for pass in passes(examples, pass_tokens) {
-        let sequences: Vec<Sequence<'_>> = pass.iter().map(|e| sequence(e)).collect();
-        for (example, scored) in pass.iter().zip(model.score(None, &sequences)?) {
+    for micro_batch in split_micro_batches(examples, pass_tokens) {
+        let sequences: Vec<Sequence<'_>> = micro_batch.iter().map(|e| sequence(e)).collect();
+        for (example, scored) in micro_batch.iter().zip(model.score(None, &sequences)?) {
             loss += cross_entropy(scored_weights(example), &scored.logprobs, scale);
         }
     }
@@ -290,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_even() {
+    fn shards_are_balanced() {
         let batch: Vec<Example> = [9, 1, 2, 8, 3, 7].map(example).into();
-        let loads: Vec<usize> = deal(&batch, 3)
+        let loads: Vec<usize> = distribute(&batch, 3)
             .iter()
             .map(|s| s.iter().map(|e| e.tokens.len()).sum())
             .collect();
@@ -300,11 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn passes_hold_every_sequence_once() {
+    fn micro_batches_contain_every_sequence_once() {
         let batch: Vec<Example> = [5, 5, 20, 1].map(example).into();
         let all: Vec<&Example> = batch.iter().collect();
-        let sizes: Vec<usize> = passes(&all, 10).iter().map(|p| p.len()).collect();
+        let sizes: Vec<usize> = split_micro_batches(&all, 10)
+            .iter()
+            .map(|p| p.len())
+            .collect();
         assert_eq!(sizes, vec![2, 1, 1]);
-        assert!(passes(&[], 10).is_empty());
+        assert!(split_micro_batches(&[], 10).is_empty());
     }
 }

@@ -1,59 +1,59 @@
-//! From a recorded conversation to tokens, and which of them the assistant said.
+//! Tokenizes conversations for SFT, with a loss mask of the assistant's tokens.
 //!
-//! For each reply the prompt is rendered as the gateway renders it, so that what trains stands behind exactly the
-//! tokens that it would stand behind when it is served. Where one reply's prompt begins with the tokens of the reply
-//! before it, both are one sequence; where a template writes older messages otherwise than it wrote them at first (it
-//! drops reasoning, say), each reply is a sequence of its own. Text is never looked for in text.
+//! Each reply's prompt is rendered as the gateway renders it, so that a trained reply follows exactly the tokens that it
+//! follows when served. If the prompt of the next reply starts with the tokens of the previous prompt and reply, both share
+//! one sequence. If the template renders older messages differently (for example without reasoning), each reply gets its
+//! own sequence. The mask comes from token positions, never from searching for text.
 
 use clawhost_policy::{ChatInput, ChatTemplate, Engine, TemplateError, Tokenizer, TokenizerError};
 use serde_json::{Map, Value};
 
-/// A sequence, and which of its tokens train.
+/// A token sequence with its loss mask.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatExample {
     /// Token ids.
     pub tokens: Vec<u32>,
-    /// One for each token: whether the assistant said it. The first never is.
-    pub trains: Vec<bool>,
+    /// Per token: whether it trains, that is whether the assistant generates it. The first never does.
+    pub loss_mask: Vec<bool>,
 }
 
-/// How a model writes conversations.
+/// A model's chat format: tokenizer, template, stop tokens and context length.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatFormat<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     pub(super) template: &'a ChatTemplate,
-    /// Tokens that end a reply.
-    pub(super) ends: &'a [u32],
-    /// Longest sequence in tokens.
+    /// End-of-sequence tokens.
+    pub(super) eos_token_ids: &'a [u32],
+    /// Maximum sequence length in tokens.
     pub(super) context: usize,
 }
 
-/// Why a conversation cannot be trained on.
+/// Why a conversation is not usable for training.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatError {
-    /// It has not the shape of a conversation.
+    /// It is not a valid conversation.
     #[error("{0}")]
     Shape(String),
-    /// The template refused it.
+    /// The chat template failed.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// A reply does not continue its prompt.
+    /// The rendered reply does not start with its generation prompt.
     #[error(
-        "messages[{message}]: the chat template writes this reply otherwise than it begins one, so nobody can say which tokens the assistant said; use a template whose generation prompt is the beginning of the reply"
+        "messages[{message}]: the chat template does not render this reply after its generation prompt, so the assistant's tokens are unknown; use a template whose rendered replies start with the generation prompt"
     )]
     Rewritten {
-        /// Which message.
+        /// Index of the message.
         message: usize,
     },
-    /// It is longer than the model can read.
+    /// It exceeds the context.
     #[error("{tokens} tokens do not fit the context of {context}")]
     TooLong {
-        /// Its tokens.
+        /// Length in tokens.
         tokens: usize,
-        /// What fits.
+        /// Maximum length in tokens.
         context: usize,
     },
 }
@@ -63,21 +63,21 @@ fn shape(reason: impl Into<String>) -> ChatError {
 }
 
 impl<'a> ChatFormat<'a> {
-    /// What `engine` serves conversations with.
-    pub fn of(engine: &'a Engine) -> Self {
+    /// The chat format of an engine.
+    pub fn from_engine(engine: &'a Engine) -> Self {
         Self {
             tokenizer: engine.tokenizer(),
             template: engine.template(),
-            ends: engine.end_tokens(),
+            eos_token_ids: engine.eos_token_ids(),
             context: engine.context(),
         }
     }
 
-    /// The sequences of one conversation: an object with `messages` in the form of OpenAI's API, and `tools` and
-    /// `chat_template_kwargs` if there are any. An assistant message with `"weight": 0` is read but does not train.
+    /// The sequences of one conversation: an object with `messages` in the format of OpenAI's API, and optionally `tools` and
+    /// `chat_template_kwargs`. An assistant message with `"weight": 0` is context only.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The conversation is invalid, cannot be rendered or is too long.
     pub fn examples(&self, conversation: &Value) -> Result<Vec<ChatExample>, ChatError> {
         let messages = messages(conversation)?;
         let tools = match conversation.get("tools") {
@@ -92,17 +92,17 @@ impl<'a> ChatFormat<'a> {
         };
         let mut examples: Vec<ChatExample> = Vec::new();
         for (at, message) in messages.iter().enumerate() {
-            if !trains(message) {
+            if !is_trained(message) {
                 continue;
             }
-            let (prompt, reply) = self.reply(messages, tools, extra, at)?;
+            let (prompt, reply) = self.tokenize_reply(messages, tools, extra, at)?;
             match examples.last_mut() {
-                Some(last) if prompt.starts_with(&last.tokens) => last.go_on(&prompt, &reply),
+                Some(last) if prompt.starts_with(&last.tokens) => last.append(&prompt, &reply),
                 _ => examples.push(ChatExample::new(&prompt, &reply)),
             }
         }
         if examples.is_empty() {
-            return Err(shape("no assistant message in it trains"));
+            return Err(shape("it has no assistant message to train on"));
         }
         for example in &examples {
             let tokens = example.tokens.len();
@@ -114,8 +114,8 @@ impl<'a> ChatFormat<'a> {
         Ok(examples)
     }
 
-    /// The prompt that a message answers, and the tokens of the answer up to the one that ends it.
-    fn reply(
+    /// Token ids of the prompt of a message and of the message itself up to its stop token.
+    fn tokenize_reply(
         &self,
         messages: &[Value],
         tools: &[Value],
@@ -136,12 +136,12 @@ impl<'a> ChatFormat<'a> {
             .ok_or(ChatError::Rewritten { message: at })?;
         let prompt = self.tokenizer.encode(&prompt)?;
         let mut reply = self.tokenizer.encode(reply)?;
-        // What a template writes after the end of a message nobody samples.
-        if let Some(end) = reply.iter().position(|id| self.ends.contains(id)) {
+        // The model never samples what the template renders after the stop token.
+        if let Some(end) = reply.iter().position(|id| self.eos_token_ids.contains(id)) {
             reply.truncate(end + 1);
         }
         if prompt.is_empty() || reply.is_empty() {
-            return Err(shape(format!("messages[{at}] is written as nothing")));
+            return Err(shape(format!("messages[{at}] renders to no tokens")));
         }
         Ok((prompt, reply))
     }
@@ -166,10 +166,10 @@ fn messages(conversation: &Value) -> Result<&[Value], ChatError> {
                 "messages[{at}].role must be system, developer, user, assistant or tool"
             )));
         }
-        let says = message
+        let has_content = message
             .get("content")
             .is_some_and(|content| !content.is_null());
-        if !says && message.get("tool_calls").is_none() {
+        if !has_content && message.get("tool_calls").is_none() {
             return Err(shape(format!(
                 "messages[{at}] has neither content nor tool_calls"
             )));
@@ -178,7 +178,7 @@ fn messages(conversation: &Value) -> Result<&[Value], ChatError> {
     Ok(messages)
 }
 
-fn trains(message: &Value) -> bool {
+fn is_trained(message: &Value) -> bool {
     message.get("role").and_then(Value::as_str) == Some("assistant")
         && message.get("weight").and_then(Value::as_f64) != Some(0.0)
 }
@@ -187,18 +187,18 @@ impl ChatExample {
     fn new(prompt: &[u32], reply: &[u32]) -> Self {
         let mut example = Self {
             tokens: Vec::new(),
-            trains: Vec::new(),
+            loss_mask: Vec::new(),
         };
-        example.go_on(prompt, reply);
+        example.append(prompt, reply);
         example
     }
 
-    /// Adds what of a longer prompt is new, and the reply to it.
-    fn go_on(&mut self, prompt: &[u32], reply: &[u32]) {
+    /// Appends the new tokens of a longer prompt, and the reply to it.
+    fn append(&mut self, prompt: &[u32], reply: &[u32]) {
         self.tokens
             .extend(prompt.get(self.tokens.len()..).unwrap_or_default());
-        self.trains.resize(self.tokens.len(), false);
+        self.loss_mask.resize(self.tokens.len(), false);
         self.tokens.extend(reply);
-        self.trains.resize(self.tokens.len(), true);
+        self.loss_mask.resize(self.tokens.len(), true);
     }
 }

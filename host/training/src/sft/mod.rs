@@ -1,8 +1,8 @@
-//! Supervised fine-tuning: an adapter, or all weights, learn to give the replies of recorded conversations.
+//! Supervised fine-tuning (SFT) of an adapter or of all weights on conversations.
 //!
-//! The loss is the cross-entropy of the assistant's tokens at temperature 1, averaged over all of them in a batch;
-//! nothing else that is in a conversation trains. The pass is the one that serves and that steps are made with. It
-//! reads no file and writes none: conversations come as tokens, see [`ChatFormat`].
+//! The loss is the cross-entropy of the assistant's tokens at temperature 1, averaged over all of them in a batch; all other
+//! tokens are masked. It uses the same forward pass as serving and training steps. This module reads and writes no files:
+//! conversations come as tokens, see [`ChatFormat`].
 
 mod chat;
 mod options;
@@ -10,138 +10,147 @@ mod options;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use clawhost_policy::{ForwardError, Learned, Model, Partials, Scored};
+use clawhost_policy::{ForwardError, LossGradients, Model, SequenceScores, TrainedWeights};
 
-use crate::current::zeros;
 use crate::optimizer::{Parameter, ShapeError, clip_factor, global_norm};
 use crate::options::OptionsError;
-use crate::packing::{Laid, order, passes, portions, sequences};
-use crate::update::threads;
+use crate::packing::{ModelInput, epoch_order, sequences, split_evenly, split_micro_batches};
+use crate::trainer_state::zero_optimizer_state;
+use crate::update::available_threads;
 
 pub use chat::{ChatError, ChatExample, ChatFormat};
 pub use options::SftOptions;
 
-/// Where fine-tuning stands after an update.
+/// Progress after an update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SftProgress {
-    /// Updates made.
+    /// Number of the update, from 1.
     pub step: u64,
-    /// Updates that there will be.
+    /// Total number of updates.
     pub steps: u64,
     /// The epoch, from 1.
     pub epoch: usize,
-    /// Loss of this update, in nats per trained token, before it.
+    /// Loss before this update, in nats per trained token.
     pub loss: f64,
-    /// Held-out loss, when it was measured after this update: at the end of each epoch.
+    /// Held-out loss after this update, measured at the end of each epoch.
     pub held_out: Option<f64>,
     /// Learning rate of this update.
     pub learning_rate: f64,
     /// Gradient norm of this update before clipping.
     pub gradient_norm: f64,
-    /// Tokens run through the model a second, since the start.
+    /// Tokens per second since the start.
     pub tokens_per_second: f64,
-    /// Time that is left at this pace.
+    /// Estimated remaining time.
     pub left: Duration,
 }
 
-/// What fine-tuning came to.
+/// Result of fine-tuning.
 #[derive(Debug)]
-pub struct Tuned {
-    /// What was learned.
-    pub learned: Learned,
-    /// Loss on the held-out conversations before, in nats per trained token; none without such conversations.
+pub struct SftOutput {
+    /// The trained weights.
+    pub weights: TrainedWeights,
+    /// Held-out loss before training, in nats per trained token; none without held-out conversations.
     pub held_out_before: Option<f64>,
-    /// The same afterwards.
+    /// Held-out loss after training.
     pub held_out: Option<f64>,
     /// Loss of the first and of the last epoch.
     pub losses: (f64, f64),
-    /// Updates made; fewer than planned when the caller stopped.
+    /// Number of updates; fewer than planned if the caller stopped.
     pub steps: u64,
-    /// Tokens run through the model while training, and how many of them trained.
+    /// All processed tokens, and the trained ones among them.
     pub tokens: (u64, u64),
     /// Wall time.
     pub time: Duration,
 }
 
-/// Why fine-tuning broke off.
+/// Why fine-tuning failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SftError {
-    /// An option that cannot work.
+    /// An invalid option.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// There is nothing to train on.
-    #[error("there is no conversation to train on")]
+    /// There are no training examples.
+    #[error("there are no conversations to train on")]
     Empty,
-    /// The model refused a sequence.
+    /// The model rejected a sequence.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// Gradients and parameters do not fit.
+    /// The shapes of gradients and parameters differ.
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// Loss or gradient became NaN or infinite.
-    #[error("{what} of update {step} is not finite; a lower learning rate may help")]
+    #[error("{what} of update {step} is not finite; try a lower learning rate")]
     NotFinite {
         /// `the loss` or `the gradient`.
         what: &'static str,
-        /// The update.
+        /// Number of the update.
         step: u64,
     },
 }
 
-/// Trains `learned` over `base` on the examples. `progress` is told of every update and may end training early. The
+/// Trains `weights` over `base` on the examples. `progress` is called after every update and may stop training. The
 /// same examples, options and seed give the same result.
 ///
 /// # Errors
-/// An option that cannot work, no examples, or a loss that became infinite.
-pub fn tune(
+/// An invalid option, no examples, or a loss or gradient that is not finite.
+pub fn fine_tune(
     base: &Model,
-    mut learned: Learned,
+    mut weights: TrainedWeights,
     examples: &[ChatExample],
     held_out: &[ChatExample],
     options: &SftOptions,
     mut progress: impl FnMut(&SftProgress) -> ControlFlow<()>,
-) -> Result<Tuned, SftError> {
+) -> Result<SftOutput, SftError> {
     options.validate()?;
     if examples.is_empty() {
         return Err(SftError::Empty);
     }
     let started = Instant::now();
-    let laid: Vec<Laid> = examples.iter().map(ChatExample::laid).collect();
-    let probe: Vec<Laid> = held_out.iter().map(ChatExample::laid).collect();
-    let measure = |learned: &Learned| loss(base, learned, held_out, &probe, options.pass_tokens);
-    let held_out_before = measure(&learned)?;
+    let inputs: Vec<ModelInput> = examples.iter().map(ChatExample::model_input).collect();
+    let held_out_inputs: Vec<ModelInput> = held_out.iter().map(ChatExample::model_input).collect();
+    let measure = |weights: &TrainedWeights| {
+        loss(
+            base,
+            weights,
+            held_out,
+            &held_out_inputs,
+            options.pass_tokens,
+        )
+    };
+    let held_out_before = measure(&weights)?;
     let parts = examples.len().div_ceil(options.batch);
     let steps = (parts * options.epochs) as u64;
     let (adamw, schedule) = (options.optimizer.adamw(), options.schedule(steps));
-    let mut moments = zeros(&learned);
-    let mut gradients = learned.gradients();
+    let mut optimizer_state = zero_optimizer_state(&weights);
+    let mut gradients = weights.gradients();
     let mut step = 0;
     let mut tokens = (0, 0);
     let mut losses = (f64::NAN, f64::NAN);
     let mut measured = held_out_before;
     'all: for epoch in 0..options.epochs {
-        // Shuffled even where an epoch is one batch: rounding is the only difference.
-        let order = order(examples.len(), 2, options.seed, epoch);
+        // Shuffle even if an epoch is a single batch; only rounding depends on the order then.
+        let order = epoch_order(examples.len(), 2, options.seed, epoch);
         let mut sums = (0.0, 0.0);
-        for (place, part) in portions(examples.len(), parts).into_iter().enumerate() {
+        for (index, part) in split_evenly(examples.len(), parts).into_iter().enumerate() {
             step += 1;
             let members = order.get(part).unwrap_or_default();
             gradients.clear();
             let count = members
                 .iter()
                 .filter_map(|&i| examples.get(i))
-                .map(ChatExample::trained)
+                .map(ChatExample::trained_tokens)
                 .sum::<usize>();
-            let weight = 1.0 / precise(count.max(1));
+            let weight = 1.0 / as_f64(count.max(1));
             let mut loss = 0.0;
-            for pass in passes(members, &laid, options.pass_tokens) {
-                let forward = learned.forward_train(base, &sequences(&pass, &laid, None))?;
-                let partials: Vec<Partials> = pass
+            for micro_batch in split_micro_batches(members, &inputs, options.pass_tokens) {
+                let forward =
+                    weights.forward_train(base, &sequences(&micro_batch, &inputs, None))?;
+                let partials: Vec<LossGradients> = micro_batch
                     .iter()
                     .filter_map(|&i| examples.get(i))
-                    .zip(forward.scored())
+                    .zip(forward.scores())
                     .map(|(example, scored)| {
-                        loss += weight * example.surprise(scored);
+                        loss += weight * example.negative_log_likelihood(scored);
                         example.partials(weight)
                     })
                     .collect();
@@ -153,19 +162,19 @@ pub fn tune(
                     return Err(SftError::NotFinite { what, step });
                 }
             }
-            let rate = schedule.rate(step);
-            let mut tensors = learned.tensors_mut();
+            let rate = schedule.learning_rate(step);
+            let mut tensors = weights.tensors_mut();
             let mut parameters: Vec<Parameter<'_, f32>> = tensors
                 .iter_mut()
-                .map(|(name, values)| Parameter::named(name, values))
+                .map(|(name, values)| Parameter::from_name(name, values))
                 .collect();
             adamw.update(
                 rate,
                 clip_factor(norm, options.optimizer.clip_norm),
-                &mut moments,
+                &mut optimizer_state,
                 &mut parameters,
                 &gradients.tensors,
-                threads(),
+                available_threads(),
             )?;
             drop(tensors);
             tokens.0 += members
@@ -174,17 +183,17 @@ pub fn tune(
                 .map(|e| e.tokens.len() as u64)
                 .sum::<u64>();
             tokens.1 += count as u64;
-            sums.0 += loss * precise(count);
-            sums.1 += precise(count);
-            let ends_epoch = place + 1 == parts;
+            sums.0 += loss * as_f64(count);
+            sums.1 += as_f64(count);
+            let ends_epoch = index + 1 == parts;
             if ends_epoch {
                 let mean = sums.0 / f64::max(sums.1, 1.0);
                 losses = (if epoch == 0 { mean } else { losses.0 }, mean);
-                measured = measure(&learned)?;
+                measured = measure(&weights)?;
             }
             let seconds = started.elapsed().as_secs_f64().max(1e-9);
             #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-            let told = progress(&SftProgress {
+            let control = progress(&SftProgress {
                 step,
                 steps,
                 epoch: epoch + 1,
@@ -195,16 +204,16 @@ pub fn tune(
                 tokens_per_second: tokens.0 as f64 / seconds,
                 left: Duration::from_secs_f64(seconds / step as f64 * (steps - step) as f64),
             });
-            if told.is_break() {
+            if control.is_break() {
                 if !ends_epoch {
-                    measured = measure(&learned)?;
+                    measured = measure(&weights)?;
                 }
                 break 'all;
             }
         }
     }
-    Ok(Tuned {
-        learned,
+    Ok(SftOutput {
+        weights,
         held_out_before,
         held_out: measured,
         losses,
@@ -214,76 +223,80 @@ pub fn tune(
     })
 }
 
-/// Mean surprise of the trained tokens, in nats; none without examples.
+/// Mean negative log-likelihood of the trained tokens, in nats; none without examples.
 fn loss(
     base: &Model,
-    learned: &Learned,
+    weights: &TrainedWeights,
     examples: &[ChatExample],
-    laid: &[Laid],
+    inputs: &[ModelInput],
     pass_tokens: usize,
 ) -> Result<Option<f64>, SftError> {
-    let members: Vec<usize> = (0..laid.len()).collect();
+    let members: Vec<usize> = (0..inputs.len()).collect();
     let (mut sum, mut count) = (0.0, 0);
-    for pass in passes(&members, laid, pass_tokens) {
-        let scored = learned.score(base, &sequences(&pass, laid, None))?;
-        for (example, scored) in pass.iter().filter_map(|&i| examples.get(i)).zip(&scored) {
-            sum += example.surprise(scored);
-            count += example.trained();
+    for micro_batch in split_micro_batches(&members, inputs, pass_tokens) {
+        let scored = weights.score(base, &sequences(&micro_batch, inputs, None))?;
+        for (example, scored) in micro_batch
+            .iter()
+            .filter_map(|&i| examples.get(i))
+            .zip(&scored)
+        {
+            sum += example.negative_log_likelihood(scored);
+            count += example.trained_tokens();
         }
     }
-    Ok((count > 0).then(|| sum / precise(count)))
+    Ok((count > 0).then(|| sum / as_f64(count)))
 }
 
 #[allow(
     clippy::cast_precision_loss,
     reason = "token counts are far below 2^53"
 )]
-fn precise(count: usize) -> f64 {
+fn as_f64(count: usize) -> f64 {
     count as f64
 }
 
 impl ChatExample {
-    fn laid(&self) -> Laid {
-        Laid::plain(self.tokens.clone(), self.start())
+    fn model_input(&self) -> ModelInput {
+        ModelInput::from_tokens(self.tokens.clone(), self.start())
     }
 
-    /// How many of its tokens train.
-    pub fn trained(&self) -> usize {
-        self.trains.iter().filter(|trains| **trains).count()
+    /// Number of trained tokens.
+    pub fn trained_tokens(&self) -> usize {
+        self.loss_mask.iter().filter(|trains| **trains).count()
     }
 
-    /// The first token that trains.
+    /// Index of the first trained token, at least 1.
     fn start(&self) -> usize {
-        self.trains
+        self.loss_mask
             .iter()
             .position(|trains| *trains)
             .unwrap_or(1)
             .max(1)
     }
 
-    /// Which of the scored tokens train.
-    fn scored(&self) -> &[bool] {
-        self.trains.get(self.start()..).unwrap_or_default()
+    /// The loss mask of the scored tokens, from [`start`](Self::start) on.
+    fn scored_mask(&self) -> &[bool] {
+        self.loss_mask.get(self.start()..).unwrap_or_default()
     }
 
-    /// Sum of the negative log-probs of the tokens that train.
-    fn surprise(&self, scored: &Scored) -> f64 {
-        let pairs = self.scored().iter().zip(&scored.logprobs);
+    /// Sum of the negative log-probs of the trained tokens.
+    fn negative_log_likelihood(&self, scored: &SequenceScores) -> f64 {
+        let pairs = self.scored_mask().iter().zip(&scored.logprobs);
         pairs
             .filter(|(trains, _)| **trains)
             .map(|(_, logprob)| -f64::from(*logprob))
             .sum()
     }
 
-    /// The derivative of `weight` times the surprise.
+    /// The derivative of `weight` times the negative log-likelihood.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "gradients are f32, as the parameters are"
     )]
-    fn partials(&self, weight: f64) -> Partials {
-        let pull = |trains: &bool| if *trains { -weight as f32 } else { 0.0 };
-        Partials {
-            d_logprob: self.scored().iter().map(pull).collect(),
+    fn partials(&self, weight: f64) -> LossGradients {
+        let partial = |trains: &bool| if *trains { -weight as f32 } else { 0.0 };
+        LossGradients {
+            d_logprob: self.scored_mask().iter().map(partial).collect(),
             d_entropy: Vec::new(),
             d_candidates: Vec::new(),
         }

@@ -1,24 +1,25 @@
-//! Options of supervised fine-tuning, every key with its default.
+//! Options of supervised fine-tuning.
 
 use serde::{Deserialize, Serialize};
 
-use crate::optimizer::{Schedule, Shape};
+use crate::optimizer::{LrSchedule, LrScheduleShape};
 use crate::options::{OptimizerOptions, OptionsError};
 
 /// Options of supervised fine-tuning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SftOptions {
-    /// Times that the conversations are gone through. Default 1.
+    /// Epochs over the conversations. Default 1.
     pub epochs: usize,
-    /// Conversations in one update. Default 16.
+    /// Sequences per update. Default 16.
     pub batch: usize,
-    /// Tokens in one forward and backward pass; a longer conversation has a pass to itself. Default 4096.
+    /// Tokens per micro-batch (one forward and backward pass); a longer conversation gets a micro-batch of its own. Default
+    /// 4096.
     pub pass_tokens: usize,
-    /// Decides the order of the conversations. Default 0.
+    /// Seed of the order of the conversations. Default 0.
     pub seed: u64,
-    /// The optimizer. Its rate rises over the first `warmup` updates and falls to `floor` at the last one, whatever
-    /// `total` says. Default: 1e-4, falling linearly to 0, no weight decay.
+    /// The optimizer. The learning rate warms up over `warmup` updates and decays to `floor` at the last one; `total` is
+    /// ignored. Default: 1e-4, linear decay to 0, no weight decay.
     pub optimizer: OptimizerOptions,
 }
 
@@ -30,7 +31,7 @@ impl Default for SftOptions {
             pass_tokens: 4096,
             seed: 0,
             optimizer: OptimizerOptions {
-                schedule: Shape::Linear,
+                schedule: LrScheduleShape::Linear,
                 weight_decay: 0.0,
                 ..OptimizerOptions::default()
             },
@@ -42,7 +43,7 @@ impl SftOptions {
     /// Checks every value.
     ///
     /// # Errors
-    /// The first value that cannot work, with its key.
+    /// The first invalid value, with its key.
     pub fn validate(&self) -> Result<(), OptionsError> {
         for (key, value) in [
             ("sft.epochs", self.epochs),
@@ -60,9 +61,9 @@ impl SftOptions {
         self.optimizer.validate()
     }
 
-    /// The rate over so many updates.
-    pub(super) fn schedule(&self, steps: u64) -> Schedule {
-        Schedule {
+    /// The learning rate schedule over this many updates.
+    pub(super) fn schedule(&self, steps: u64) -> LrSchedule {
+        LrSchedule {
             total: steps.max(self.optimizer.warmup + 1),
             ..self.optimizer.schedule()
         }

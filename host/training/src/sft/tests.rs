@@ -1,4 +1,4 @@
-//! Fine-tuning of the embedded policy, and of templates that are not so kind.
+//! Fine-tuning of the embedded policy, and chat templates that rewrite messages.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ fn embedded() -> Engine {
     Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap()
 }
 
-/// What the trained tokens say, sequence by sequence, runs of them apart by `|`.
-fn said(engine: &Engine, examples: &[ChatExample]) -> Vec<String> {
+/// The text of each sequence's trained tokens, with consecutive runs separated by `|`.
+fn trained_text(engine: &Engine, examples: &[ChatExample]) -> Vec<String> {
     let tokenizer = engine.tokenizer();
     let text = |example: &ChatExample| {
         let mut runs: Vec<Vec<u32>> = Vec::new();
         let mut before = false;
-        for (token, trains) in example.tokens.iter().zip(&example.trains) {
+        for (token, trains) in example.tokens.iter().zip(&example.loss_mask) {
             if *trains && !before {
                 runs.push(Vec::new());
             }
@@ -54,18 +54,18 @@ fn conversation() -> Value {
 }
 
 #[test]
-fn exactly_what_the_assistant_said_trains_tool_calls_too() {
+fn only_assistant_tokens_train_including_tool_calls() {
     let engine = embedded();
-    let format = ChatFormat::of(&engine);
+    let format = ChatFormat::from_engine(&engine);
     let examples = format.examples(&conversation()).unwrap();
     assert_eq!(
         examples.len(),
         1,
-        "a template that continues gives one sequence"
+        "an append-only template gives one sequence"
     );
-    let spoken = said(&engine, &examples);
-    let runs: Vec<&str> = spoken[0].split('|').collect();
-    let text = spoken[0].clone();
+    let trained = trained_text(&engine, &examples);
+    let runs: Vec<&str> = trained[0].split('|').collect();
+    let text = trained[0].clone();
     assert!(
         text.contains("<tool_call>") && text.contains("\"add\""),
         "{text}"
@@ -76,8 +76,8 @@ fn exactly_what_the_assistant_said_trains_tool_calls_too() {
         "{text}"
     );
     assert_eq!(text.matches("<|im_end|>").count(), 2, "{runs:?}");
-    assert!(!examples[0].trains[0]);
-    // The prompt of each reply is what the gateway would have sent.
+    assert!(!examples[0].loss_mask[0]);
+    // The prompt of each reply is rendered as by the gateway.
     let whole = engine.tokenizer().decode_with_special(&examples[0].tokens);
     assert!(
         whole.contains("Let me see.<|im_end|>\n<|im_start|>user\nwell?"),
@@ -94,8 +94,8 @@ fn format_of(template: &str) -> (Arc<Tokenizer>, ChatTemplate) {
 }
 
 #[test]
-fn a_template_that_forgets_gives_a_sequence_for_each_reply() {
-    // Only the last message is written whole; older replies lose what they say.
+fn a_template_that_drops_old_replies_gives_one_sequence_per_reply() {
+    // Only the last message is rendered in full; older replies lose their content.
     let (tokenizer, template) = format_of(
         "{% for m in messages %}{{ m.role }}: {% if loop.last or m.role == 'user' %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
     );
@@ -103,7 +103,7 @@ fn a_template_that_forgets_gives_a_sequence_for_each_reply() {
     let format = ChatFormat {
         tokenizer: &tokenizer,
         template: &template,
-        ends: engine.end_tokens(),
+        eos_token_ids: engine.eos_token_ids(),
         context: 512,
     };
     let talk = json!({"messages": [
@@ -112,7 +112,7 @@ fn a_template_that_forgets_gives_a_sequence_for_each_reply() {
     ]});
     let examples = format.examples(&talk).unwrap();
     assert_eq!(
-        said(&engine, &examples),
+        trained_text(&engine, &examples),
         ["first<|im_end|>", "second<|im_end|>"]
     );
     let second = tokenizer.decode_with_special(&examples[1].tokens);
@@ -123,28 +123,29 @@ fn a_template_that_forgets_gives_a_sequence_for_each_reply() {
 }
 
 #[test]
-fn a_template_that_begins_replies_otherwise_is_refused() {
+fn a_template_that_rewrites_the_generation_prompt_is_rejected() {
     let (tokenizer, template) = format_of(
         "{% for m in messages %}[{{ m.role }}] {{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant says: {% endif %}",
     );
     let format = ChatFormat {
         tokenizer: &tokenizer,
         template: &template,
-        ends: &[2],
+        eos_token_ids: &[2],
         context: 512,
     };
     let talk = json!({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]});
     let error = format.examples(&talk).unwrap_err().to_string();
     assert!(
-        error.contains("messages[1]") && error.contains("otherwise than it begins one"),
+        error.contains("messages[1]")
+            && error.contains("does not render this reply after its generation prompt"),
         "{error}"
     );
 }
 
 #[test]
-fn what_is_no_conversation_says_why() {
+fn invalid_conversations_are_rejected_with_a_reason() {
     let engine = embedded();
-    let format = ChatFormat::of(&engine);
+    let format = ChatFormat::from_engine(&engine);
     for (talk, part) in [
         (json!([]), "an object with `messages`"),
         (json!({"messages": []}), "must be a list that is not empty"),
@@ -176,8 +177,8 @@ fn what_is_no_conversation_says_why() {
     assert!(error.contains("do not fit the context of 8"), "{error}");
 }
 
-/// Conversations of one kind: whatever is asked about a number, the reply counts down from it in a fixed form.
-fn talk(number: usize) -> Value {
+/// Conversations of a fixed form about a number.
+fn conversation_about(number: usize) -> Value {
     json!({"messages": [
         {"role": "user", "content": format!("Tell me about {number}.")},
         {"role": "assistant", "content": format!("So {number}, then {}, and that is all!", number + 1)},
@@ -185,19 +186,23 @@ fn talk(number: usize) -> Value {
 }
 
 fn examples(engine: &Engine, numbers: impl Iterator<Item = usize>) -> Vec<ChatExample> {
-    let format = ChatFormat::of(engine);
+    let format = ChatFormat::from_engine(engine);
     numbers
-        .flat_map(|n| format.examples(&talk(n)).unwrap())
+        .flat_map(|n| format.examples(&conversation_about(n)).unwrap())
         .collect()
 }
 
-fn tuned(engine: &Engine, learned: Learned, options: &SftOptions) -> (Tuned, Vec<SftProgress>) {
+fn run_sft(
+    engine: &Engine,
+    weights: TrainedWeights,
+    options: &SftOptions,
+) -> (SftOutput, Vec<SftProgress>) {
     let train = examples(engine, (10..58).filter(|n| n % 4 != 0));
     let held_out = examples(engine, (10..58).filter(|n| n % 4 == 0));
     let mut seen = Vec::new();
-    let tuned = tune(
+    let output = fine_tune(
         engine.model(),
-        learned,
+        weights,
         &train,
         &held_out,
         options,
@@ -206,16 +211,16 @@ fn tuned(engine: &Engine, learned: Learned, options: &SftOptions) -> (Tuned, Vec
             ControlFlow::Continue(())
         },
     );
-    (tuned.unwrap(), seen)
+    (output.unwrap(), seen)
 }
 
-fn adapter(engine: &Engine) -> Learned {
+fn adapter(engine: &Engine) -> TrainedWeights {
     let spec = LoraSpec {
         rank: 8,
         alpha: 16.0,
         ..LoraSpec::default()
     };
-    Learned::Lora(Arc::new(Adapter::init(engine.model().config(), spec, 1)))
+    TrainedWeights::Lora(Arc::new(Adapter::init(engine.model().config(), spec, 1)))
 }
 
 fn options(rate: f64) -> SftOptions {
@@ -229,16 +234,13 @@ fn options(rate: f64) -> SftOptions {
 }
 
 #[test]
-fn what_was_held_out_becomes_likelier_by_training_and_not_without() {
+fn training_lowers_the_held_out_loss() {
     let engine = embedded();
-    let (tuned_well, seen) = tuned(&engine, adapter(&engine), &options(3e-3));
-    let (before, after) = (
-        tuned_well.held_out_before.unwrap(),
-        tuned_well.held_out.unwrap(),
-    );
+    let (tuned, seen) = run_sft(&engine, adapter(&engine), &options(3e-3));
+    let (before, after) = (tuned.held_out_before.unwrap(), tuned.held_out.unwrap());
     assert!(after < 0.6 * before, "{before} to {after}");
-    assert!(tuned_well.losses.1 < tuned_well.losses.0);
-    assert_eq!((tuned_well.steps, seen.len()), (18, 18));
+    assert!(tuned.losses.1 < tuned.losses.0);
+    assert_eq!((tuned.steps, seen.len()), (18, 18));
     let measured: Vec<u64> = seen
         .iter()
         .filter(|p| p.held_out.is_some())
@@ -246,34 +248,34 @@ fn what_was_held_out_becomes_likelier_by_training_and_not_without() {
         .collect();
     assert_eq!(measured, [6, 12, 18]);
     assert_eq!(seen[17].held_out, Some(after));
-    // The same passes at a rate that moves nothing.
-    let (control, _) = tuned(&engine, adapter(&engine), &options(1e-12));
+    // The same updates with a learning rate too small to matter.
+    let (control, _) = run_sft(&engine, adapter(&engine), &options(1e-12));
     assert!((control.held_out.unwrap() - before).abs() < 1e-3 * before);
-    // Once more, bit by bit.
-    let (again, _) = tuned(&engine, adapter(&engine), &options(3e-3));
-    assert_eq!(again.learned.digest(), tuned_well.learned.digest());
+    // A repetition is bit-identical.
+    let (again, _) = run_sft(&engine, adapter(&engine), &options(3e-3));
+    assert_eq!(again.weights.digest(), tuned.weights.digest());
 }
 
 #[test]
-fn all_weights_learn_as_well() {
+fn full_parameter_training_lowers_the_held_out_loss() {
     let engine = embedded();
-    let base = Learned::Full(Arc::clone(engine.model()));
+    let base = TrainedWeights::Full(Arc::clone(engine.model()));
     let mut few = options(3e-4);
     few.epochs = 1;
-    let (tuned, _) = tuned(&engine, base, &few);
+    let (tuned, _) = run_sft(&engine, base, &few);
     assert!(tuned.held_out.unwrap() < 0.9 * tuned.held_out_before.unwrap());
-    assert_ne!(tuned.learned.digest(), engine.model().digest());
+    assert_ne!(tuned.weights.digest(), engine.model().digest());
 }
 
 #[test]
-fn the_size_of_a_pass_is_no_part_of_the_result_beyond_rounding() {
+fn the_micro_batch_size_changes_the_result_only_by_rounding() {
     let engine = embedded();
     let mut narrow = options(3e-3);
     narrow.epochs = 1;
     let wide = narrow.clone();
     narrow.pass_tokens = 1;
-    let (one, _) = tuned(&engine, adapter(&engine), &narrow);
-    let (other, _) = tuned(&engine, adapter(&engine), &wide);
-    let moved = other.learned.delta_norm(&adapter(&engine));
-    assert!(one.learned.delta_norm(&other.learned) < 0.05 * moved);
+    let (one, _) = run_sft(&engine, adapter(&engine), &narrow);
+    let (other, _) = run_sft(&engine, adapter(&engine), &wide);
+    let moved = other.weights.delta_norm(&adapter(&engine));
+    assert!(one.weights.delta_norm(&other.weights) < 0.05 * moved);
 }

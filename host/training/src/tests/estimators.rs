@@ -1,25 +1,25 @@
-//! Estimators that tell tokens apart or look around a batch, through whole steps.
+//! Token-level and batch-level estimators, tested through complete steps.
 
 use clawhost_journal::{StepOutcome, StepRecord};
 use serde_json::Value;
 
-use super::workshop::{Workshop, options};
+use super::fixture::{Fixture, options};
 use crate::advantage::Estimator;
 use crate::options::{AdvantageOptions, TrainingOptions};
 
-/// Steps once over four samples; the step as recorded, and each sample's advantage and reply length in the journal.
-fn stepped(options: &TrainingOptions, rewards: [f32; 4]) -> (StepRecord, Vec<(f64, usize)>) {
-    let mut shop = Workshop::new();
-    let samples = rewards.map(|reward| shop.sample(reward));
-    let step = shop.trainer(options).step(10).unwrap().unwrap();
+/// Runs a step on four samples; returns the recorded step, and each sample's advantage and reply length.
+fn run_step(options: &TrainingOptions, rewards: [f32; 4]) -> (StepRecord, Vec<(f64, usize)>) {
+    let mut fixture = Fixture::new();
+    let samples = rewards.map(|reward| fixture.sample(reward));
+    let step = fixture.trainer(options).step(10).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
     let found = samples.map(|sample| {
-        let sample = shop.found(sample);
+        let sample = fixture.sample_record(sample);
         (f64::from(sample.advantage.unwrap()), sample.token_ids.len())
     });
-    let lines = std::fs::read_to_string(shop.data().join("metrics/steps.jsonl")).unwrap();
-    assert_eq!(lines.lines().count(), 1, "the step is in the files");
-    let record = shop.journal.steps(1).unwrap().pop().unwrap();
+    let lines = std::fs::read_to_string(fixture.data().join("metrics/steps.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 1, "the step is logged");
+    let record = fixture.journal.steps(1).unwrap().pop().unwrap();
     (record, found.to_vec())
 }
 
@@ -36,7 +36,7 @@ fn number(metrics: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn gae_gives_the_last_token_most() {
+fn gae_with_lambda_decays_towards_the_first_token() {
     let options = with(
         Estimator::Gae,
         AdvantageOptions {
@@ -44,7 +44,7 @@ fn gae_gives_the_last_token_most() {
             ..AdvantageOptions::default()
         },
     );
-    let (_, found) = stepped(&options, [1.0, -1.0, 1.0, -1.0]);
+    let (_, found) = run_step(&options, [1.0, -1.0, 1.0, -1.0]);
     // The mean over a reply of n tokens of 1, 1/2, 1/4 … from its end.
     for ((advantage, tokens), reward) in found.iter().zip([1.0, -1.0, 1.0, -1.0]) {
         let n = *tokens as f64;
@@ -55,9 +55,9 @@ fn gae_gives_the_last_token_most() {
 }
 
 #[test]
-fn gae_by_default_gives_every_token_the_whole_advantage() {
+fn gae_by_default_gives_every_token_the_full_advantage() {
     let options = with(Estimator::Gae, AdvantageOptions::default());
-    let (_, found) = stepped(&options, [1.0, -1.0, 1.0, -1.0]);
+    let (_, found) = run_step(&options, [1.0, -1.0, 1.0, -1.0]);
     for ((advantage, _), reward) in found.iter().zip([1.0, -1.0, 1.0, -1.0]) {
         assert!((advantage - reward).abs() < 1e-6, "{found:?}");
     }
@@ -68,8 +68,8 @@ fn gae_by_default_gives_every_token_the_whole_advantage() {
 fn reinforce_plus_plus_trains_on_whitened_returns() {
     let options = with(Estimator::ReinforcePlusPlus, AdvantageOptions::default());
     let rewards = [1.0, 0.0, 1.0, 0.0];
-    let (_, found) = stepped(&options, rewards);
-    // Nothing has left the reference yet: the returns are the rewards, whitened over tokens.
+    let (_, found) = run_step(&options, rewards);
+    // The policy still equals the reference: the returns are the rewards, whitened over tokens.
     let tokens: f64 = found.iter().map(|(_, n)| *n as f64).sum();
     let rewarded = (found[0].1 + found[2].1) as f64;
     let mean = rewarded / tokens;
@@ -81,7 +81,7 @@ fn reinforce_plus_plus_trains_on_whitened_returns() {
 }
 
 #[test]
-fn a_whitened_batch_has_advantages_around_nothing() {
+fn whitened_advantages_have_mean_zero_and_deviation_one() {
     let options = with(
         Estimator::Raw,
         AdvantageOptions {
@@ -89,7 +89,7 @@ fn a_whitened_batch_has_advantages_around_nothing() {
             ..AdvantageOptions::default()
         },
     );
-    let (_, found) = stepped(&options, [0.25, 0.5, 0.75, 1.0]);
+    let (_, found) = run_step(&options, [0.25, 0.5, 0.75, 1.0]);
     let tokens = |&(advantage, n): &(f64, usize)| {
         (advantage * n as f64, advantage.powi(2) * n as f64, n as f64)
     };
@@ -104,7 +104,7 @@ fn a_whitened_batch_has_advantages_around_nothing() {
 }
 
 #[test]
-fn an_overlong_reply_is_worth_less() {
+fn overlong_replies_are_penalized() {
     let options = with(
         Estimator::Raw,
         AdvantageOptions {
@@ -114,29 +114,29 @@ fn an_overlong_reply_is_worth_less() {
             ..AdvantageOptions::default()
         },
     );
-    let (step, found) = stepped(&options, [1.0, -1.0, 1.0, 0.25]);
-    let mut paid = 0.0;
+    let (step, found) = run_step(&options, [1.0, -1.0, 1.0, 0.25]);
+    let mut penalties = 0.0;
     for ((advantage, tokens), reward) in found.iter().zip([1.0, -1.0, 1.0, 0.25]) {
         let own = tokens.saturating_sub(4) as f64 / 4.0 * 0.5;
         assert!((advantage - (reward - own)).abs() < 1e-6, "{found:?}");
-        paid += own;
+        penalties += own;
     }
-    assert!(paid > 0.0, "{found:?}");
-    assert!((number(&step.metrics, "shaping_mean") + paid / 4.0).abs() < 1e-6);
+    assert!(penalties > 0.0, "{found:?}");
+    assert!((number(&step.metrics, "shaping_mean") + penalties / 4.0).abs() < 1e-6);
     assert!((number(&step.metrics, "reward_mean") - 0.3125).abs() < 1e-6);
     let kept = &step.metrics["draw_seconds"];
     assert!(kept.as_f64().unwrap() > 0.0 && step.metrics["proof_seconds"].is_number());
 }
 
 #[test]
-fn steps_of_episodes_are_compared_and_others_say_what_they_lack() {
-    let mut shop = Workshop::new();
-    let live = shop.sample(1.0);
+fn the_step_estimator_drops_samples_without_an_episode() {
+    let mut fixture = Fixture::new();
+    let live = fixture.sample(1.0);
     let mut options = with(Estimator::Step, AdvantageOptions::default());
     options.group_wait_seconds = 0.0;
-    let step = shop.trainer(&options).step(i64::MAX).unwrap().unwrap();
+    let step = fixture.trainer(&options).step(i64::MAX).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::NoSignal);
-    let reason = shop.found(live).reason.unwrap();
+    let reason = fixture.sample_record(live).reason.unwrap();
     assert!(
         reason.contains("needs its trajectory, step and votes"),
         "{reason}"

@@ -1,25 +1,27 @@
-//! All parameters are trained as an adapter is: proved, published, resumed bit for bit, and by every method.
+//! Full-parameter training: verified, published and resumed like an adapter, with every training method.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clawhost_journal::{SampleState, StepOutcome};
-use clawhost_policy::{Adapter, Learned, Model, ModelFiles};
+use clawhost_policy::{Adapter, Model, ModelFiles, TrainedWeights};
 
-use super::workshop::{Workshop, engine, options};
-use crate::batch::Chosen;
+use super::fixture::{Fixture, engine, options};
+use crate::batch::BatchSample;
 use crate::component::Components;
 use crate::error::TrainingError;
-use crate::hints::Hinted;
-use crate::optimizer::Moments;
-use crate::options::{Learning, Parameters, TeacherFrom, TopkOf, TrainingOptions};
+use crate::hints::HintedPrompt;
+use crate::optimizer::OptimizerState;
+use crate::options::{
+    TeacherSource, TopKSource, TrainableParameters, TrainingMethod, TrainingOptions,
+};
 use crate::trainer::Trainer;
-use crate::update::{Task, Updated, update};
+use crate::update::{UpdateOutput, UpdateTask, update};
 
-/// Options under which all parameters of a tiny model learn visibly in one step.
+/// Options with which one full-parameter step changes a tiny model measurably.
 fn full() -> TrainingOptions {
     let mut options = TrainingOptions {
-        parameters: Parameters::Full,
+        parameters: TrainableParameters::Full,
         lora: clawhost_policy::LoraSpec::default(),
         ..options()
     };
@@ -27,30 +29,30 @@ fn full() -> TrainingOptions {
     options
 }
 
-fn open(shop: &Workshop, options: TrainingOptions) -> Result<Trainer, TrainingError> {
+fn open(fixture: &Fixture, options: TrainingOptions) -> Result<Trainer, TrainingError> {
     Trainer::open(
-        shop.journal.clone(),
-        shop.engine.clone(),
-        shop.data(),
+        fixture.journal.clone(),
+        fixture.engine.clone(),
+        fixture.data(),
         options,
         Components::default(),
     )
 }
 
 #[test]
-fn a_step_over_all_parameters_is_proved_written_and_served() {
-    let mut shop = Workshop::new();
-    let base = shop.engine.model().digest().to_owned();
-    let ids: Vec<_> = [1.0, -1.0, 1.0, -1.0].map(|r| shop.sample(r)).into();
-    let before: Vec<f32> = ids.iter().map(|id| shop.score(*id)).collect();
-    let mut trainer = shop.trainer(&full());
+fn a_full_parameter_step_is_verified_written_and_served() {
+    let mut fixture = Fixture::new();
+    let base = fixture.engine.model().digest().to_owned();
+    let ids: Vec<_> = [1.0, -1.0, 1.0, -1.0].map(|r| fixture.sample(r)).into();
+    let before: Vec<f32> = ids.iter().map(|id| fixture.score(*id)).collect();
+    let mut trainer = fixture.trainer(&full());
     let step = trainer.step(10).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
     for (i, id) in ids.iter().enumerate() {
-        let change = shop.score(*id) - before[i];
-        let wanted = if i % 2 == 0 { 1.0 } else { -1.0 };
-        assert!(change * wanted > 0.0, "sample {i} changed by {change}");
-        assert_eq!(shop.found(*id).state, SampleState::Trained);
+        let change = fixture.score(*id) - before[i];
+        let reward = if i % 2 == 0 { 1.0 } else { -1.0 };
+        assert!(change * reward > 0.0, "sample {i} changed by {change}");
+        assert_eq!(fixture.sample_record(*id).state, SampleState::Trained);
     }
     let m = &step.metrics;
     assert!(m["proof"]["raised"].as_f64().unwrap() > 0.0, "{m}");
@@ -58,24 +60,24 @@ fn a_step_over_all_parameters_is_proved_written_and_served() {
     assert!(m["proof"]["max"].as_f64().unwrap() < 1e-3, "{m}");
     assert!(m["change_norm"].as_f64().unwrap() > 0.0, "{m}");
 
-    // What is served is the written model, whole; the base is as it was.
-    let active = shop.engine.active();
-    let row = shop.journal.active_adapter().unwrap().unwrap();
+    // The engine serves the written model; the base model is unchanged.
+    let active = fixture.engine.active();
+    let row = fixture.journal.active_adapter().unwrap().unwrap();
     assert_eq!((active.version, row.version, row.parent), (1, 1, 0));
     assert_eq!(active.digest, row.digest);
-    assert_eq!(shop.engine.model().digest(), base);
-    let Some(Learned::Full(served)) = &active.learned else {
-        panic!("a whole model is served");
+    assert_eq!(fixture.engine.model().digest(), base);
+    let Some(TrainedWeights::Full(served)) = &active.weights else {
+        panic!("the engine does not serve a full model");
     };
-    let written = ModelFiles::dir(&shop.data().join(&row.path)).unwrap();
+    let written = ModelFiles::from_dir(&fixture.data().join(&row.path)).unwrap();
     assert_eq!(Model::load(&written).unwrap().digest(), active.digest);
     assert_eq!(served.digest(), active.digest);
     assert_eq!(row.provenance["base_digest"], base.as_str());
     assert_eq!(row.provenance["configuration"]["parameters"], "full");
 
-    // The engine draws with those weights what the trainer finds with them.
+    // Engine and trainer agree on the log-probs of samples from those weights.
     for reward in [1.0, -1.0, 1.0, -1.0] {
-        shop.sample(reward);
+        fixture.sample(reward);
     }
     let step = trainer.step(11).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
@@ -83,102 +85,108 @@ fn a_step_over_all_parameters_is_proved_written_and_served() {
     assert_eq!(m["parity"]["samples"], 4);
     assert!(m["parity"]["mean"].as_f64().unwrap() < 1e-4, "{m}");
     assert!(m["parity"]["max"].as_f64().unwrap() < 1e-3, "{m}");
-    assert_eq!(shop.engine.active().version, 2);
+    assert_eq!(fixture.engine.active().version, 2);
 }
 
 #[test]
-fn a_restart_between_two_steps_over_all_parameters_changes_no_bit() {
+fn a_restart_between_full_parameter_steps_is_bit_identical() {
     let run = |restart: bool| {
-        let mut shop = Workshop::new();
-        shop.eight();
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
         let mut options = full();
         options.epochs = 2;
         options.minibatches = 2;
         options.optimizer.warmup = 3;
-        options.teacher.from = TeacherFrom::Ema;
-        let mut trainer = shop.trainer(&options);
+        options.teacher.from = TeacherSource::Ema;
+        let mut trainer = fixture.trainer(&options);
         trainer.step(10).unwrap().unwrap();
         if restart {
-            shop.restart();
-            trainer = shop.trainer(&options);
-            assert_eq!(shop.engine.active().version, 1);
+            fixture.restart();
+            trainer = fixture.trainer(&options);
+            assert_eq!(fixture.engine.active().version, 1);
         }
         let step = trainer.step(11).unwrap().unwrap();
         assert_eq!(step.outcome, StepOutcome::Published);
-        let row = shop.journal.active_adapter().unwrap().unwrap();
+        let row = fixture.journal.active_adapter().unwrap().unwrap();
         let files = ["model.safetensors", "optimizer.safetensors"]
             .map(|name| row.provenance["files"][name].as_str().unwrap().to_owned());
-        (files, shop.engine.active().digest)
+        (files, fixture.engine.active().digest)
     };
     assert_eq!(run(false), run(true));
 }
 
 #[test]
-fn an_adapter_does_not_go_on_as_a_model_nor_the_other_way_round() {
+fn training_cannot_switch_between_adapter_and_full_parameters() {
     for (first, then) in [(options(), full()), (full(), options())] {
-        let mut shop = Workshop::new();
-        shop.eight();
-        shop.trainer(&first).step(10).unwrap().unwrap();
-        let digest = shop.engine.active().digest;
-        shop.restart();
-        let said = open(&shop, then.clone()).err().unwrap().to_string();
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
+        fixture.trainer(&first).step(10).unwrap().unwrap();
+        let digest = fixture.engine.active().digest;
+        fixture.restart();
+        let error = open(&fixture, then.clone()).err().unwrap().to_string();
         let wanted = format!("set it to \"{}\"", first.parameters);
         assert!(
-            said.contains("version 1") && said.contains(&wanted),
-            "{said}"
+            error.contains("version 1") && error.contains(&wanted),
+            "{error}"
         );
-        // Whoever only serves may have either.
+        // Serving alone accepts both.
         let serving = TrainingOptions {
             enabled: false,
             ..then
         };
-        let trainer = open(&shop, serving).unwrap();
+        let trainer = open(&fixture, serving).unwrap();
         assert_eq!(
-            (trainer.version(), shop.engine.active().digest),
+            (trainer.version(), fixture.engine.active().digest),
             (1, digest)
         );
     }
 }
 
 #[test]
-fn an_adapter_that_was_handed_in_is_not_trained_as_a_model() {
-    let shop = Workshop::new();
-    let config = shop.engine.model().config();
+fn full_parameter_training_rejects_an_operator_adapter() {
+    let fixture = Fixture::new();
+    let config = fixture.engine.model().config();
     let adapter = Adapter::init(config, options().lora, 1);
-    shop.engine.publish(0, Some(Arc::new(adapter)));
-    let said = open(&shop, full()).err().unwrap().to_string();
-    assert!(said.contains("--adapter"), "{said}");
-    open(&shop, options()).unwrap();
+    fixture.engine.publish(0, Some(Arc::new(adapter)));
+    let error = open(&fixture, full()).err().unwrap().to_string();
+    assert!(error.contains("--adapter"), "{error}");
+    open(&fixture, options()).unwrap();
 }
 
 #[test]
-fn a_damaged_model_is_refused() {
-    let mut shop = Workshop::new();
-    shop.eight();
-    shop.trainer(&full()).step(10).unwrap().unwrap();
-    let path = shop.data().join("adapters/v000001/model.safetensors");
+fn a_corrupt_model_is_rejected() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    fixture.trainer(&full()).step(10).unwrap().unwrap();
+    let path = fixture.data().join("adapters/v000001/model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    shop.engine = engine(7);
-    let said = open(&shop, full()).err().unwrap().to_string();
-    assert!(said.contains("model.safetensors has sha256"), "{said}");
+    fixture.engine = engine(7);
+    let error = open(&fixture, full()).err().unwrap().to_string();
+    assert!(error.contains("model.safetensors has sha256"), "{error}");
 }
 
-/// One update of these samples from the base, of an adapter that changes nothing yet or of all parameters.
-fn updated(shop: &Workshop, chosen: &[Chosen], options: &TrainingOptions) -> Updated {
-    let model = shop.engine.model();
-    let learned: Learned = match options.parameters {
-        Parameters::Lora => Arc::new(Adapter::init(model.config(), options.lora.clone(), 3)).into(),
-        Parameters::Full => Arc::clone(model).into(),
+/// One update on these samples, of a new adapter or of all parameters.
+fn run_update(
+    fixture: &Fixture,
+    chosen: &[BatchSample],
+    options: &TrainingOptions,
+) -> UpdateOutput {
+    let model = fixture.engine.model();
+    let weights: TrainedWeights = match options.parameters {
+        TrainableParameters::Lora => {
+            Arc::new(Adapter::init(model.config(), options.lora.clone(), 3)).into()
+        }
+        TrainableParameters::Full => Arc::clone(model).into(),
     };
-    let moments = Moments::zeros(learned.tensors().iter().map(|(_, v)| v.len()));
-    let task = Task {
+    let optimizer_state = OptimizerState::zeros(weights.tensors().iter().map(|(_, v)| v.len()));
+    let task = UpdateTask {
         model,
-        learned: &learned,
-        moments: &moments,
+        weights: &weights,
+        optimizer_state: &optimizer_state,
         teacher: None,
-        elsewhere: None,
+        remote_teacher: None,
         chosen,
         active: 0,
         options,
@@ -190,21 +198,21 @@ fn updated(shop: &Workshop, chosen: &[Chosen], options: &TrainingOptions) -> Upd
 }
 
 #[test]
-fn every_method_learns_the_same_lesson_under_both_kinds_of_parameters() {
-    let mut shop = Workshop::new();
-    let chosen: Vec<Chosen> = (0..6u32)
+fn every_method_has_the_same_initial_loss_for_adapter_and_full_parameters() {
+    let mut fixture = Fixture::new();
+    let chosen: Vec<BatchSample> = (0..6u32)
         .map(|i| {
             let reward = if i % 2 == 0 { 1.0 } else { -0.5 };
-            let id = shop.sample(reward);
-            let sample = shop.found(id);
+            let id = fixture.sample(reward);
+            let sample = fixture.sample_record(id);
             let hinted = (0..2)
-                .map(|hint| Hinted {
+                .map(|hint| HintedPrompt {
                     hint: i64::from(hint),
                     prompt_ids: [sample.prompt_ids.clone(), vec![2 + hint + i, 9, 4 + hint]]
                         .concat(),
                 })
                 .collect();
-            Chosen {
+            BatchSample {
                 sample,
                 advantage: Some(f64::from(reward)),
                 token_advantages: None,
@@ -214,12 +222,12 @@ fn every_method_learns_the_same_lesson_under_both_kinds_of_parameters() {
         })
         .collect();
     let methods = [
-        (Learning::Binary, TopkOf::Student),
-        (Learning::Opd, TopkOf::Student),
-        (Learning::OpdTopk, TopkOf::Student),
-        (Learning::OpdTopk, TopkOf::Teacher),
-        (Learning::Hybrid, TopkOf::Student),
-        (Learning::HybridTopk, TopkOf::Student),
+        (TrainingMethod::Binary, TopKSource::Student),
+        (TrainingMethod::Opd, TopKSource::Student),
+        (TrainingMethod::OpdTopk, TopKSource::Student),
+        (TrainingMethod::OpdTopk, TopKSource::Teacher),
+        (TrainingMethod::Hybrid, TopKSource::Student),
+        (TrainingMethod::HybridTopk, TopKSource::Student),
     ];
     for (method, top_k_of) in methods {
         let with = |mut options: TrainingOptions| {
@@ -230,8 +238,8 @@ fn every_method_learns_the_same_lesson_under_both_kinds_of_parameters() {
         };
         let (lora, all) = (with(options()), with(full()));
         let (lora, all) = (
-            updated(&shop, &chosen, &lora),
-            updated(&shop, &chosen, &all),
+            run_update(&fixture, &chosen, &lora),
+            run_update(&fixture, &chosen, &all),
         );
         for (one, other) in [
             (lora.report.first_loss, all.report.first_loss),
@@ -252,9 +260,9 @@ fn every_method_learns_the_same_lesson_under_both_kinds_of_parameters() {
             all.report.first_loss,
             all.report.last_loss
         );
-        let base = Learned::Full(Arc::clone(shop.engine.model()));
-        assert!(all.learned.delta_norm(&base) > 1e-3);
-        let taught = all.report.samples.iter().all(|s| s.gap.is_some());
-        assert_eq!(taught, method.uses_hints(), "{method:?}");
+        let base = TrainedWeights::Full(Arc::clone(fixture.engine.model()));
+        assert!(all.weights.delta_norm(&base) > 1e-3);
+        let distilled = all.report.samples.iter().all(|s| s.gap.is_some());
+        assert_eq!(distilled, method.uses_hints(), "{method:?}");
     }
 }

@@ -1,16 +1,16 @@
-//! The loop: prompt, patient, and it stops when told.
+//! The training loop: starts steps promptly, waits for batches, and stops on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clawhost_journal::StepOutcome;
-use clawhost_policy::{GenerateRequest, Generation, Priority, Sampling};
+use clawhost_policy::{GenerateRequest, Generation, Priority, SamplingParams};
 use tokio::sync::watch;
 
-use super::workshop::{Workshop, engine_with, options};
+use super::fixture::{Fixture, engine_with, options};
 use crate::component::Components;
 use crate::state::TrainingSnapshot;
-use crate::training::Training;
+use crate::training_loop::TrainingLoop;
 
 async fn until(
     state: &crate::TrainingState,
@@ -20,11 +20,11 @@ async fn until(
     changes.wait_for(what).await.unwrap().clone()
 }
 
-fn training(shop: &Workshop, options: crate::TrainingOptions) -> Training {
-    Training::new(
-        shop.journal.clone(),
-        shop.engine.clone(),
-        shop.data(),
+fn training(fixture: &Fixture, options: crate::TrainingOptions) -> TrainingLoop {
+    TrainingLoop::new(
+        fixture.journal.clone(),
+        fixture.engine.clone(),
+        fixture.data(),
         options,
         Components::default(),
     )
@@ -32,30 +32,30 @@ fn training(shop: &Workshop, options: crate::TrainingOptions) -> Training {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn samples_that_come_while_it_runs_are_trained_and_published() {
-    let mut shop = Workshop::new();
-    let training = training(&shop, options());
+async fn samples_that_arrive_while_the_loop_runs_are_trained_and_published() {
+    let mut fixture = Fixture::new();
+    let training = training(&fixture, options());
     let state = training.state();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(training.run(stopped));
-    let shop = tokio::task::spawn_blocking(move || {
-        shop.eight();
-        shop
+    let fixture = tokio::task::spawn_blocking(move || {
+        fixture.eight_samples();
+        fixture
     })
     .await
     .unwrap();
-    let all_told = |s: &TrainingSnapshot| {
-        let steps = shop.journal.steps(100).unwrap().len() as u64;
-        shop.journal.queued_count().unwrap() == 0 && s.steps == steps
+    let all_trained = |s: &TrainingSnapshot| {
+        let steps = fixture.journal.steps(100).unwrap().len() as u64;
+        fixture.journal.queued_count().unwrap() == 0 && s.steps == steps
     };
-    let seen = until(&state, all_told).await;
+    let seen = until(&state, all_trained).await;
     assert_eq!(seen.last_outcome.as_deref(), Some("published"));
-    assert_eq!(seen.version, shop.engine.active().version);
-    assert_eq!(seen.digest, shop.engine.active().digest);
+    assert_eq!(seen.version, fixture.engine.active().version);
+    assert_eq!(seen.digest, fixture.engine.active().digest);
     assert_eq!(seen.last_error, None);
     stop.send(true).unwrap();
     task.await.unwrap();
-    let trained: usize = shop
+    let trained: usize = fixture
         .journal
         .steps(100)
         .unwrap()
@@ -63,11 +63,11 @@ async fn samples_that_come_while_it_runs_are_trained_and_published() {
         .map(|s| s.trained.len())
         .sum();
     assert_eq!(trained, 8);
-    // What was recorded is counted again after a restart.
-    let again = Training::new(
-        shop.journal.clone(),
-        shop.engine.clone(),
-        shop.data(),
+    // A restarted loop counts the recorded steps.
+    let again = TrainingLoop::new(
+        fixture.journal.clone(),
+        fixture.engine.clone(),
+        fixture.data(),
         options(),
         Components::default(),
     )
@@ -76,54 +76,54 @@ async fn samples_that_come_while_it_runs_are_trained_and_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_for_the_rest_of_a_batch_until_the_time_is_up() {
-    let shop = tokio::task::spawn_blocking(|| {
-        let mut shop = Workshop::new();
-        shop.sample(1.0);
-        shop
+async fn the_loop_waits_for_a_full_batch_up_to_max_wait() {
+    let fixture = tokio::task::spawn_blocking(|| {
+        let mut fixture = Fixture::new();
+        fixture.sample(1.0);
+        fixture
     })
     .await
     .unwrap();
-    let patient = crate::TrainingOptions {
+    let waiting = crate::TrainingOptions {
         max_wait_seconds: 0.2,
         ..options()
     };
-    let training = training(&shop, patient);
+    let training = training(&fixture, waiting);
     let state = training.state();
     let (_stop, stopped) = watch::channel(false);
     tokio::spawn(training.run(stopped));
     let seen = until(&state, |s| s.steps == 1).await;
     assert_eq!(seen.published, 1);
-    let step = &shop.journal.steps(1).unwrap()[0];
+    let step = &fixture.journal.steps(1).unwrap()[0];
     assert_eq!(step.outcome, StepOutcome::Published);
-    let sample = &shop
+    let sample = &fixture
         .journal
-        .samples_of(clawhost_journal::TurnId(1))
+        .samples_of_turn(clawhost_journal::TurnId(1))
         .unwrap()[0];
     assert!(step.started_ms - sample.created_ms >= 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_cannot_be_recorded_keeps_its_samples_and_says_why() {
-    let shop = tokio::task::spawn_blocking(|| {
-        let mut shop = Workshop::new();
-        shop.eight();
-        shop
+async fn a_step_that_cannot_be_recorded_keeps_its_samples_and_reports_the_error() {
+    let fixture = tokio::task::spawn_blocking(|| {
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
+        fixture
     })
     .await
     .unwrap();
-    let training = training(&shop, options());
+    let training = training(&fixture, options());
     let state = training.state();
-    // A file where the folder of adapters should be: nothing can be written.
-    let adapters = shop.data().join("adapters");
+    // A file in place of the adapters directory: nothing can be written.
+    let adapters = fixture.data().join("adapters");
     std::fs::remove_dir_all(&adapters).unwrap();
     std::fs::write(&adapters, b"in the way").unwrap();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(training.run(stopped));
     let seen = until(&state, |s| s.last_error.is_some()).await;
     assert!(seen.last_error.unwrap().contains("adapters"));
-    assert_eq!(shop.journal.queued_count().unwrap(), 8);
-    assert_eq!(shop.engine.active().version, 0);
+    assert_eq!(fixture.journal.queued_count().unwrap(), 8);
+    assert_eq!(fixture.engine.active().version, 0);
     std::fs::remove_file(&adapters).unwrap();
     let seen = until(&state, |s| s.published > 0).await;
     assert_eq!(seen.last_error, None);
@@ -132,25 +132,25 @@ async fn a_step_that_cannot_be_recorded_keeps_its_samples_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_how_many_samples_went_stale_and_what_changes_that() {
+async fn the_status_reports_stale_samples_and_the_settings_to_change() {
     let strict = crate::TrainingOptions {
         max_staleness: 0,
         batch: 2,
         ..options()
     };
     let made = strict.clone();
-    let shop = tokio::task::spawn_blocking(move || {
-        let mut shop = Workshop::new();
-        let mut trainer = shop.trainer(&made);
-        shop.sample(1.0);
-        shop.sample(-1.0);
-        shop.sample(1.0);
+    let fixture = tokio::task::spawn_blocking(move || {
+        let mut fixture = Fixture::new();
+        let mut trainer = fixture.trainer(&made);
+        fixture.sample(1.0);
+        fixture.sample(-1.0);
+        fixture.sample(1.0);
         trainer.step(10).unwrap().unwrap();
-        shop.sample(1.0);
-        shop
+        fixture.sample(1.0);
+        fixture
     });
-    let shop = shop.await.unwrap();
-    let training = training(&shop, strict);
+    let fixture = fixture.await.unwrap();
+    let training = training(&fixture, strict);
     let state = training.state();
     assert_eq!((state.snapshot().samples, state.snapshot().stale), (4, 0));
     assert_eq!(state.snapshot().stale_note, None);
@@ -168,91 +168,91 @@ async fn it_says_how_many_samples_went_stale_and_what_changes_that() {
 }
 
 #[tokio::test]
-async fn it_ends_when_the_one_who_could_stop_it_is_gone() {
-    let shop = Workshop::new();
-    let training = training(&shop, options());
+async fn the_loop_ends_when_the_stop_sender_is_dropped() {
+    let fixture = Fixture::new();
+    let training = training(&fixture, options());
     let (stop, stopped) = watch::channel(false);
     drop(stop);
     training.run(stopped).await;
 }
 
-/// A workshop with a full batch whose engine is in the middle of a step of its own, and what holds it there.
-async fn held() -> (Workshop, Arc<AtomicBool>, Generation) {
+/// A fixture with a full batch whose engine is held inside a forward pass, the flag that holds it, and the request.
+async fn hold_engine() -> (Fixture, Arc<AtomicBool>, Generation) {
     let held = Arc::new(AtomicBool::new(false));
     let entered = Arc::new(AtomicBool::new(false));
     let (hold, enter) = (Arc::clone(&held), Arc::clone(&entered));
-    let shop = tokio::task::spawn_blocking(move || {
-        let mut shop = Workshop::new();
-        shop.engine = engine_with(7, move |model, rows| {
+    let fixture = tokio::task::spawn_blocking(move || {
+        let mut fixture = Fixture::new();
+        fixture.engine = engine_with(7, move |model, rows| {
             while hold.load(Ordering::SeqCst) {
                 enter.store(true, Ordering::SeqCst);
                 std::thread::yield_now();
             }
             model.forward(rows)
         });
-        shop.eight();
-        shop
+        fixture.eight_samples();
+        fixture
     })
     .await
     .unwrap();
     held.store(true, Ordering::SeqCst);
     let request = GenerateRequest {
         prompt: vec![1, 2, 3],
-        sampling: Sampling::default(),
-        served: shop.engine.active(),
-        priority: Priority::Person,
+        sampling: SamplingParams::default(),
+        version: fixture.engine.active(),
+        priority: Priority::Interactive,
         user: None,
     };
-    let running = shop.engine.generate(request).unwrap();
+    let running = fixture.engine.generate(request).unwrap();
     while !entered.load(Ordering::SeqCst) {
         tokio::task::yield_now().await;
     }
-    (shop, held, running)
+    (fixture, held, running)
 }
 
-async fn until_it_yields(shop: &Workshop) {
-    while shop.engine.stats().yielding == 0 {
+async fn until_it_yields(fixture: &Fixture) {
+    while fixture.engine.stats().yielding_threads == 0 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_waits_between_layers_while_requests_are_running() {
-    let (shop, held, _running) = held().await;
+async fn a_step_yields_between_layers_while_requests_are_running() {
+    let (fixture, held, _running) = hold_engine().await;
     let yielding = crate::TrainingOptions {
         busy_share: 1e-9,
         ..options()
     };
-    let training = training(&shop, yielding);
+    let training = training(&fixture, yielding);
     let state = training.state();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(training.run(stopped));
-    until_it_yields(&shop).await;
-    assert!(shop.journal.steps(1).unwrap().is_empty());
+    until_it_yields(&fixture).await;
+    assert!(fixture.journal.steps(1).unwrap().is_empty());
     held.store(false, Ordering::SeqCst);
     let seen = until(&state, |s| s.published > 0).await;
     assert_eq!(seen.last_error, None);
     stop.send(true).unwrap();
     task.await.unwrap();
-    assert_eq!(shop.engine.stats().yielding, 0);
+    assert_eq!(fixture.engine.stats().yielding_threads, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_waits_for_requests_is_given_up_when_the_server_stops() {
-    let (shop, held, _running) = held().await;
+async fn a_yielding_step_is_aborted_when_the_server_stops() {
+    let (fixture, held, _running) = hold_engine().await;
     let yielding = crate::TrainingOptions {
         busy_share: 1e-9,
-        // Each sample has a pass of its own, so that there is a place at which the step is given up.
+        // One micro-batch per sample, so that the step can be aborted between them.
         pass_tokens: 1,
         ..options()
     };
-    let training = training(&shop, yielding);
+    let training = training(&fixture, yielding);
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(training.run(stopped));
-    until_it_yields(&shop).await;
+    until_it_yields(&fixture).await;
     stop.send(true).unwrap();
     task.await.unwrap();
-    assert_eq!(shop.journal.queued_count().unwrap(), 8);
-    assert!(shop.journal.steps(1).unwrap().is_empty());
+    assert_eq!(fixture.journal.queued_count().unwrap(), 8);
+    assert!(fixture.journal.steps(1).unwrap().is_empty());
     held.store(false, Ordering::SeqCst);
 }

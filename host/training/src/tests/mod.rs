@@ -1,24 +1,24 @@
-//! Promises of the trainer, tested with a real journal, a real engine and a tiny model.
+//! Tests of the trainer with a real journal, a real engine and a tiny model.
 
 use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
 use clawhost_policy::{Model, ModelConfig};
 
 mod components;
-mod elsewhere;
-mod engine_proof;
+mod distillation;
+mod engine_verification;
 mod estimators;
-mod forced;
+mod fixture;
+mod forced_tokens;
 mod full;
-mod importing;
+mod import;
 mod loops;
 mod offline;
-mod releases;
+mod publisher;
+mod remote_teacher;
 mod resume;
 mod steps;
-mod teaching;
-mod workshop;
 
-/// A queued sample of two reply tokens, as a journal would give it.
+/// A queued sample with two reply tokens.
 pub(crate) fn sample(id: i64, reward: f32) -> SampleRecord {
     SampleRecord {
         id: SampleId(id),

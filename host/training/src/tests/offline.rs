@@ -1,17 +1,17 @@
-//! Offline steps are the steps of the loop, and a preview is the next one without a trace.
+//! Offline training: same steps as the training loop, and a preview that writes nothing.
 
 use clawhost_journal::{Journal, SampleState, StepOutcome};
 
-use super::workshop::{Workshop, engine, options};
+use super::fixture::{Fixture, engine, options};
 use crate::component::Components;
-use crate::offline::Offline;
+use crate::offline::OfflineTrainer;
 use crate::options::TrainingOptions;
 
-fn offline(shop: &Workshop, options: &TrainingOptions) -> Offline {
-    Offline::open(
-        shop.journal.clone(),
+fn offline(fixture: &Fixture, options: &TrainingOptions) -> OfflineTrainer {
+    OfflineTrainer::open(
+        fixture.journal.clone(),
         engine(7),
-        shop.data(),
+        fixture.data(),
         options.clone(),
         Components::default(),
     )
@@ -19,23 +19,23 @@ fn offline(shop: &Workshop, options: &TrainingOptions) -> Offline {
 }
 
 /// Digests of all adapters, oldest first.
-fn chain(journal: &Journal) -> Vec<String> {
+fn adapter_digests(journal: &Journal) -> Vec<String> {
     let rows = journal.adapters().unwrap();
     rows.into_iter().map(|row| row.digest).collect()
 }
 
 #[test]
-fn steps_are_made_until_the_queue_holds_too_little() {
-    let mut shop = Workshop::new();
-    shop.eight();
+fn steps_run_until_the_queue_is_below_min_batch() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
     for reward in [1.0, -1.0] {
-        shop.sample(reward);
+        fixture.sample(reward);
     }
     let options = TrainingOptions {
         min_batch: 3,
         ..options()
     };
-    let mut offline = offline(&shop, &options);
+    let mut offline = offline(&fixture, &options);
     assert_eq!((offline.queued().unwrap(), offline.version()), (10, 0));
     for version in 1..=2 {
         let step = offline.step(false).unwrap().unwrap();
@@ -45,26 +45,29 @@ fn steps_are_made_until_the_queue_holds_too_little() {
             (version, offline.digest())
         );
     }
-    assert!(offline.step(false).unwrap().is_none(), "two are too few");
+    assert!(
+        offline.step(false).unwrap().is_none(),
+        "two samples are fewer than min_batch"
+    );
     assert_eq!(offline.queued().unwrap(), 2);
     assert_eq!(offline.step(true).unwrap().unwrap().version, 3);
     assert!(offline.step(true).unwrap().is_none());
-    assert_eq!(chain(&shop.journal).len(), 3);
+    assert_eq!(adapter_digests(&fixture.journal).len(), 3);
 }
 
 #[test]
-fn the_loop_and_offline_steps_make_the_same_adapters() {
+fn the_loop_and_offline_training_give_the_same_adapters() {
     let adapters = |by_loop: bool| {
-        let mut shop = Workshop::new();
-        shop.eight();
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
         if by_loop {
-            let mut trainer = shop.trainer(&options());
+            let mut trainer = fixture.trainer(&options());
             while trainer.step(i64::MAX / 2).unwrap().is_some() {}
         } else {
-            let mut offline = offline(&shop, &options());
+            let mut offline = offline(&fixture, &options());
             while offline.step(false).unwrap().is_some() {}
         }
-        chain(&shop.journal)
+        adapter_digests(&fixture.journal)
     };
     let made = adapters(true);
     assert_eq!(made.len(), 2);
@@ -72,55 +75,58 @@ fn the_loop_and_offline_steps_make_the_same_adapters() {
 }
 
 #[test]
-fn groups_are_not_waited_for() {
-    let mut shop = Workshop::new();
-    shop.eight();
+fn offline_training_does_not_wait_for_groups() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
     let options = TrainingOptions {
         estimator: crate::advantage::Estimator::Group,
         group_wait_seconds: 3600.0,
         ..options()
     };
-    let step = offline(&shop, &options).step(false).unwrap().unwrap();
-    // Each is alone in its group; that is found out at once.
+    let step = offline(&fixture, &options).step(false).unwrap().unwrap();
+    // Each sample is the only one of its group, which is known without waiting.
     assert_eq!(step.outcome, StepOutcome::NoSignal);
-    assert_eq!(shop.journal.queued_count().unwrap(), 0);
+    assert_eq!(fixture.journal.queued_count().unwrap(), 0);
 }
 
 #[test]
-fn a_preview_tells_the_next_step_and_writes_nothing() {
-    let mut shop = Workshop::new();
-    let ids = shop.eight();
-    let half = shop.data().join("adapters/.v000009");
-    std::fs::create_dir_all(&half).unwrap();
+fn a_preview_matches_the_next_step_and_writes_nothing() {
+    let mut fixture = Fixture::new();
+    let ids = fixture.eight_samples();
+    let incomplete = fixture.data().join("adapters/.v000009");
+    std::fs::create_dir_all(&incomplete).unwrap();
     let preview = || {
-        Offline::preview(
-            shop.journal.clone(),
+        OfflineTrainer::preview(
+            fixture.journal.clone(),
             engine(7),
-            shop.data(),
+            fixture.data(),
             options(),
             Components::default(),
         )
         .unwrap()
     };
-    let commits = *shop.journal.watch().borrow();
-    let told = preview().unwrap();
-    assert_eq!(*shop.journal.watch().borrow(), commits);
-    assert!(half.exists(), "what another may be writing is left alone");
-    let left = std::fs::read_dir(shop.data().join("adapters")).unwrap();
-    assert_eq!(left.count(), 1);
+    let commits = *fixture.journal.watch().borrow();
+    let previewed = preview().unwrap();
+    assert_eq!(*fixture.journal.watch().borrow(), commits);
+    assert!(
+        incomplete.exists(),
+        "a directory that another process may be writing is left alone"
+    );
+    let entries = std::fs::read_dir(fixture.data().join("adapters")).unwrap();
+    assert_eq!(entries.count(), 1);
     assert!(
         ids.iter()
-            .all(|id| shop.found(*id).state == SampleState::Queued)
+            .all(|id| fixture.sample_record(*id).state == SampleState::Queued)
     );
-    let mut offline = offline(&shop, &options());
+    let mut offline = offline(&fixture, &options());
     let made = offline.step(false).unwrap().unwrap();
-    let step = shop.journal.step(made.id).unwrap().unwrap();
-    assert_eq!(told.trained, step.trained);
-    assert_eq!(told.adapter.unwrap().digest, made.digest);
+    let step = fixture.journal.step(made.id).unwrap().unwrap();
+    assert_eq!(previewed.trained, step.trained);
+    assert_eq!(previewed.adapter.unwrap().digest, made.digest);
     for key in ["loss_first", "gradient_norm", "change_norm"] {
-        assert_eq!(told.metrics[key], step.metrics[key], "{key}");
+        assert_eq!(previewed.metrics[key], step.metrics[key], "{key}");
     }
-    let row = &told.metrics["samples_moved"][0];
+    let row = &previewed.metrics["samples_moved"][0];
     assert!(row["logprob_after"].as_f64().unwrap() > row["logprob_before"].as_f64().unwrap());
     while offline.step(false).unwrap().is_some() {}
     drop(offline);

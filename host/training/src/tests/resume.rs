@@ -1,17 +1,17 @@
-//! Killed at any point, training goes on where the journal stands.
+//! Crash recovery: a process killed at any point resumes from the journal.
 
 use std::path::Path;
 
 use clawhost_journal::{SampleState, StepOutcome};
 
-use super::workshop::{Workshop, engine, options};
+use super::fixture::{Fixture, engine, options};
 use crate::component::Components;
 use crate::error::TrainingError;
 use crate::trainer::Trainer;
 
-/// The sha256 of adapter and optimizer of a version, as the journal has them.
-fn files(shop: &Workshop, version: u64) -> Vec<String> {
-    let rows = shop.journal.adapters().unwrap();
+/// SHA-256 of the adapter and optimizer files of a version, from the journal.
+fn files(fixture: &Fixture, version: u64) -> Vec<String> {
+    let rows = fixture.journal.adapters().unwrap();
     let row = rows.iter().find(|row| row.version == version).unwrap();
     ["adapter_model.safetensors", "optimizer.safetensors"]
         .map(|name| row.provenance["files"][name].as_str().unwrap().to_owned())
@@ -19,57 +19,57 @@ fn files(shop: &Workshop, version: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_restart_between_two_steps_changes_no_bit() {
+fn a_restart_between_steps_is_bit_identical() {
     let run = |restart: bool| {
-        let mut shop = Workshop::new();
-        shop.eight();
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
         let mut options = options();
         options.estimator = crate::advantage::Estimator::Baseline;
         options.epochs = 2;
         options.minibatches = 2;
         options.optimizer.warmup = 3;
-        let mut trainer = shop.trainer(&options);
+        let mut trainer = fixture.trainer(&options);
         trainer.step(10).unwrap().unwrap();
         if restart {
-            shop.restart();
-            trainer = shop.trainer(&options);
-            assert_eq!(shop.engine.active().version, 1);
+            fixture.restart();
+            trainer = fixture.trainer(&options);
+            assert_eq!(fixture.engine.active().version, 1);
         }
         let step = trainer.step(11).unwrap().unwrap();
         assert_eq!(step.outcome, StepOutcome::Published);
         (
-            files(&shop, 1),
-            files(&shop, 2),
-            shop.engine.active().digest,
+            files(&fixture, 1),
+            files(&fixture, 2),
+            fixture.engine.active().digest,
         )
     };
     assert_eq!(run(false), run(true));
 }
 
 #[test]
-fn killed_before_the_commit_the_samples_train_once_afterwards() {
-    let mut shop = Workshop::new();
-    let ids = shop.eight();
-    let mut trainer = shop.trainer(&options());
+fn samples_train_once_after_a_kill_before_the_commit() {
+    let mut fixture = Fixture::new();
+    let ids = fixture.eight_samples();
+    let mut trainer = fixture.trainer(&options());
     let prepared = trainer.prepare(10).unwrap().unwrap();
-    assert!(shop.data().join("adapters/v000001").exists());
+    assert!(fixture.data().join("adapters/v000001").exists());
     drop((prepared, trainer));
 
-    shop.restart();
-    let mut trainer = shop.trainer(&options());
+    fixture.restart();
+    let mut trainer = fixture.trainer(&options());
     assert!(
-        !shop.data().join("adapters/v000001").exists()
-            && shop
+        !fixture.data().join("adapters/v000001").exists()
+            && fixture
                 .data()
                 .join("adapters/unknown/v000001/optimizer.safetensors")
                 .exists(),
-        "what no step recorded is moved aside"
+        "an unrecorded checkpoint is moved to unknown/"
     );
-    assert_eq!(shop.engine.active().version, 0);
-    assert_eq!(shop.journal.queued_count().unwrap(), 8);
+    assert_eq!(fixture.engine.active().version, 0);
+    assert_eq!(fixture.journal.queued_count().unwrap(), 8);
     trainer.step(11).unwrap().unwrap();
     trainer.step(12).unwrap().unwrap();
-    let trained: usize = shop
+    let trained: usize = fixture
         .journal
         .steps(10)
         .unwrap()
@@ -79,89 +79,92 @@ fn killed_before_the_commit_the_samples_train_once_afterwards() {
     assert_eq!(trained, 8);
     assert!(
         ids.iter()
-            .all(|id| shop.found(*id).state == SampleState::Trained)
+            .all(|id| fixture.sample_record(*id).state == SampleState::Trained)
     );
     assert!(trainer.step(13).unwrap().is_none());
 }
 
 #[test]
-fn killed_after_the_commit_the_adapter_is_published_at_the_next_start() {
-    let mut shop = Workshop::new();
-    shop.eight();
-    let mut trainer = shop.trainer(&options());
+fn the_adapter_is_published_after_a_kill_after_the_commit() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    let mut trainer = fixture.trainer(&options());
     let prepared = trainer.prepare(10).unwrap().unwrap();
-    shop.journal.commit_step(prepared.step()).unwrap();
+    fixture.journal.commit_step(prepared.step()).unwrap();
     drop((prepared, trainer));
 
-    shop.restart();
-    let trainer = shop.trainer(&options());
-    let row = shop.journal.active_adapter().unwrap().unwrap();
-    assert_eq!(shop.engine.active().digest, row.digest);
+    fixture.restart();
+    let trainer = fixture.trainer(&options());
+    let row = fixture.journal.active_adapter().unwrap().unwrap();
+    assert_eq!(fixture.engine.active().digest, row.digest);
     assert_eq!(
-        (trainer.version(), shop.journal.queued_count().unwrap()),
+        (trainer.version(), fixture.journal.queued_count().unwrap()),
         (1, 4)
     );
 }
 
-/// Every file below the adapters, by its path there.
-fn tree(shop: &Workshop) -> Vec<String> {
-    fn walk(dir: &Path, below: &str, found: &mut Vec<String>) {
+/// Paths of all files in the adapters directory, relative to it.
+fn tree(fixture: &Fixture) -> Vec<String> {
+    fn walk(dir: &Path, below: &str, files: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
             let name = format!("{below}{}", entry.file_name().to_string_lossy());
             if entry.path().is_dir() {
-                walk(&entry.path(), &format!("{name}/"), found);
+                walk(&entry.path(), &format!("{name}/"), files);
             } else {
-                found.push(name);
+                files.push(name);
             }
         }
     }
-    let mut found = Vec::new();
-    walk(&shop.data().join("adapters"), "", &mut found);
-    found.sort();
-    found
+    let mut files = Vec::new();
+    walk(&fixture.data().join("adapters"), "", &mut files);
+    files.sort();
+    files
 }
 
 #[test]
-fn no_adapter_is_deleted_because_the_journal_does_not_know_it() {
-    let mut shop = Workshop::new();
-    shop.eight();
-    let mut trainer = shop.trainer(&options());
+fn adapters_unknown_to_the_journal_are_never_deleted() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    let mut trainer = fixture.trainer(&options());
     trainer.step(10).unwrap().unwrap();
     trainer.step(11).unwrap().unwrap();
     drop(trainer);
-    let made = tree(&shop);
-    assert_eq!(made.len(), 8, "{made:?}");
-    let aside: Vec<String> = made.iter().map(|name| format!("unknown/{name}")).collect();
-    // The journal was lost; then its successor was lost as well.
-    for life in 0..2 {
-        shop.journal = clawhost_journal::Journal::in_memory().unwrap();
-        shop.restart();
-        let mut trainer = shop.trainer(&options());
-        let left = tree(&shop);
-        assert!(aside.iter().all(|name| left.contains(name)), "{left:?}");
-        assert_eq!(left.len(), 8 + life * 4, "{left:?}");
-        shop.eight();
+    let written = tree(&fixture);
+    assert_eq!(written.len(), 8, "{written:?}");
+    let moved: Vec<String> = written
+        .iter()
+        .map(|name| format!("unknown/{name}"))
+        .collect();
+    // The journal is lost twice.
+    for loss in 0..2 {
+        fixture.journal = clawhost_journal::Journal::in_memory().unwrap();
+        fixture.restart();
+        let mut trainer = fixture.trainer(&options());
+        let files = tree(&fixture);
+        assert!(moved.iter().all(|name| files.contains(name)), "{files:?}");
+        assert_eq!(files.len(), 8 + loss * 4, "{files:?}");
+        fixture.eight_samples();
         trainer.step(12).unwrap().unwrap();
     }
-    assert!(tree(&shop).contains(&"unknown/v000001-2/optimizer.safetensors".to_owned()));
+    assert!(tree(&fixture).contains(&"unknown/v000001-2/optimizer.safetensors".to_owned()));
 }
 
 #[test]
-fn what_is_half_written_is_removed_and_everything_else_stays() {
-    let shop = Workshop::new();
-    let adapters = shop.data().join("adapters");
+fn only_incomplete_checkpoints_are_removed() {
+    let fixture = Fixture::new();
+    let adapters = fixture.data().join("adapters");
     for name in [
         ".v000001", ".v000003", ".vault", "v000002", "v2", "mine", "unknown",
     ] {
         std::fs::create_dir_all(adapters.join(name)).unwrap();
         std::fs::write(adapters.join(name).join("a"), name).unwrap();
     }
-    // Written last: this one was cut off between the last file and its name.
+    // The provenance is written last, so this checkpoint is complete except for the rename.
     std::fs::write(adapters.join(".v000003/provenance.json"), "{}").unwrap();
-    shop.trainer(&options());
+    fixture.trainer(&options());
     assert_eq!(
-        tree(&shop),
+        tree(&fixture),
         [
             ".vault/a",
             "mine/a",
@@ -175,50 +178,51 @@ fn what_is_half_written_is_removed_and_everything_else_stays() {
 }
 
 #[test]
-fn the_adapter_of_a_step_that_the_journal_refused_is_not_left_behind() {
-    let mut shop = Workshop::new();
-    let ids = shop.eight();
-    let mut trainer = shop.trainer(&options());
+fn the_checkpoint_of_a_rejected_step_is_removed() {
+    let mut fixture = Fixture::new();
+    let ids = fixture.eight_samples();
+    let mut trainer = fixture.trainer(&options());
     let prepared = trainer.prepare(10).unwrap().unwrap();
-    // A sample of it is taken meanwhile.
-    let taken = prepared.step().trained[0].0;
-    assert!(ids.contains(&taken));
-    shop.journal
+    // Another step drops one of its samples.
+    let dropped = prepared.step().trained[0].0;
+    assert!(ids.contains(&dropped));
+    fixture
+        .journal
         .commit_step(&clawhost_journal::NewStep {
             trained: Vec::new(),
-            dropped: vec![(taken, "meanwhile".to_owned())],
+            dropped: vec![(dropped, "meanwhile".to_owned())],
             outcome: StepOutcome::NoSignal,
             adapter: None,
             ..prepared.step().clone()
         })
         .unwrap();
     trainer.record(prepared).unwrap_err();
-    assert_eq!(tree(&shop), Vec::<String>::new());
+    assert_eq!(tree(&fixture), Vec::<String>::new());
     trainer.step(11).unwrap().unwrap();
 }
 
 #[cfg(unix)]
 #[test]
-fn adapters_are_for_their_owner_alone() {
+fn adapter_files_are_private_to_their_owner() {
     use std::os::unix::fs::PermissionsExt;
-    let mut shop = Workshop::new();
-    shop.eight();
-    shop.trainer(&options()).step(10).unwrap().unwrap();
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    fixture.trainer(&options()).step(10).unwrap().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let adapters = shop.data().join("adapters");
+    let adapters = fixture.data().join("adapters");
     assert_eq!(mode(&adapters), 0o700);
     assert_eq!(mode(&adapters.join("v000001")), 0o700);
-    for name in tree(&shop) {
+    for name in tree(&fixture) {
         assert_eq!(mode(&adapters.join(&name)), 0o600, "{name}");
     }
-    assert_eq!(mode(&shop.data().join("metrics/steps.jsonl")), 0o600);
+    assert_eq!(mode(&fixture.data().join("metrics/steps.jsonl")), 0o600);
 }
 
-fn reopen(shop: &Workshop, seed: u64) -> Result<Trainer, TrainingError> {
+fn reopen(fixture: &Fixture, seed: u64) -> Result<Trainer, TrainingError> {
     Trainer::open(
-        shop.journal.clone(),
+        fixture.journal.clone(),
         engine(seed),
-        shop.data(),
+        fixture.data(),
         options(),
         Components::default(),
     )
@@ -231,49 +235,50 @@ fn flip_last_byte(path: &Path) {
 }
 
 #[test]
-fn a_checkpoint_that_is_not_what_was_recorded_is_refused() {
+fn a_corrupt_checkpoint_is_rejected() {
     for name in ["adapter_model.safetensors", "optimizer.safetensors"] {
-        let mut shop = Workshop::new();
-        shop.eight();
-        shop.trainer(&options()).step(10).unwrap().unwrap();
-        let path = shop.data().join("adapters/v000001").join(name);
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
+        fixture.trainer(&options()).step(10).unwrap().unwrap();
+        let path = fixture.data().join("adapters/v000001").join(name);
         flip_last_byte(&path);
-        let said = reopen(&shop, 7).err().unwrap().to_string();
+        let error = reopen(&fixture, 7).err().unwrap().to_string();
         assert!(
-            said.contains(name) && said.contains("recorded is"),
-            "{said}"
+            error.contains(name) && error.contains("recorded is"),
+            "{error}"
         );
         std::fs::remove_file(&path).unwrap();
-        assert!(reopen(&shop, 7).is_err());
+        assert!(reopen(&fixture, 7).is_err());
     }
 }
 
 #[test]
-fn another_base_model_is_refused() {
-    let mut shop = Workshop::new();
-    shop.eight();
-    shop.trainer(&options()).step(10).unwrap().unwrap();
-    let said = reopen(&shop, 8).err().unwrap().to_string();
-    assert!(said.contains("was trained on base model"), "{said}");
+fn another_base_model_is_rejected() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    fixture.trainer(&options()).step(10).unwrap().unwrap();
+    let error = reopen(&fixture, 8).err().unwrap().to_string();
+    assert!(error.contains("was trained on base model"), "{error}");
 }
 
 #[test]
 fn only_the_newest_checkpoints_keep_the_optimizer() {
-    let mut shop = Workshop::new();
-    shop.eight();
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
     let few = crate::TrainingOptions {
         batch: 2,
         keep_checkpoints: 2,
         ..options()
     };
-    let mut trainer = shop.trainer(&few);
+    let mut trainer = fixture.trainer(&few);
     for now in 0..4 {
         trainer.step(now).unwrap().unwrap();
     }
     let kept = |file: &str| -> Vec<bool> {
         (1..=4)
             .map(|v| {
-                shop.data()
+                fixture
+                    .data()
                     .join(format!("adapters/v{v:06}/{file}"))
                     .exists()
             })
@@ -281,46 +286,47 @@ fn only_the_newest_checkpoints_keep_the_optimizer() {
     };
     assert_eq!(kept("optimizer.safetensors"), [false, false, true, true]);
     assert_eq!(kept("adapter_model.safetensors"), [true; 4]);
-    shop.restart();
-    assert_eq!(shop.trainer(&few).version(), 4);
+    fixture.restart();
+    assert_eq!(fixture.trainer(&few).version(), 4);
 }
 
 #[test]
-fn what_a_killed_process_did_not_let_go_is_let_go_at_the_next_start() {
-    let mut shop = Workshop::new();
-    shop.eight();
+fn retention_is_applied_at_the_next_start_after_a_kill() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
     let keeping = |keep_checkpoints, enabled| crate::TrainingOptions {
         batch: 2,
         keep_checkpoints,
         enabled,
         ..options()
     };
-    let mut trainer = shop.trainer(&keeping(8, true));
+    let mut trainer = fixture.trainer(&keeping(8, true));
     for now in 0..4 {
         trainer.step(now).unwrap().unwrap();
     }
     drop(trainer);
-    let optimizers = |shop: &Workshop| -> Vec<bool> {
+    let optimizers = |fixture: &Fixture| -> Vec<bool> {
         let file = |v| {
-            shop.data()
+            fixture
+                .data()
                 .join(format!("adapters/v{v:06}/optimizer.safetensors"))
         };
         (1..=4).map(|v| file(v).exists()).collect()
     };
-    shop.trainer(&keeping(2, false));
+    fixture.trainer(&keeping(2, false));
     assert_eq!(
-        optimizers(&shop),
+        optimizers(&fixture),
         [true; 4],
-        "one that only serves removes nothing"
+        "a process that does not train removes nothing"
     );
-    shop.trainer(&keeping(2, true));
-    assert_eq!(optimizers(&shop), [false, false, true, true]);
+    fixture.trainer(&keeping(2, true));
+    assert_eq!(optimizers(&fixture), [false, false, true, true]);
 }
 
 #[test]
-fn marked_checkpoints_stay_and_what_is_let_go_says_so() {
-    let mut shop = Workshop::new();
-    shop.eight();
+fn retention_keeps_marked_checkpoints_and_reports_removed_ones() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
     let options = crate::TrainingOptions {
         batch: 1,
         keep_checkpoints: 1,
@@ -329,34 +335,35 @@ fn marked_checkpoints_stay_and_what_is_let_go_says_so() {
         max_staleness: 9,
         ..options()
     };
-    let mut trainer = shop.trainer(&options);
+    let mut trainer = fixture.trainer(&options);
     for now in 0..7 {
         trainer.step(now).unwrap().unwrap();
     }
     let kept = |file: &str| -> String {
         (1..=7)
             .map(|v| {
-                shop.data()
+                fixture
+                    .data()
                     .join(format!("adapters/v{v:06}/{file}"))
                     .exists()
             })
             .map(|there| if there { 'x' } else { '-' })
             .collect()
     };
-    // 3 and 6 by their number, 7 is active, 6 is what it was trained from.
+    // 3 and 6 are divisible by 3, 7 is active and 6 is its parent.
     assert_eq!(kept("optimizer.safetensors"), "--x--xx");
     assert_eq!(kept("adapter_model.safetensors"), "--x--xx");
     assert_eq!(kept("provenance.json"), "xxxxxxx");
     drop(trainer);
-    let rows = shop.journal.adapters().unwrap();
-    let checkpoints = crate::checkpoint::Checkpoints::beside(&shop.data());
-    let load = |version: usize| checkpoints.load(&rows[version - 1], shop.engine.model(), false);
+    let rows = fixture.journal.adapters().unwrap();
+    let checkpoints = crate::checkpoint::Checkpoints::open_read_only(&fixture.data());
+    let load = |version: usize| checkpoints.load(&rows[version - 1], fixture.engine.model(), false);
     assert!(load(3).is_ok() && load(7).is_ok());
-    let said = load(2).unwrap_err().to_string();
+    let error = load(2).unwrap_err().to_string();
     assert!(
-        said.contains("version 2 was let go by training.keep_adapters"),
-        "{said}"
+        error.contains("version 2 were removed by training.keep_adapters"),
+        "{error}"
     );
-    shop.restart();
-    assert_eq!(shop.trainer(&options).version(), 7);
+    fixture.restart();
+    assert_eq!(fixture.trainer(&options).version(), 7);
 }

@@ -1,9 +1,9 @@
-//! Estimators: groups and batches, whitening, overlong replies, dynamic sampling, returns, admission.
+//! Golden tests of advantage estimators: groups and batches, whitening, overlong penalty, dynamic sampling, returns.
 
-use clawhost_training::Real;
+use clawhost_training::Float;
 use clawhost_training::advantage::{
-    Baselines, Estimation, Estimator, Overlong, Relative, Rewarded, Scale, discounted, gae,
-    leave_one_out, penalised, relative, whiten,
+    Advantage, Baselines, Estimator, EstimatorConfig, OverlongPenalty, RewardedSample, Scale,
+    discounted_returns, gae, group_relative, kl_penalized_rewards, leave_one_out, whiten,
 };
 use serde_json::Value;
 
@@ -18,26 +18,26 @@ fn groups(case: &Value) -> Vec<u64> {
         .collect()
 }
 
-fn values<R: Real>(estimates: &[Relative<R>]) -> Vec<R> {
+fn values<R: Float>(estimates: &[Advantage<R>]) -> Vec<R> {
     estimates.iter().map(|e| e.value()).collect()
 }
 
-/// What an estimator gives by its name in the configuration, in the precision that it computes in.
-fn named(estimator: Estimator, rewards: &[f64], groups: &[String]) -> Vec<f64> {
+/// The advantages of a configured estimator, which computes in f64.
+fn estimate(estimator: Estimator, rewards: &[f64], groups: &[String]) -> Vec<f64> {
     let samples: Vec<_> = rewards
         .iter()
         .zip(groups)
-        .map(|(&reward, group)| Rewarded {
+        .map(|(&reward, group)| RewardedSample {
             reward,
             group,
-            ..Rewarded::default()
+            ..RewardedSample::default()
         })
         .collect();
-    let estimation = Estimation::from(estimator);
-    values(&estimation.estimate(&samples, &Baselines::new(0.5, 0.0)))
+    let estimator_config = EstimatorConfig::from(estimator);
+    values(&estimator_config.estimate(&samples, &Baselines::new(0.5, 0.0)))
 }
 
-pub(crate) fn groups_and_batches<R: Real>() {
+pub(crate) fn groups_and_batches<R: Float>() {
     for case in cases("01") {
         let id = case["id"].as_str().unwrap();
         let expected = &case["expected"]["A"];
@@ -54,26 +54,26 @@ pub(crate) fn groups_and_batches<R: Real>() {
             "grpo_group_ddof1_eps1e-6"
             | "grpo_group_ddof1_eps1e-4_trl"
             | "grpo_group_ddof0_eps1e-8"
-            | "zero_variance_group" => relative(&rewards, &groups(&case), deviation()),
+            | "zero_variance_group" => group_relative(&rewards, &groups(&case), deviation()),
             "dr_grpo_mean_only" | "singleton_groups_mean_subtracted" => {
-                relative(&rewards, &groups(&case), Scale::None)
+                group_relative(&rewards, &groups(&case), Scale::None)
             }
             "rloo" => leave_one_out(&rewards, &groups(&case)),
-            "reinforce_batch_baseline" => relative(&rewards, &one_group, Scale::None),
+            "reinforce_batch_baseline" => group_relative(&rewards, &one_group, Scale::None),
             "reinforce_batch_baseline_std_ddof0_eps1e-8" | "batch_all_equal" => {
-                relative(&rewards, &one_group, deviation())
+                group_relative(&rewards, &one_group, deviation())
             }
-            "maxrl_mean_normalised" => relative(&rewards, &groups(&case), Scale::Mean),
+            "maxrl_mean_normalised" => group_relative(&rewards, &groups(&case), Scale::Mean),
             "singleton_groups_verl" => {
-                // One peer gives a lone reply its reward as advantage; here it is no signal.
-                let got = relative(&rewards, &groups(&case), Scale::SAMPLE);
-                assert_eq!(got, vec![Relative::Alone; 3]);
+                // verl uses the reward of a singleton group as its advantage; here it has no signal.
+                let got = group_relative(&rewards, &groups(&case), Scale::SAMPLE);
+                assert_eq!(got, vec![Advantage::SingletonGroup; 3]);
                 case.done::<R>();
                 continue;
             }
             "binary_raw_broadcast" => {
-                let samples: Vec<f64> = rewards.iter().map(|r| r.wide()).collect();
-                let got = named(
+                let samples: Vec<f64> = rewards.iter().map(|r| r.to_f64()).collect();
+                let got = estimate(
                     Estimator::Raw,
                     &samples,
                     &vec![String::new(); samples.len()],
@@ -103,16 +103,16 @@ pub(crate) fn groups_and_batches<R: Real>() {
                 vec![String::new(); rewards.len()]
             };
             let rewards: Vec<f64> = numbers(&case["inputs"]["rewards"]);
-            all_close::<f64>(id, &named(estimator, &rewards, &keys), expected);
+            all_close::<f64>(id, &estimate(estimator, &rewards, &keys), expected);
         }
         case.done::<R>();
     }
 }
 
-pub(crate) fn whitening<R: Real>() {
+pub(crate) fn whitening<R: Float>() {
     let case = case("01", "token_whitening_masked");
     let lengths = counts(&masks(&case["inputs"]["mask"]));
-    // Padding is not a token: it is cut off, as the trainer never has any.
+    // The trainer has no padding, so it is removed.
     let mut advantages: Vec<Vec<R>> = rows(&case["inputs"]["A"]);
     for (row, &length) in advantages.iter_mut().zip(&lengths) {
         row.truncate(length);
@@ -121,55 +121,55 @@ pub(crate) fn whitening<R: Real>() {
     for (i, (row, &length)) in advantages.iter().zip(&lengths).enumerate() {
         let expected: Vec<f64> = numbers(&case["expected"]["A"][i]);
         for (got, expected) in row.iter().zip(&expected[..length]) {
-            close::<R>("whitened", got.wide(), *expected);
+            close::<R>("whitened", got.to_f64(), *expected);
         }
     }
     case.done::<R>();
 }
 
-pub(crate) fn overlong<R: Real>() {
+pub(crate) fn overlong<R: Float>() {
     let case = case("07", "overlong");
     let inputs = &case["inputs"];
-    let overlong = Overlong {
+    let overlong = OverlongPenalty {
         longest: inputs["L_max"].as_u64().unwrap() as usize,
         buffer: inputs["buffer"].as_u64().unwrap() as usize,
         penalty: inputs["penalty"].as_f64().unwrap(),
     };
-    let paid: Vec<R> = numbers::<f64>(&inputs["len"])
+    let shaping: Vec<R> = numbers::<f64>(&inputs["len"])
         .into_iter()
         .map(|length| overlong.shaping(length as usize))
         .collect();
-    all_close("overlong", &paid, &case["expected"]["penalty"]);
+    all_close("overlong", &shaping, &case["expected"]["penalty"]);
     case.done::<R>();
 }
 
-/// Reward less the mean of its group, from the file of the loss that goes with it.
-pub(crate) fn mean_of_the_group<R: Real>() {
+/// Reward less the group mean (Dr. GRPO).
+pub(crate) fn group_mean<R: Float>() {
     let case = case("09", "adv");
     let rewards: Vec<R> = numbers(&case["inputs"]["rewards"]);
-    let got = relative(&rewards, &vec![(); rewards.len()], Scale::None);
+    let got = group_relative(&rewards, &vec![(); rewards.len()], Scale::None);
     all_close("adv", &values(&got), &case["expected"]["A"]);
     case.done::<R>();
 }
 
-/// A group whose rewards are all the same has no sample with a signal, and does not fill a batch.
-pub(crate) fn dynamic_sampling<R: Real>() {
+/// A group with equal rewards has no signal and is dropped.
+pub(crate) fn dynamic_sampling<R: Float>() {
     let case = case("07", "dynamic_sampling");
     let groups: Vec<Vec<R>> = rows(&case["inputs"]["group_metrics"]);
     let kept: Vec<R> = groups
         .iter()
         .enumerate()
         .filter(|(_, rewards)| {
-            let out = relative(rewards, &vec![(); rewards.len()], Scale::SAMPLE);
-            out.iter().any(|one| matches!(one, Relative::Value(_)))
+            let out = group_relative(rewards, &vec![(); rewards.len()], Scale::SAMPLE);
+            out.iter().any(|one| matches!(one, Advantage::Value(_)))
         })
-        .map(|(index, _)| R::of(index as f64))
+        .map(|(index, _)| R::from_f64(index as f64))
         .collect();
     all_close("kept", &kept, &case["expected"]["kept_group_index"]);
     case.done::<R>();
 }
 
-pub(crate) fn returns<R: Real>() {
+pub(crate) fn returns<R: Float>() {
     let of_values = case("13", "gae");
     let (inputs, hyper) = (&of_values["inputs"], &of_values["hyper"]);
     let (rewards, values): (Vec<Vec<R>>, Vec<Vec<R>>) =
@@ -191,21 +191,21 @@ pub(crate) fn returns<R: Real>() {
     let plus = case("13", "reinforce_pp");
     let input = |key: &str| plus["inputs"][key].as_f64().unwrap();
     let divergence: Vec<R> = numbers(&plus["inputs"]["kl"]);
-    let rewards = penalised(R::of(input("reward")), &divergence, input("kl_coef"));
-    let returns = discounted(&rewards, input("gamma"));
+    let rewards = kl_penalized_rewards(R::from_f64(input("reward")), &divergence, input("kl_coef"));
+    let returns = discounted_returns(&rewards, input("gamma"));
     all_close("reinforce++", &returns, &plus["expected"]["returns"]);
     plus.done::<R>();
 }
 
-/// How many more rollouts a peer that makes its own lets in. People are not admitted by a trainer: nothing here asks
-/// for it, samples are counted stale when they are drawn, and the formula stands here alone.
+/// Number of rollouts that an asynchronous RL trainer admits. Here samples come from users and are checked for staleness
+/// when a batch is built, so the formula exists only in this test.
 fn capacity(count: impl Fn(&str) -> i64) -> i64 {
     let fresh = (count("max_staleness") + count("version") + 1) * count("consumer_batch");
     let room = count("max_concurrent") - count("running");
     room.min(fresh - (count("accepted") + count("running")))
 }
 
-pub(crate) fn admission<R: Real>() {
+pub(crate) fn rollout_admission<R: Float>() {
     for case in cases("19").into_iter().filter(|c| c["id"] == "staleness") {
         let found = capacity(|key| case["inputs"][key].as_i64().unwrap());
         close::<R>(

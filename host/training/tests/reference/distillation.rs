@@ -1,11 +1,12 @@
-//! Reference numbers of learning from a teacher: gaps of recorded tokens, rewards beside them, and distances
-//! on the most likely tokens down to the policy's logits. f64 to 1e-6, f32 to 1e-5.
+//! Golden tests of distillation: log-prob gaps of recorded tokens, combined with rewards, and divergences over top-k tokens
+//! with gradients to the policy's logits.
 
-use clawhost_training::Real;
+use clawhost_training::Float;
 use clawhost_training::loss::{
-    Aggregation, Cispo, Clip, Direction, Distillation, Dppo, SequenceInputs, Surrogate, Teaching,
+    Aggregation, Cispo, DistillationDivergence, Dppo, OnPolicyDistillation, PpoClip,
+    SequenceInputs, Surrogate, TopKDistillation,
 };
-use clawhost_training::optimizer::Moments;
+use clawhost_training::optimizer::OptimizerState;
 use serde_json::Value;
 
 use super::{all_close, case, cases, close, counts, masks, numbers, objective, rows};
@@ -14,34 +15,34 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
 }
 
-/// The teacher's values where the mask says that there are any.
-fn known<R: Real>(values: &[R], mask: &[bool]) -> Vec<Option<R>> {
+/// The teacher's values, none where the mask is false.
+fn known<R: Float>(values: &[R], mask: &[bool]) -> Vec<Option<R>> {
     let pairs = values.iter().zip(mask);
     pairs
         .map(|(value, known)| known.then_some(*value))
         .collect()
 }
 
-fn or_zero<R: Real>(values: &[Option<R>]) -> Vec<R> {
+fn or_zero<R: Float>(values: &[Option<R>]) -> Vec<R> {
     values.iter().map(|v| v.unwrap_or(R::ZERO)).collect()
 }
 
-pub(crate) fn gaps<R: Real>() {
+pub(crate) fn gaps<R: Float>() {
     for (id, discount) in [("opd_adv", 0.0), ("opd_discounted_0.5", 0.5)] {
         let case = case("11", id);
         let inputs = &case["inputs"];
         let (teacher, student): (Vec<Vec<R>>, Vec<Vec<R>>) =
             (rows(&inputs["lp_teacher"]), rows(&inputs["lp_student"]));
-        let teaching = Teaching {
+        let distillation = OnPolicyDistillation {
             discount,
-            ..Teaching::default()
+            ..OnPolicyDistillation::default()
         };
         let mut sum = 0.0;
         let mask = masks(&inputs["mask"]);
         for i in 0..teacher.len() {
-            let gaps = teaching.gaps(&known(&teacher[i], &mask[i]), &student[i]);
+            let gaps = distillation.gaps(&known(&teacher[i], &mask[i]), &student[i]);
             all_close(id, &or_zero(&gaps), &case["expected"]["A"][i]);
-            sum -= or_zero(&gaps).iter().map(|gap| gap.wide()).sum::<f64>();
+            sum -= or_zero(&gaps).iter().map(|gap| gap.to_f64()).sum::<f64>();
         }
         if id == "opd_adv" {
             let mean = sum / counts(&mask).iter().sum::<usize>() as f64;
@@ -51,33 +52,34 @@ pub(crate) fn gaps<R: Real>() {
     }
 }
 
-/// Gaps pull through the clipped surrogate; rewards and gaps train beside each other.
-pub(crate) fn taught<R: Real>() {
+/// Gaps as advantages of the clipped surrogate, alone and combined with rewards.
+pub(crate) fn rewards_and_gaps<R: Float>() {
     for id in ["opd_ppo_loss", "combine_w1_w1"] {
-        taught_by::<R>(id, Aggregation::SeqMeanTokenMean);
+        check_loss::<R>(id, Aggregation::SeqMeanTokenMean);
     }
 }
 
-fn taught_by<R: Real>(id: &str, aggregation: Aggregation) {
+fn check_loss<R: Float>(id: &str, aggregation: Aggregation) {
     let case = case("11", id);
     let inputs = &case["inputs"];
     let read = |key: &str| -> Vec<Vec<R>> { rows(&inputs[key]) };
     let (new, old, teacher) = (read("lp_new"), read("lp_old"), read("lp_teacher"));
     let mask = masks(&inputs["mask"]);
     let coefficients = aggregation.coefficients(&counts(&mask));
-    let objective = objective(Surrogate::Ppo(Clip::default()));
+    let objective = objective(Surrogate::Ppo(PpoClip::default()));
     let mut loss = 0.0;
     for i in 0..new.len() {
-        // Rows without a hint have no teacher; those without a verdict no reward.
+        // Rows with a teacher have no reward, and the other way round.
         let has_teacher = inputs["is_opd_row"][i].as_u64() != Some(0);
         let reward =
-            (!has_teacher).then(|| vec![R::of(number(&inputs["reward"][i])); new[i].len()]);
-        let seen = match has_teacher {
+            (!has_teacher).then(|| vec![R::from_f64(number(&inputs["reward"][i])); new[i].len()]);
+        let teacher_logprobs = match has_teacher {
             true => known(&teacher[i], &mask[i]),
             false => vec![None; new[i].len()],
         };
-        let teaching = Teaching::default();
-        let advantages = teaching.advantages(reward.as_deref(), &teaching.gaps(&seen, &old[i]));
+        let distillation = OnPolicyDistillation::default();
+        let gaps = distillation.gaps(&teacher_logprobs, &old[i]);
+        let advantages = distillation.advantages(reward.as_deref(), &gaps);
         if let Some(expected) = case["expected"]["A"].get(i) {
             let masked: Vec<R> = or_zero(&advantages)
                 .into_iter()
@@ -107,8 +109,8 @@ fn taught_by<R: Real>(id: &str, aggregation: Aggregation) {
     case.done::<R>();
 }
 
-/// A peer fills up with 0.0, the log of certainty, which rewards whatever was said.
-pub(crate) fn missing_is_masked<R: Real>() {
+/// Padding missing teacher values with 0.0 (probability 1) would reward every token; they are masked instead.
+pub(crate) fn missing_teacher_values_are_masked<R: Float>() {
     let case = case("11", "TRAP_missing_teacher_padded_with_zero");
     let student: Vec<R> = numbers(&case["inputs"]["lp_student"]);
     let padded: Vec<R> = numbers(&case["inputs"]["lp_teacher_padded"]);
@@ -118,34 +120,34 @@ pub(crate) fn missing_is_masked<R: Real>() {
         .zip(required)
         .map(|(value, required)| required.is_number().then_some(*value))
         .collect();
-    let teaching = Teaching::default();
-    let advantages = teaching.advantages(None, &teaching.gaps(&teacher, &student));
+    let distillation = OnPolicyDistillation::default();
+    let advantages = distillation.advantages(None, &distillation.gaps(&teacher, &student));
     for (advantage, required) in advantages.iter().zip(required) {
         match required.as_f64() {
-            Some(expected) => close::<R>("A", advantage.unwrap().wide(), expected),
+            Some(expected) => close::<R>("A", advantage.unwrap().to_f64(), expected),
             None => assert_eq!(*advantage, None),
         }
     }
     case.done::<R>();
 }
 
-fn log_softmax<R: Real>(logits: &[R]) -> Vec<R> {
-    let top = logits.iter().fold(logits[0], |a, b| a.larger(*b));
+fn log_softmax<R: Float>(logits: &[R]) -> Vec<R> {
+    let top = logits.iter().fold(logits[0], |a, b| a.max(*b));
     let sum: R = logits.iter().map(|z| (*z - top).exp()).sum();
     logits.iter().map(|z| *z - top - sum.ln()).collect()
 }
 
-pub(crate) fn distances<R: Real>() {
+pub(crate) fn topk_divergences<R: Float>() {
     for case in cases("12") {
         let Some(alpha) = case["hyper"]["alpha"].as_f64() else {
             continue;
         };
         let id = case["id"].as_str().unwrap();
-        let kind = Distillation {
+        let kind = TopKDistillation {
             direction: match alpha {
-                1.0 => Direction::Reverse,
-                0.0 => Direction::Forward,
-                _ => Direction::Jensen,
+                1.0 => DistillationDivergence::Reverse,
+                0.0 => DistillationDivergence::Forward,
+                _ => DistillationDivergence::Jensen,
             },
             tail: case["hyper"]["tail"].as_bool().unwrap(),
         };
@@ -165,14 +167,18 @@ pub(crate) fn distances<R: Real>() {
             let look = |all: &[R]| -> Vec<R> { ids.iter().map(|id| all[*id]).collect() };
             let mut partials = vec![R::ZERO; ids.len()];
             let value = kind.token(&look(&own), &look(&theirs), &mut partials);
-            close::<R>(id, value.wide(), number(&case["expected"]["per_token"][t]));
-            loss += value.wide() / policy.len() as f64;
-            let pull: R = partials.iter().copied().sum();
+            close::<R>(
+                id,
+                value.to_f64(),
+                number(&case["expected"]["per_token"][t]),
+            );
+            loss += value.to_f64() / policy.len() as f64;
+            let total: R = partials.iter().copied().sum();
             let gradient: Vec<R> = (0..own.len())
                 .map(|i| {
-                    let at = ids.iter().position(|id| *id == i);
-                    let own_partial = at.map_or(R::ZERO, |at| partials[at]);
-                    (own_partial - own[i].exp() * pull) / R::of(policy.len() as f64)
+                    let index = ids.iter().position(|id| *id == i);
+                    let partial = index.map_or(R::ZERO, |index| partials[index]);
+                    (partial - own[i].exp() * total) / R::from_f64(policy.len() as f64)
                 })
                 .collect();
             all_close(id, &gradient, &case["expected"]["dloss_dstudent_logits"][t]);
@@ -182,54 +188,55 @@ pub(crate) fn distances<R: Real>() {
     }
 }
 
-pub(crate) fn full_rest<R: Real>() {
+/// The tail is clamped if the K tokens hold all of the mass.
+pub(crate) fn tail_clamp<R: Float>() {
     let case = case("12", "tail_clamp_when_topk_mass_is_1");
     let full: Vec<R> = numbers(&case["inputs"]["logprobs"][0]);
-    // Reverse distance to a teacher whose rest is larger holds exactly the logarithm of what is left.
+    // The reverse KL to a teacher with a larger tail contains exactly the log of the clamped tail.
     let expected = number(&case["expected"]["tail_logprob"]);
-    let teacher: Vec<R> = [-1.0, -2.0, -3.0].map(R::of).to_vec();
-    let mass: f64 = teacher.iter().map(|t| t.exp().wide()).sum();
+    let teacher: Vec<R> = [-1.0, -2.0, -3.0].map(R::from_f64).to_vec();
+    let mass: f64 = teacher.iter().map(|t| t.exp().to_f64()).sum();
     let bins: f64 = full
         .iter()
         .zip(&teacher)
-        .map(|(p, t)| p.exp().wide() * (p.wide() - t.wide()))
+        .map(|(p, t)| p.exp().to_f64() * (p.to_f64() - t.to_f64()))
         .sum();
-    let found = Distillation::default().token(&full, &teacher, &mut [R::ZERO; 3]);
-    let rest = expected.exp() * (expected - (1.0 - mass).ln());
-    close::<R>("rest", found.wide(), bins + rest);
+    let found = TopKDistillation::default().token(&full, &teacher, &mut [R::ZERO; 3]);
+    let tail = expected.exp() * (expected - (1.0 - mass).ln());
+    close::<R>("tail", found.to_f64(), bins + tail);
     case.done::<R>();
 }
 
-/// A peer fills a position that the teacher has nothing for up with K zeros, each the log of certainty. Handed in, they
-/// would pull; such a position has no entry here and is left out by its mask.
-pub(crate) fn zeros_are_no_distribution<R: Real>() {
+/// Padding a position without teacher values with K zeros (probability 1 each) would give a gradient; such positions are
+/// masked instead.
+pub(crate) fn zero_padding_is_not_a_distribution<R: Float>() {
     let case = case("12", "TRAP_zero_padded_topk");
     let padded: Vec<R> = numbers(&case["inputs"]["padded_logprobs"][0]);
     let mass: R = padded.iter().map(|lp| lp.exp()).sum();
     close::<R>(
         "mass",
-        mass.wide(),
+        mass.to_f64(),
         number(&case["expected"]["teacher_prob_mass"]),
     );
     close::<R>(
         "logsumexp",
-        mass.ln().wide(),
+        mass.ln().to_f64(),
         number(&case["expected"]["logsumexp"]),
     );
-    let student = [-0.5, -1.5, -3.0].map(R::of);
+    let student = [-0.5, -1.5, -3.0].map(R::from_f64);
     let mut partials = [R::ZERO; 3];
-    Distillation::default().token(&student, &padded, &mut partials);
+    TopKDistillation::default().token(&student, &padded, &mut partials);
     assert!(
-        partials.iter().any(|p| p.wide().abs() > 0.1),
+        partials.iter().any(|p| p.to_f64().abs() > 0.1),
         "{partials:?}"
     );
-    let advantages = Teaching::default().advantages::<R>(None, &[None; 3]);
+    let advantages = OnPolicyDistillation::default().advantages::<R>(None, &[None; 3]);
     assert_eq!(advantages, vec![None; 3]);
     case.done::<R>();
 }
 
-/// Distillation towards a reference as a one-sided region of the probability's change.
-pub(crate) fn reference_in_a_region<R: Real>() {
+/// Distillation towards a reference with one-sided DPPO.
+pub(crate) fn one_sided_dppo_to_the_reference<R: Float>() {
     let case = case("11", "prime_rl_ref_kl");
     let inputs = &case["inputs"];
     let read = |key: &str| -> Vec<Vec<R>> { rows(&inputs[key]) };
@@ -242,7 +249,7 @@ pub(crate) fn reference_in_a_region<R: Real>() {
     }));
     let mut loss = 0.0;
     for i in 0..new.len() {
-        let gaps = Teaching::default().gaps(&known(&reference[i], &mask[i]), &new[i]);
+        let gaps = OnPolicyDistillation::default().gaps(&known(&reference[i], &mask[i]), &new[i]);
         let sequence = objective
             .evaluate(
                 &SequenceInputs {
@@ -264,13 +271,13 @@ pub(crate) fn reference_in_a_region<R: Real>() {
     case.done::<R>();
 }
 
-/// Self-distillation on recorded tokens is CISPO on gaps, without a lower bound.
-pub(crate) fn self_distillation<R: Real>() {
+/// Self-distillation on recorded tokens is CISPO on gaps without a lower bound.
+pub(crate) fn self_distillation<R: Float>() {
     let case = case("12", "sdpo_token_level_isclip1.5");
     let inputs = &case["inputs"];
     let student: Vec<R> = numbers(&inputs["lp_student"]);
     let teacher: Vec<R> = numbers(&inputs["lp_teacher"]);
-    let gaps = Teaching::default().gaps(&known(&teacher, &[true; 3]), &student);
+    let gaps = OnPolicyDistillation::default().gaps(&known(&teacher, &[true; 3]), &student);
     let sequence = objective(Surrogate::Cispo(Cispo {
         low: 0.0,
         high: number(&case["hyper"]["is_clip"]),
@@ -293,11 +300,11 @@ pub(crate) fn self_distillation<R: Real>() {
     case.done::<R>();
 }
 
-pub(crate) fn soft_cross_entropy<R: Real>() {
+pub(crate) fn soft_cross_entropy<R: Float>() {
     let case = case("12", "tinker_sdft_topk_soft_ce");
     let inputs = &case["inputs"];
-    let kind = Distillation {
-        direction: Direction::CrossEntropy,
+    let kind = TopKDistillation {
+        direction: DistillationDivergence::CrossEntropy,
         tail: false,
     };
     let (policy, teacher): (Vec<Vec<R>>, Vec<Vec<R>>) = (
@@ -315,19 +322,19 @@ pub(crate) fn soft_cross_entropy<R: Real>() {
         let mut partials = vec![R::ZERO; ids[t].len()];
         loss += kind
             .token(&look(&own), &look(&theirs), &mut partials)
-            .wide();
+            .to_f64();
         let weights: Vec<R> = partials.iter().map(|partial| -*partial).collect();
         all_close(
             "weights",
             &weights,
             &case["expected"]["teacher_weights_renormalised"][t],
         );
-        let pull: R = partials.iter().copied().sum();
+        let total: R = partials.iter().copied().sum();
         let gradient: Vec<R> = (0..own.len())
             .map(|i| {
-                let at = ids[t].iter().position(|id| *id == i);
-                let partial = at.map_or(R::ZERO, |at| partials[at]);
-                (partial - own[i].exp() * pull) / R::of(policy.len() as f64)
+                let index = ids[t].iter().position(|id| *id == i);
+                let partial = index.map_or(R::ZERO, |index| partials[index]);
+                (partial - own[i].exp() * total) / R::from_f64(policy.len() as f64)
             })
             .collect();
         all_close(
@@ -341,17 +348,17 @@ pub(crate) fn soft_cross_entropy<R: Real>() {
     case.done::<R>();
 }
 
-pub(crate) fn moving_teacher<R: Real>() {
+pub(crate) fn ema_teacher<R: Float>() {
     let case = case("12", "ema_teacher");
     let teacher: Vec<R> = numbers(&case["inputs"]["teacher"]);
     let student: Vec<R> = numbers(&case["inputs"]["student"]);
-    let mut moments = Moments::zeros([teacher.len()]);
+    let mut optimizer_state = OptimizerState::zeros([teacher.len()]);
     let rate = number(&case["inputs"]["rate"]);
-    moments.follow([&teacher[..]], rate);
-    moments.follow([&student[..]], rate);
+    optimizer_state.update_ema([&teacher[..]], rate);
+    optimizer_state.update_ema([&student[..]], rate);
     all_close(
         "ema",
-        &moments.average[0],
+        &optimizer_state.ema[0],
         &case["expected"]["teacher_next"],
     );
     case.done::<R>();

@@ -1,21 +1,22 @@
-//! Log-probs and entropies of the engine itself, and their derivatives, from logits that are given.
+//! Golden tests of the model's log-probs and entropies and their derivatives, from given logits.
 //!
-//! A model whose layers do nothing and whose head holds the logits of each context token gives them back: what is
-//! compared is the pass that serves and trains. The engine computes in f32 alone, so both precisions see that.
+//! The model's layers are zero and its head holds the logits of each context token, so its forward pass returns them. The
+//! tested pass is the one that serves and trains. It computes in f32 only, so both precisions check the same values.
 
 use clawhost_policy::{
-    Candidates, Gradients, Model, ModelConfig, Partials, Scored, Sequence, Trained,
+    Candidates, GradientTarget, Gradients, LossGradients, Model, ModelConfig, Sequence,
+    SequenceScores,
 };
-use clawhost_training::Real;
+use clawhost_training::Float;
 use serde_json::{Value, json};
 
 use super::{Case, all_close, cases, numbers, rows};
 
-/// Width of the residual stream; a one-hot row is normalised to its root.
+/// Width of the residual stream; RMSNorm scales a one-hot row to the square root of the width.
 const WIDTH: usize = 4;
 const ROOT: f32 = 2.0;
 
-/// A model whose logits after token i are the i-th row.
+/// A model whose logits after token i are row i.
 fn model(logits: &[Vec<f32>]) -> Model {
     let config = json!({
         "hidden_size": WIDTH, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
@@ -31,7 +32,7 @@ fn model(logits: &[Vec<f32>]) -> Model {
         values.fill(0.0);
         for (context, row) in logits.iter().enumerate() {
             if name == "model.embed_tokens.weight" {
-                // Large, so that what is added under the root does not show.
+                // Large, so that the epsilon of RMSNorm does not matter.
                 values[context * WIDTH + context] = 1000.0;
             }
             if name == "lm_head.weight" {
@@ -44,13 +45,13 @@ fn model(logits: &[Vec<f32>]) -> Model {
     model
 }
 
-/// The engine's answer, and the derivative with respect to each logit of the sum that the partials weigh.
+/// The model's scores, and the derivatives of the sum of all log-probs (or entropies) with respect to the logits.
 fn derivative(
     model: &Model,
     contexts: &[[u32; 2]],
     temperature: f32,
     entropy: bool,
-) -> (Vec<Scored>, Vec<Vec<f32>>) {
+) -> (Vec<SequenceScores>, Vec<Vec<f32>>) {
     let sequences: Vec<Sequence<'_>> = contexts
         .iter()
         .map(|tokens| Sequence {
@@ -60,11 +61,13 @@ fn derivative(
             candidates: Candidates::None,
         })
         .collect();
-    let pass = model.forward_train(Trained::Full, &sequences).unwrap();
-    let scored = pass.scored().to_vec();
-    let partials: Vec<Partials> = contexts
+    let pass = model
+        .forward_train(GradientTarget::Full, &sequences)
+        .unwrap();
+    let scored = pass.scores().to_vec();
+    let partials: Vec<LossGradients> = contexts
         .iter()
-        .map(|_| Partials {
+        .map(|_| LossGradients {
             d_logprob: vec![if entropy { 0.0 } else { 1.0 }],
             d_entropy: if entropy { vec![1.0] } else { Vec::new() },
             d_candidates: Vec::new(),
@@ -83,7 +86,7 @@ fn derivative(
     (scored, rows)
 }
 
-pub(crate) fn logprobs_and_entropies<R: Real>() {
+pub(crate) fn logprobs_and_entropies<R: Float>() {
     for case in cases("16") {
         check(&case);
         case.done::<R>();

@@ -1,4 +1,4 @@
-//! The reference numbers, and how near ours have to be.
+//! The golden files and their tolerances.
 
 pub(crate) mod advantages;
 pub(crate) mod distillation;
@@ -11,8 +11,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use clawhost_training::Real;
-use clawhost_training::loss::{Divergence, Objective, Penalty, Surrogate};
+use clawhost_training::Float;
+use clawhost_training::loss::{KlEstimator, KlPenalty, Objective, Surrogate};
 use serde_json::Value;
 
 const FILES: &[(&str, &str)] = &[
@@ -40,17 +40,17 @@ const FILES: &[(&str, &str)] = &[
     ("19", include_str!("../goldens/19_sapo_staleness.json")),
 ];
 
-/// Cases that are checked beside the code that they are about, because it is private there, and where.
-const ELSEWHERE: &[(&str, &str, &str)] = &[
+/// Cases that unit tests of private code check, with the source of those tests.
+const CHECKED_IN_UNIT_TESTS: &[(&str, &str, &str)] = &[
     ("15", "vote", VOTES),
     ("15", "hint", include_str!("../../src/hints.rs")),
     ("17", "lora_merge_r1_alpha2", MERGING),
     ("17", "scaling", MERGING),
 ];
 
-/// Cases about the form in which a peer's judges answer. Ours answer in another one, which `plugins/asking` reads and tests;
-/// this one it takes for an attempt to steer.
-const ANOTHER_FORM: &[(&str, &str)] = &[
+/// Cases about another program's format of judge responses. Our format differs; `plugins/asking` parses and tests it, and
+/// treats the other format as an injection attempt.
+const OTHER_RESPONSE_FORMAT: &[(&str, &str)] = &[
     ("15", "parse"),
     ("15", "parse_out_of_range"),
     ("15", "parse_none"),
@@ -59,14 +59,14 @@ const ANOTHER_FORM: &[(&str, &str)] = &[
 const VOTES: &str = include_str!("../../../judging/src/votes.rs");
 const MERGING: &str = include_str!("../../../policy/src/lora/merge.rs");
 
-/// File, case and bytes of the precision.
+/// File, case id and size of the float type in bytes.
 type Check = (&'static str, String, usize);
 
 thread_local! {
     static DONE: RefCell<BTreeMap<Check, usize>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// One case of a file.
+/// One case of a golden file.
 pub(crate) struct Case {
     file: &'static str,
     value: Value,
@@ -85,26 +85,29 @@ impl Case {
         self.value["id"].as_str().unwrap().to_owned()
     }
 
-    /// Everything that this case says was looked at in this precision.
-    pub(crate) fn done<R: Real>(&self) {
+    /// Marks this case as checked in this precision.
+    pub(crate) fn done<R: Float>(&self) {
         let check = (self.file, self.id(), size_of::<R>());
         DONE.with_borrow_mut(|done| *done.entry(check).or_default() += 1);
     }
 }
 
-/// What no check has looked at since this thread began, and what does not stand where it is said to.
+/// Cases without a check on this thread, and cases missing from the unit tests that should check them.
 pub(crate) fn missing() -> Vec<String> {
     let mut wanted: BTreeMap<Check, usize> = BTreeMap::new();
     let mut missing = Vec::new();
     for (file, _) in FILES {
         for case in cases(file) {
             let id = case.id();
-            if ANOTHER_FORM.contains(&(*file, id.as_str())) {
+            if OTHER_RESPONSE_FORMAT.contains(&(*file, id.as_str())) {
                 continue;
             }
-            match ELSEWHERE.iter().find(|(f, i, _)| f == file && *i == id) {
+            match CHECKED_IN_UNIT_TESTS
+                .iter()
+                .find(|(f, i, _)| f == file && *i == id)
+            {
                 Some((.., text)) if text.contains("goldens") && text.contains(&id) => {}
-                Some(_) => missing.push(format!("{file} {id}: not where it is said to be")),
+                Some(_) => missing.push(format!("{file} {id}: not in the unit tests")),
                 None => {
                     for bytes in [4, 8] {
                         *wanted.entry((file, id.clone(), bytes)).or_default() += 1;
@@ -129,8 +132,8 @@ pub(crate) fn missing() -> Vec<String> {
 
 pub(crate) fn cases(file: &str) -> Vec<Case> {
     let (file, text) = FILES.iter().find(|(name, _)| *name == file).unwrap();
-    let page: Value = serde_json::from_str(text).unwrap();
-    let cases = page["cases"].as_array().unwrap().clone();
+    let goldens: Value = serde_json::from_str(text).unwrap();
+    let cases = goldens["cases"].as_array().unwrap().clone();
     let case = |value| Case { file, value };
     cases.into_iter().map(case).collect()
 }
@@ -142,16 +145,16 @@ pub(crate) fn case(file: &str, id: &str) -> Case {
         .unwrap_or_else(|| panic!("no case {id} in {file}"))
 }
 
-pub(crate) fn numbers<R: Real>(value: &Value) -> Vec<R> {
+pub(crate) fn numbers<R: Float>(value: &Value) -> Vec<R> {
     value
         .as_array()
         .unwrap_or_else(|| panic!("no list: {value}"))
         .iter()
-        .map(|v| R::of(v.as_f64().unwrap()))
+        .map(|v| R::from_f64(v.as_f64().unwrap()))
         .collect()
 }
 
-pub(crate) fn rows<R: Real>(value: &Value) -> Vec<Vec<R>> {
+pub(crate) fn rows<R: Float>(value: &Value) -> Vec<Vec<R>> {
     value.as_array().unwrap().iter().map(numbers).collect()
 }
 
@@ -169,7 +172,7 @@ pub(crate) fn counts(mask: &[Vec<bool>]) -> Vec<usize> {
 }
 
 #[track_caller]
-pub(crate) fn close<R: Real>(what: &str, got: f64, expected: f64) {
+pub(crate) fn close<R: Float>(what: &str, got: f64, expected: f64) {
     let bound = if size_of::<R>() == 8 { 1e-6 } else { 1e-5 };
     assert!(
         (got - expected).abs() <= bound * expected.abs().max(1.0),
@@ -178,20 +181,20 @@ pub(crate) fn close<R: Real>(what: &str, got: f64, expected: f64) {
 }
 
 #[track_caller]
-pub(crate) fn all_close<R: Real>(what: &str, got: &[R], expected: &Value) {
+pub(crate) fn all_close<R: Float>(what: &str, got: &[R], expected: &Value) {
     let expected: Vec<f64> = numbers(expected);
     assert_eq!(got.len(), expected.len(), "{what}");
     for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
-        close::<R>(&format!("{what}[{i}]"), g.wide(), *e);
+        close::<R>(&format!("{what}[{i}]"), g.to_f64(), *e);
     }
 }
 
-/// The policy-gradient term alone: no penalty, no bonus.
+/// An objective of the surrogate alone: no KL penalty, no entropy bonus.
 pub(crate) fn objective(surrogate: Surrogate) -> Objective {
     Objective {
         surrogate,
-        penalty: Penalty {
-            divergence: Divergence::K3,
+        penalty: KlPenalty {
+            estimator: KlEstimator::K3,
             coefficient: 0.0,
             weighted: false,
         },

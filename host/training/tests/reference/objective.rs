@@ -1,25 +1,25 @@
-//! The clipped surrogate, divergences from a reference, importance weights and aggregations.
+//! Golden tests of the clipped surrogate, KL estimators, importance weights and aggregations.
 
 use std::num::NonZeroUsize;
 
-use clawhost_training::Real;
+use clawhost_training::Float;
 use clawhost_training::loss::{
-    Aggregation, Bound, Clip, Divergence, Importance, Mismatch, Objective, Penalty, SequenceInputs,
-    Span, Surrogate,
+    Aggregation, ImportanceLevel, ImportanceSampling, KlEstimator, KlPenalty, LogprobMismatch,
+    Objective, PpoClip, SequenceInputs, Surrogate, WeightBound,
 };
 use serde_json::Value;
 
 use super::{all_close, case, cases, close, counts, masks, numbers, objective, rows};
 
-fn clip_of(hyper: &Value) -> Clip {
-    Clip {
+fn clip_of(hyper: &Value) -> PpoClip {
+    PpoClip {
         low: hyper["eps_low"].as_f64().unwrap(),
         high: hyper["eps_high"].as_f64().unwrap(),
         dual: hyper["dual_clip_c"].as_f64(),
     }
 }
 
-pub(crate) fn ppo_clip<R: Real>() {
+pub(crate) fn ppo_clip<R: Float>() {
     for case in cases("02") {
         let id = case["id"].as_str().unwrap();
         let clip = clip_of(&case["hyper"]);
@@ -39,12 +39,12 @@ pub(crate) fn ppo_clip<R: Real>() {
                     let expected = &case["expected"];
                     close::<R>(
                         id,
-                        token.ratio.wide(),
+                        token.ratio.to_f64(),
                         expected["ratio"][i][t].as_f64().unwrap(),
                     );
                     close::<R>(
                         id,
-                        token.loss.wide(),
+                        token.loss.to_f64(),
                         expected["per_token_loss"][i][t].as_f64().unwrap(),
                     );
                 }
@@ -82,16 +82,16 @@ pub(crate) fn ppo_clip<R: Real>() {
     }
 }
 
-pub(crate) fn kl_estimators<R: Real>() {
+pub(crate) fn kl_estimators<R: Float>() {
     let point = case("03", "pointwise");
     let slope = case("03", "gradients");
     let weighted = case("03", "is_weighted_k3");
     let lp: Vec<R> = numbers(&point["inputs"]["lp"]);
     let reference: Vec<R> = numbers(&point["inputs"]["lp_ref"]);
     for (kind, name) in [
-        (Divergence::K1, "k1"),
-        (Divergence::K2, "k2"),
-        (Divergence::K3, "k3"),
+        (KlEstimator::K1, "k1"),
+        (KlEstimator::K2, "k2"),
+        (KlEstimator::K3, "k3"),
     ] {
         let got: Vec<_> = lp
             .iter()
@@ -105,7 +105,7 @@ pub(crate) fn kl_estimators<R: Real>() {
     }
     let old: Vec<R> = numbers(&weighted["inputs"]["lp_old"]);
     let got: Vec<R> = (0..lp.len())
-        .map(|i| Divergence::K3.weighted(lp[i], reference[i], old[i]).value)
+        .map(|i| KlEstimator::K3.weighted(lp[i], reference[i], old[i]).value)
         .collect();
     all_close("weighted", &got, &weighted["expected"]["value"]);
     let clamp = case("03", "low_var_clamp");
@@ -115,12 +115,12 @@ pub(crate) fn kl_estimators<R: Real>() {
     );
     all_close(
         "k3",
-        &[Divergence::K3.token(l[0], r[0]).value],
+        &[KlEstimator::K3.token(l[0], r[0]).value],
         &clamp["expected"]["k3"],
     );
     all_close(
         "clamped",
-        &[Divergence::K3Clamped.token(l[0], r[0]).value],
+        &[KlEstimator::K3Clamped.token(l[0], r[0]).value],
         &clamp["expected"]["low_var_kl"],
     );
     let expectation = case("03", "expectation_under_p");
@@ -129,19 +129,19 @@ pub(crate) fn kl_estimators<R: Real>() {
         numbers(&expectation["inputs"]["q"]),
     );
     for (kind, name) in [
-        (Divergence::K1, "E_k1"),
-        (Divergence::K2, "E_k2"),
-        (Divergence::K3, "E_k3"),
+        (KlEstimator::K1, "E_k1"),
+        (KlEstimator::K2, "E_k2"),
+        (KlEstimator::K3, "E_k3"),
     ] {
         let mean: f64 = p
             .iter()
             .zip(&q)
             .map(|(&p, &q)| {
-                p.wide()
+                p.to_f64()
                     * kind
-                        .token(R::of(p.wide().ln()), R::of(q.wide().ln()))
+                        .token(R::from_f64(p.to_f64().ln()), R::from_f64(q.to_f64().ln()))
                         .value
-                        .wide()
+                        .to_f64()
             })
             .sum();
         close::<R>(name, mean, expectation["expected"][name].as_f64().unwrap());
@@ -158,14 +158,14 @@ pub(crate) fn kl_estimators<R: Real>() {
     let advantages: Vec<R> = numbers(&surrogate["inputs"]["A"]);
     let objective = Objective {
         surrogate: Surrogate::default(),
-        penalty: Penalty {
-            divergence: Divergence::K3,
+        penalty: KlPenalty {
+            estimator: KlEstimator::K3,
             coefficient: whole["hyper"]["beta"].as_f64().unwrap(),
             weighted: false,
         },
         entropy_bonus: 0.0,
     };
-    let (mut loss, mut divergence, mut tokens) = (0.0, 0.0, 0);
+    let (mut loss, mut kl, mut tokens) = (0.0, 0.0, 0);
     for i in 0..new.len() {
         let sequence = objective
             .evaluate(
@@ -182,13 +182,13 @@ pub(crate) fn kl_estimators<R: Real>() {
             )
             .unwrap();
         loss += sequence.loss;
-        divergence += sequence.divergence;
+        kl += sequence.kl_reference;
         tokens += sequence.tokens;
     }
     close::<R>("loss", loss, whole["expected"]["loss"].as_f64().unwrap());
     close::<R>(
         "kl",
-        divergence / tokens as f64,
+        kl / tokens as f64,
         whole["expected"]["kl_mean"].as_f64().unwrap(),
     );
     for case in [point, slope, weighted, clamp, expectation, whole] {
@@ -196,22 +196,22 @@ pub(crate) fn kl_estimators<R: Real>() {
     }
 }
 
-pub(crate) fn importance_weights<R: Real>() {
+pub(crate) fn importance_weights<R: Float>() {
     for case in cases("04") {
         let id = case["id"].as_str().unwrap();
         let expected = &case["expected"];
         if id == "top_p_bias" {
-            // What renormalised log-probs would do: every token weighed by the kept mass.
-            let engine: R = R::of(expected["lp_engine_renorm"].as_f64().unwrap());
-            let full = R::of(case["inputs"]["lp_full"].as_f64().unwrap());
-            let w = Importance::default().raw(&[full], &[engine]);
-            close::<R>(id, w[0].wide(), expected["w"].as_f64().unwrap());
+            // Renormalized log-probs would weight every token by the kept mass.
+            let engine: R = R::from_f64(expected["lp_engine_renorm"].as_f64().unwrap());
+            let full = R::from_f64(case["inputs"]["lp_full"].as_f64().unwrap());
+            let w = ImportanceSampling::default().raw(&[full], &[engine]);
+            close::<R>(id, w[0].to_f64(), expected["w"].as_f64().unwrap());
             case.done::<R>();
             continue;
         }
         let inputs = &case["inputs"];
         let mask = masks(&inputs["mask"]);
-        // Padding is not a token: it is cut off, as the trainer never has any.
+        // The trainer has no padding, so it is removed.
         let cut = |key: &str| -> Vec<Vec<R>> {
             rows::<R>(&inputs[key])
                 .into_iter()
@@ -225,37 +225,37 @@ pub(crate) fn importance_weights<R: Real>() {
         let advantages: Vec<R> = numbers(&inputs["A"]);
         let hyper = |key: &str| case["hyper"][key].as_f64().unwrap();
         let importance = match id {
-            "token_tis_cap2" => Importance {
-                span: Span::Token,
-                bound: Bound::Truncate { cap: hyper("cap") },
+            "token_tis_cap2" => ImportanceSampling {
+                level: ImportanceLevel::Token,
+                bound: WeightBound::Truncate { cap: hyper("cap") },
             },
-            "icepop_0.5_1.5" => Importance {
-                span: Span::Token,
-                bound: Bound::Mask {
+            "icepop_0.5_1.5" => ImportanceSampling {
+                level: ImportanceLevel::Token,
+                bound: WeightBound::Mask {
                     low: hyper("low"),
                     high: hyper("high"),
                 },
             },
-            "sequence_truncate_cap3" => Importance {
-                span: Span::Sequence,
-                bound: Bound::Truncate { cap: hyper("cap") },
+            "sequence_truncate_cap3" => ImportanceSampling {
+                level: ImportanceLevel::Sequence,
+                bound: WeightBound::Truncate { cap: hyper("cap") },
             },
-            "sequence_mask_cap1.5" => Importance {
-                span: Span::Sequence,
-                bound: Bound::Mask {
+            "sequence_mask_cap1.5" => ImportanceSampling {
+                level: ImportanceLevel::Sequence,
+                bound: WeightBound::Mask {
                     low: 0.0,
                     high: hyper("cap"),
                 },
             },
-            "geometric_mask_0.9_1.1" => Importance {
-                span: Span::Geometric,
-                bound: Bound::Mask {
+            "geometric_mask_0.9_1.1" => ImportanceSampling {
+                level: ImportanceLevel::Geometric,
+                bound: WeightBound::Mask {
                     low: hyper("low"),
                     high: hyper("high"),
                 },
             },
             "mismatch_metrics" => {
-                let mut mismatch = Mismatch::default();
+                let mut mismatch = LogprobMismatch::default();
                 for (lo, lb) in recomputed.iter().zip(&recorded) {
                     mismatch.add(lo, lb);
                 }
@@ -264,11 +264,7 @@ pub(crate) fn importance_weights<R: Real>() {
                     mismatch.mean(),
                     expected["abs_diff_mean"].as_f64().unwrap(),
                 );
-                close::<R>(
-                    id,
-                    mismatch.divergence(),
-                    expected["k3_mismatch"].as_f64().unwrap(),
-                );
+                close::<R>(id, mismatch.kl(), expected["k3_mismatch"].as_f64().unwrap());
                 close::<R>(
                     id,
                     mismatch.max_weight(),
@@ -285,27 +281,36 @@ pub(crate) fn importance_weights<R: Real>() {
         for i in 0..new.len() {
             let weights = importance.weights(&recomputed[i], &recorded[i]);
             let raw = importance.raw(&recomputed[i], &recorded[i]);
-            let of = |key: &str, t: usize| {
+            let expected_at = |key: &str, t: usize| {
                 let value = &expected[key][i];
                 value.as_f64().or_else(|| value[t].as_f64())
             };
             for t in 0..weights.len() {
                 match id {
                     "token_tis_cap2" => {
-                        close::<R>(id, raw[t].wide(), of("w", t).unwrap());
-                        close::<R>(id, weights[t].wide(), of("w_trunc", t).unwrap());
+                        close::<R>(id, raw[t].to_f64(), expected_at("w", t).unwrap());
+                        close::<R>(id, weights[t].to_f64(), expected_at("w_trunc", t).unwrap());
                     }
-                    "icepop_0.5_1.5" => close::<R>(id, weights[t].wide(), of("w", t).unwrap()),
+                    "icepop_0.5_1.5" => {
+                        close::<R>(id, weights[t].to_f64(), expected_at("w", t).unwrap())
+                    }
                     "sequence_truncate_cap3" => {
-                        close::<R>(id, raw[t].wide(), of("w_seq", t).unwrap());
-                        close::<R>(id, weights[t].wide(), of("w_seq_trunc", t).unwrap());
+                        close::<R>(id, raw[t].to_f64(), expected_at("w_seq", t).unwrap());
+                        close::<R>(
+                            id,
+                            weights[t].to_f64(),
+                            expected_at("w_seq_trunc", t).unwrap(),
+                        );
                     }
                     "sequence_mask_cap1.5" => {
-                        close::<R>(id, weights[t].wide(), of("w_seq", t).unwrap());
+                        close::<R>(id, weights[t].to_f64(), expected_at("w_seq", t).unwrap());
                     }
                     _ => {
-                        close::<R>(id, raw[t].wide(), of("w_geo", t).unwrap());
-                        assert_eq!(weights[t].wide() > 0.0, of("kept", t).unwrap() > 0.0);
+                        close::<R>(id, raw[t].to_f64(), expected_at("w_geo", t).unwrap());
+                        assert_eq!(
+                            weights[t].to_f64() > 0.0,
+                            expected_at("kept", t).unwrap() > 0.0
+                        );
                     }
                 }
             }
@@ -332,7 +337,7 @@ pub(crate) fn importance_weights<R: Real>() {
     }
 }
 
-pub(crate) fn aggregations<R: Real>() {
+pub(crate) fn aggregations<R: Float>() {
     for case in cases("08") {
         let id = case["id"].as_str().unwrap();
         let losses = rows::<R>(&case["inputs"]["per_token_loss"]);
@@ -352,11 +357,11 @@ pub(crate) fn aggregations<R: Real>() {
         for i in 0..losses.len() {
             for t in 0..losses[i].len() {
                 if mask[i][t] {
-                    loss += R::of(coefficients[i]) * losses[i][t];
+                    loss += R::from_f64(coefficients[i]) * losses[i][t];
                 }
             }
         }
-        close::<R>(id, loss.wide(), case["expected"][key].as_f64().unwrap());
+        close::<R>(id, loss.to_f64(), case["expected"][key].as_f64().unwrap());
         case.done::<R>();
     }
 }

@@ -1,11 +1,11 @@
-//! The optimizer, two steps of it.
+//! Golden test of two AdamW steps.
 
-use clawhost_training::Real;
-use clawhost_training::optimizer::{AdamW, Moments, clip_factor, global_norm};
+use clawhost_training::Float;
+use clawhost_training::optimizer::{AdamW, OptimizerState, clip_factor, global_norm};
 
 use super::{all_close, case, close, numbers, rows};
 
-pub(crate) fn adamw<R: Real>() {
+pub(crate) fn adamw<R: Float>() {
     let case = case("17", "adamw_2_steps");
     let hyper = |key: &str| case["hyper"][key].as_f64().unwrap();
     let optimizer = AdamW {
@@ -15,7 +15,7 @@ pub(crate) fn adamw<R: Real>() {
         weight_decay: hyper("wd"),
     };
     let mut theta: Vec<R> = numbers(&case["inputs"]["theta"]);
-    let mut moments = Moments::zeros([theta.len()]);
+    let mut optimizer_state = OptimizerState::zeros([theta.len()]);
     for (step, gradient) in rows::<R>(&case["inputs"]["grads"]).into_iter().enumerate() {
         let gradients = [gradient];
         let norm = global_norm(&gradients);
@@ -28,7 +28,7 @@ pub(crate) fn adamw<R: Real>() {
             .update(
                 hyper("lr"),
                 clip_factor(norm, hyper("max_norm")),
-                &mut moments,
+                &mut optimizer_state,
                 &mut [theta.as_mut_slice().into()],
                 &gradients,
                 1,

@@ -1,38 +1,37 @@
-//! Reference numbers of the policy-gradient methods: loss, derivative and ratio, in f64 to 1e-6 and in f32 to
-//! 1e-5, each through the objective that trains.
+//! Golden tests of the policy-gradient surrogates: loss, derivative and ratio, through the objective that trains.
 
 use std::num::NonZeroUsize;
 
-use clawhost_training::Real;
+use clawhost_training::Float;
 use clawhost_training::loss::{
-    Aggregation, Bound, Cispo, Clip, Divergence, Dppo, Gspo, Importance, Objective, Penalty, Sapo,
-    SequenceInputs, Span, Surrogate,
+    Aggregation, Cispo, Dppo, Gspo, ImportanceLevel, ImportanceSampling, KlEstimator, KlPenalty,
+    Objective, PpoClip, Sapo, SequenceInputs, Surrogate, WeightBound,
 };
 use serde_json::Value;
 
 use super::{Case, all_close, case, cases, close, counts, masks, numbers, objective, rows};
 
-/// What one case gives: the loss, and the gradient of each row.
-struct Found<R> {
+/// Loss and gradients of a case, per row.
+struct Evaluation<R> {
     loss: f64,
     gradient: Vec<Vec<R>>,
     clipped: Vec<usize>,
 }
 
-/// Evaluates the rows of a case; `old` names the log-probs that the ratio is measured from.
-fn evaluate<R: Real>(
+/// Evaluates the rows of a case; `old` is the key of the old log-probs of the ratio.
+fn evaluate<R: Float>(
     case: &Case,
     old: &str,
     surrogate: Surrogate,
     aggregation: Aggregation,
-    weigh: impl Fn(usize) -> Vec<R>,
-) -> Found<R> {
+    weights: impl Fn(usize) -> Vec<R>,
+) -> Evaluation<R> {
     let inputs = &case["inputs"];
     let (new, old): (Vec<Vec<R>>, Vec<Vec<R>>) = (rows(&inputs["lp_new"]), rows(&inputs[old]));
     let advantages: Vec<R> = numbers(&inputs["A"]);
     let mask = masks(&inputs["mask"]);
     let coefficients = aggregation.coefficients(&counts(&mask));
-    let mut found = Found {
+    let mut found = Evaluation {
         loss: 0.0,
         gradient: Vec::new(),
         clipped: Vec::new(),
@@ -45,7 +44,7 @@ fn evaluate<R: Real>(
                     entropies: &[],
                     old: &old[i],
                     reference: &[],
-                    weights: &weigh(i),
+                    weights: &weights(i),
                     advantages: &vec![advantages[i]; row.len()],
                     mask: &mask[i],
                 },
@@ -60,7 +59,7 @@ fn evaluate<R: Real>(
 }
 
 #[track_caller]
-fn agrees<R: Real>(case: &Case, found: &Found<R>) {
+fn assert_matches<R: Float>(case: &Case, found: &Evaluation<R>) {
     let id = case["id"].as_str().unwrap();
     let expected = &case["expected"];
     close::<R>(id, found.loss, expected["loss"].as_f64().unwrap());
@@ -74,20 +73,20 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
 }
 
-pub(crate) fn decoupled<R: Real>() {
+pub(crate) fn decoupled_ppo<R: Float>() {
     for case in &cases("05") {
         let (hyper, inputs) = (&case["hyper"], &case["inputs"]);
         let bound = match hyper["action"].as_str().unwrap() {
-            "mask" => Bound::Mask {
+            "mask" => WeightBound::Mask {
                 low: number(&hyper["lower"]),
                 high: number(&hyper["upper"]),
             },
-            _ => Bound::Truncate {
+            _ => WeightBound::Truncate {
                 cap: number(&hyper["upper"]),
             },
         };
-        let importance = Importance {
-            span: Span::Token,
+        let importance = ImportanceSampling {
+            level: ImportanceLevel::Token,
             bound,
         };
         let (proximal, behaviour): (Vec<Vec<R>>, Vec<Vec<R>>) =
@@ -97,22 +96,22 @@ pub(crate) fn decoupled<R: Real>() {
             let raw = importance.raw(&proximal[i], &behaviour[i]);
             for (t, weight) in raw.iter().enumerate().filter(|(t, _)| mask[i][*t]) {
                 let expected = number(&case["expected"]["behave_w"][i][t]);
-                close::<R>("behave_w", weight.wide(), expected);
+                close::<R>("behave_w", weight.to_f64(), expected);
             }
         }
-        // Its denominator is the original mask: a weight of zero leaves a token in every count.
+        // The denominator is the original mask: a token with weight 0 still counts.
         let found = evaluate(
             case,
             "lp_prox",
-            Surrogate::Ppo(Clip::default()),
+            Surrogate::Ppo(PpoClip::default()),
             Aggregation::TokenMean,
             |i| importance.weights(&proximal[i], &behaviour[i]),
         );
-        agrees::<R>(case, &found);
+        assert_matches::<R>(case, &found);
     }
 }
 
-pub(crate) fn gspo<R: Real>() {
+pub(crate) fn gspo<R: Float>() {
     for case in &cases("06") {
         let method = Surrogate::Gspo(Gspo {
             low: number(&case["hyper"]["eps_low"]),
@@ -125,36 +124,36 @@ pub(crate) fn gspo<R: Real>() {
             Aggregation::SeqMeanTokenMean,
             |_| Vec::new(),
         );
-        agrees::<R>(case, &found);
+        assert_matches::<R>(case, &found);
         let inputs = &case["inputs"];
         let (new, old): (Vec<Vec<R>>, Vec<Vec<R>>) =
             (rows(&inputs["lp_new"]), rows(&inputs["lp_old"]));
         for (i, mask) in masks(&inputs["mask"]).iter().enumerate() {
             let ones = vec![R::ONE; new[i].len()];
-            let terms = method.terms(&new[i], &old[i], &ones, mask);
+            let terms = method.token_losses(&new[i], &old[i], &ones, mask);
             let expected = number(&case["expected"]["s_seq"][i]);
-            close::<R>("s_seq", terms[0].ratio.wide(), expected);
+            close::<R>("s_seq", terms[0].ratio.to_f64(), expected);
         }
     }
 }
 
-pub(crate) fn dapo<R: Real>() {
+pub(crate) fn dapo<R: Float>() {
     let case = case("07", "loss");
     let found = evaluate(
         &case,
         "lp_old",
-        Surrogate::Ppo(Clip::default()),
+        Surrogate::Ppo(PpoClip::default()),
         Aggregation::TokenMean,
         |_| Vec::new(),
     );
-    agrees::<R>(&case, &found);
+    assert_matches::<R>(&case, &found);
 }
 
-pub(crate) fn dr_grpo<R: Real>() {
+pub(crate) fn dr_grpo<R: Float>() {
     let case = case("09", "loss_Lmax8");
     let bound = number(&case["hyper"]["eps"]);
     let length = NonZeroUsize::new(case["hyper"]["L_max"].as_u64().unwrap() as usize).unwrap();
-    let clip = Clip {
+    let clip = PpoClip {
         low: bound,
         high: bound,
         dual: None,
@@ -166,10 +165,10 @@ pub(crate) fn dr_grpo<R: Real>() {
         Aggregation::SeqConstant(length),
         |_| Vec::new(),
     );
-    agrees::<R>(&case, &found);
+    assert_matches::<R>(&case, &found);
 }
 
-pub(crate) fn cispo<R: Real>() {
+pub(crate) fn cispo<R: Float>() {
     for case in &cases("10") {
         let method = Surrogate::Cispo(Cispo {
             low: number(&case["hyper"]["ratio_lo"]),
@@ -178,11 +177,11 @@ pub(crate) fn cispo<R: Real>() {
         let found = evaluate(case, "lp_old", method, Aggregation::TokenMean, |_| {
             Vec::new()
         });
-        agrees::<R>(case, &found);
+        assert_matches::<R>(case, &found);
     }
 }
 
-pub(crate) fn dppo<R: Real>() {
+pub(crate) fn dppo<R: Float>() {
     let case = case("14", "default");
     let hyper = &case["hyper"];
     let method = Surrogate::Dppo(Dppo {
@@ -194,13 +193,13 @@ pub(crate) fn dppo<R: Real>() {
     let found = evaluate(&case, "lp_engine", method, Aggregation::TokenMean, |_| {
         Vec::new()
     });
-    agrees::<R>(&case, &found);
+    assert_matches::<R>(&case, &found);
     for (i, left_out) in rows::<f64>(&case["expected"]["masked"]).iter().enumerate() {
         assert_eq!(found.clipped[i] as f64, left_out.iter().sum::<f64>());
     }
 }
 
-pub(crate) fn sapo<R: Real>() {
+pub(crate) fn sapo<R: Float>() {
     let case = case("19", "sapo_1.0_1.05");
     let method = Surrogate::Sapo(Sapo {
         positive: number(&case["hyper"]["tau_pos"]),
@@ -213,11 +212,11 @@ pub(crate) fn sapo<R: Real>() {
         Aggregation::SeqMeanTokenMean,
         |_| Vec::new(),
     );
-    agrees::<R>(&case, &found);
+    assert_matches::<R>(&case, &found);
 }
 
-/// From logits to logits: the softmax is done here, so that loss and head are seen together.
-pub(crate) fn down_to_the_logits<R: Real>() {
+/// Gradients with respect to the logits: the softmax is computed here, so that it is tested together with the loss.
+pub(crate) fn gradients_to_logits<R: Float>() {
     let case = case("18", "toy");
     let inputs = &case["inputs"];
     let logits: Vec<Vec<R>> = rows(&inputs["logits"]);
@@ -235,8 +234,8 @@ pub(crate) fn down_to_the_logits<R: Real>() {
         .map(|(row, &a)| softmax(row)[a].ln())
         .collect();
     let found = Objective {
-        penalty: Penalty {
-            divergence: Divergence::K3,
+        penalty: KlPenalty {
+            estimator: KlEstimator::K3,
             coefficient: number(&case["hyper"]["beta"]),
             weighted: false,
         },
@@ -261,7 +260,9 @@ pub(crate) fn down_to_the_logits<R: Real>() {
         let gradient: Vec<R> = probabilities
             .iter()
             .enumerate()
-            .map(|(j, p)| found.d_logprob[i] * (R::of(f64::from(u8::from(j == actions[i]))) - *p))
+            .map(|(j, p)| {
+                found.d_logprob[i] * (R::from_f64(f64::from(u8::from(j == actions[i]))) - *p)
+            })
             .collect();
         all_close("dlogits", &gradient, &case["expected"]["dloss_dlogits"][i]);
     }

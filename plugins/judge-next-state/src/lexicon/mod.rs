@@ -1,7 +1,7 @@
-//! The words and phrases that the rules know.
+//! The words and phrases of the rules.
 //!
-//! General English, grouped by what it tells. A weight of 1 is enough to decide a rule. Phrases
-//! use up their words, so that "thanks for nothing" never counts as thanks.
+//! General English, grouped by meaning. A weight of 1 is enough to decide a rule. Phrases consume their words, so that
+//! "thanks for nothing" never counts as thanks.
 
 mod classes;
 mod phrases;

@@ -1,8 +1,7 @@
-//! Praise and blame of several words, tried in this order and before single words. A phrase of
-//! weight 0 only uses up its words.
+//! Phrases of praise and blame, matched in this order and before single words. A phrase of weight 0 only consumes its words.
 
-/// Blame, and what looks like praise or blame and is neither.
-#[rustfmt::skip] // one line for each phrase
+/// Blame, and phrases that look like praise or blame but are neither.
+#[rustfmt::skip] // one line per phrase
 pub(crate) const BLAME: &[(&str, f32)] = &[
     ("thanks|thank you? for nothing|ruining|wasting", -2.0),
     ("no thanks|thank you?", 0.0),
@@ -94,7 +93,7 @@ pub(crate) const BLAME: &[(&str, f32)] = &[
 ];
 
 /// Praise.
-#[rustfmt::skip] // one line for each phrase
+#[rustfmt::skip] // one line per phrase
 pub(crate) const PRAISE: &[(&str, f32)] = &[
     ("no|without problem|problems|worries|complaints|objections|issues|notes", 0.8),
     ("can't|couldn't complain|fault", 1.2),

@@ -1,5 +1,5 @@
-//! All words of the classes and of praise and blame in one table, made while the judge is compiled: a
-//! word is looked up once, however many lists it might be in.
+//! All words of the classes and of praise and blame in one hash table, built at compile time: a word is looked up once,
+//! however many lists contain it.
 #![allow(
     clippy::indexing_slicing,
     reason = "all of it but the last function runs in the compiler, where an index out of bounds is an error of the build"
@@ -9,14 +9,14 @@ use super::classes::{Class, Classes, LISTS};
 use super::words::{BLAME, PRAISE};
 use crate::pattern::hash;
 
-/// What is known of a word.
+/// The table entry of a word.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     word: &'static str,
     classes: Classes,
-    /// Which list of praise it is in, from 1 on; 0 for none.
+    /// The number of its list of praise, from 1; 0 for none.
     praise: u8,
-    /// Which list of blame, likewise.
+    /// The number of its list of blame, likewise.
     blame: u8,
 }
 
@@ -32,25 +32,25 @@ impl Entry {
         self.classes
     }
 
-    /// The list of praise that it is in.
+    /// The list of praise that contains it.
     pub(super) fn praise(&self) -> Option<usize> {
         usize::from(self.praise).checked_sub(1)
     }
 
-    /// The list of blame that it is in.
+    /// The list of blame that contains it.
     pub(super) fn blame(&self) -> Option<usize> {
         usize::from(self.blame).checked_sub(1)
     }
 }
 
-/// Places of the table: twice the words that there are, so that a search is short.
+/// Slots of the table: twice the number of words, so that a lookup is short.
 const PLACES: usize = 2048;
-/// Words that there may be.
+/// Maximum number of words.
 const WORDS: usize = 1024;
 
 struct Table {
-    /// Where in `entries` the word is whose hash leads here, from 1 on; 0 for none. When a place is
-    /// taken the next one is used.
+    /// For each slot, the index in `entries` of the word whose hash leads to it, from 1; 0 for none. Collisions use the next
+    /// slot.
     places: [u16; PLACES],
     entries: [Entry; WORDS],
 }
@@ -97,7 +97,7 @@ const fn read() -> Table {
     table
 }
 
-/// Adds what `mark` says to each of the words; returns how many entries are used then.
+/// Applies `mark` to the entry of each word and returns the number of entries.
 const fn add(table: &mut Table, used: usize, words: &'static str, mark: Entry) -> usize {
     let mut used = used;
     let mut rest = words;
@@ -117,7 +117,7 @@ const fn add(table: &mut Table, used: usize, words: &'static str, mark: Entry) -
         }
         let entry = &mut table.entries[table.places[place] as usize - 1];
         entry.classes |= mark.classes;
-        // Of several lists the first one holds.
+        // If a word is in several lists, the first one applies.
         if entry.praise == 0 {
             entry.praise = mark.praise;
         }
@@ -128,7 +128,7 @@ const fn add(table: &mut Table, used: usize, words: &'static str, mark: Entry) -
     used
 }
 
-/// The first word, which ends at a space, and the rest.
+/// Splits off the first word, which ends at a space.
 const fn first_word(text: &str) -> (&str, &str) {
     let bytes = text.as_bytes();
     let mut end = 0;
@@ -155,7 +155,7 @@ const fn same(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// What is known of a word; none when it is in no list.
+/// Looks up a word; none if it is in no list.
 pub(super) fn entry(word: &str) -> Option<&'static Entry> {
     let start = hash(word) as usize % PLACES;
     (start..PLACES)

@@ -2,12 +2,12 @@
 
 use super::table::{self, Entry};
 
-/// The weight of a word of praise; negated it becomes blame.
+/// The weight of a word of praise; when negated it counts as blame.
 pub(crate) fn praise(word: &str) -> Option<f32> {
     weight(PRAISE, table::entry(word).and_then(Entry::praise)?)
 }
 
-/// The weight of a word of blame; negated it becomes weak praise.
+/// The weight of a word of blame; when negated it counts as weak praise.
 pub(crate) fn blame(word: &str) -> Option<f32> {
     weight(BLAME, table::entry(word).and_then(Entry::blame)?)
 }

@@ -3,7 +3,7 @@
 use super::{Counts, counted, whole};
 
 /// `test result: ok. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`,
-/// once a test binary.
+/// once per test binary.
 pub(super) fn cargo(text: &str) -> Counts {
     let mut all = Counts::default();
     for line in text.lines() {
@@ -51,7 +51,7 @@ fn nextest_line(line: &str) -> Option<Counts> {
     }
     let mut counts = Counts::default();
     for part in results.split(", ") {
-        // `2 passed (1 slow, 1 flaky)` is cut at the comma; what stands in brackets does not count.
+        // `2 passed (1 slow, 1 flaky)` is split at the comma; the part in brackets does not count.
         let part = part.split(" (").next().unwrap_or(part);
         match counted(part) {
             Some((number, "passed")) => counts.passed += number,
@@ -63,8 +63,8 @@ fn nextest_line(line: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// With `-v` the lines `--- PASS: TestX (0.00s)`; else the packages' `ok` and `FAIL` lines, because
-/// then tests that passed are not named.
+/// With `-v` the lines `--- PASS: TestX (0.00s)`; otherwise the packages' `ok` and `FAIL` lines, because then passed tests
+/// are not listed.
 pub(super) fn go(text: &str) -> Counts {
     let mut tests = Counts::default();
     let mut packages = Counts::default();
@@ -90,12 +90,12 @@ pub(super) fn go(text: &str) -> Counts {
     } else {
         packages
     };
-    // Of a package that does not build no test is named.
+    // The tests of a package that does not build are not listed.
     counts.failed += broken;
     counts
 }
 
-/// `TestX (0.00s)`; results of subtests are indented and do not get here.
+/// `TestX (0.00s)`; results of subtests are indented and are skipped.
 fn is_go_test(rest: &str) -> bool {
     rest.ends_with("s)") && rest.contains(" (")
 }

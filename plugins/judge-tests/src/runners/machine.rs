@@ -2,8 +2,8 @@
 
 use super::{Counts, whole};
 
-/// `1..4`, `ok 1 - name`, `not ok 2 - name`. Tests that the plan promises and that are missing have
-/// failed; a text without a plan is not TAP. Subtests are indented and belong to their parent.
+/// `1..4`, `ok 1 - name`, `not ok 2 - name`. Planned tests that are missing count as failed; a text without a plan is not
+/// TAP. Subtests are indented and belong to their parent.
 pub(super) fn tap(text: &str) -> Counts {
     let mut counts = Counts::default();
     let mut plan = None;
@@ -33,7 +33,7 @@ pub(super) fn tap(text: &str) -> Counts {
     counts
 }
 
-/// What follows `ok` or `not ok` on a line of its own.
+/// The text after `ok` or `not ok` on its own line.
 fn result<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(word)?;
     (rest.is_empty() || rest.starts_with(' ')).then_some(rest)
@@ -48,11 +48,11 @@ fn has_directive(rest: &str, directive: &str) -> bool {
     })
 }
 
-/// `<testsuites tests="5" failures="1" errors="0">`, or the suites inside of it when it has no
-/// numbers. Of suites within suites the outer one counts.
+/// `<testsuites tests="5" failures="1" errors="0">`, or the suites in it if it has no numbers. For nested suites the outer one
+/// counts.
 pub(super) fn junit(text: &str) -> Counts {
     let mut all = Counts::default();
-    // How many elements deep we are inside of one that was counted.
+    // Nesting depth inside of a counted element.
     let mut counted_depth = 0usize;
     let mut rest = text;
     while let Some(at) = rest.find('<') {

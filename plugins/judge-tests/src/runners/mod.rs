@@ -1,8 +1,8 @@
-//! The summaries of test runners, one reader a runner.
+//! Parsers of test runner summaries, one per runner.
 //!
-//! A reader finds its runner's own summary line and nothing that merely resembles one; several runs in
-//! one text are added up. Reports for machines (TAP, JUnit XML) are read only where no other summary
-//! stands: runners print them beside their own.
+//! A parser accepts its runner's own summary line and nothing that merely resembles it; several runs in one text are added up.
+//! Machine-readable reports (TAP, JUnit XML) are parsed only if there is no other summary, because runners print them in
+//! addition to their own.
 
 mod compiled;
 mod machine;
@@ -11,14 +11,14 @@ mod script;
 
 use std::ops::AddAssign;
 
-/// How many tests there were.
+/// Test counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Passed.
     pub passed: u64,
-    /// Failed, or broke before they could fail.
+    /// Failed, or crashed.
     pub failed: u64,
-    /// Did not run, or were expected to fail.
+    /// Skipped, or expected to fail.
     pub skipped: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn read(text: &str) -> Counts {
     counts
 }
 
-/// Every line that a reader reads holds one of these, or ends with `ok`.
+/// Every line that a parser reads contains one of these, or ends with `ok`.
 const MARKS: &[&str] = &[
     "passed",
     "failed",
@@ -93,18 +93,18 @@ const MARKS: &[&str] = &[
     "disabled=",
 ];
 
-/// Whether a reader might read the line.
+/// Whether a parser might read the line.
 pub(crate) fn may_be_read(line: &str) -> bool {
     line.ends_with("ok") || MARKS.iter().any(|mark| line.contains(mark))
 }
 
-/// `12 passed`: a number and what it counts.
+/// `12 passed`: a number and its label.
 fn counted(text: &str) -> Option<(u64, &str)> {
     let (number, what) = text.trim().split_once(' ')?;
     Some((whole(number)?, what.trim()))
 }
 
-/// A whole number; one that no test run has is none.
+/// Parses a whole number; implausibly large numbers are rejected.
 fn whole(text: &str) -> Option<u64> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -2,7 +2,7 @@
 
 use super::{Counts, counted, whole};
 
-/// `==== 1 failed, 2 passed in 0.12s ====`, with `-q` without the rules.
+/// `==== 1 failed, 2 passed in 0.12s ====`, with `-q` without the `=`.
 pub(super) fn pytest(text: &str) -> Counts {
     let mut all = Counts::default();
     for line in text.lines() {
@@ -76,7 +76,7 @@ fn status(line: &str, ran: u64) -> Option<Counts> {
             _ => return None,
         }
     }
-    // Errors of whole modules count as tests that ran, errors of fixtures do not.
+    // Import errors of modules count as tests that ran, errors of fixtures do not.
     let failed_of_ran = failed.min(ran);
     let passed = ran.saturating_sub(failed_of_ran).saturating_sub(skipped);
     Some(Counts::new(passed, failed, skipped))

@@ -1,7 +1,7 @@
-//! Generated from `wit/`. Authors meet these types through the crate's root.
+//! Bindings generated from `wit/`. Plugin authors use these types through the crate root.
 //!
-//! One module a world, because a component must carry the type of its own world alone. What worlds
-//! share is generated here, once.
+//! There is one module per world, because a component must contain only the type of its own world. Types that the worlds
+//! share are generated here once.
 
 #![allow(
     missing_docs,

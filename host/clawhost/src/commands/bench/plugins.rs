@@ -1,4 +1,4 @@
-//! `clawhost bench plugins`: what plugin calls cost here, beside the engine alone.
+//! `clawhost bench plugins`: cost of plugin calls, compared with wasmtime alone.
 
 mod calls;
 mod languages;
@@ -14,49 +14,49 @@ use clawhost_plugins::measure::{LOSS_TOKENS, Sample, failing_calls, resident_byt
 use clawhost_plugins::{Grants, HostOptions, Profile};
 use serde::Serialize;
 
-use self::calls::{Calls, Overhead, Side};
-use self::languages::{Absent, InLanguage, languages};
-use self::looping::Looping;
+use self::calls::{Calls, ComponentBench, Overhead};
+use self::languages::{LanguageFigures, SkippedLanguage, languages};
+use self::looping::LoopingFigures;
 use crate::compiling;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::progress::Progress;
 
-/// A judge that does next to nothing, so that what is left is the host.
+/// A judge that does almost nothing, so that the cost is the host's.
 const NO_OP: &str = "judge-minimal";
-/// The judge that is used when none is named.
+/// The default judge.
 const JUDGE: &str = "judge-next-state";
-/// It works for its verdict: fewer calls tell as much.
+/// The default judge does real work, so it is called this many times less often.
 const JUDGE_SHARE: usize = 5;
 const LOSS: &str = "loss-ppo-clip";
 const LOSS_CALLS: usize = 50;
-/// Calls at a time in the second measurement of each pair.
+/// Concurrent calls in the second measurement of each pair.
 const MANY: usize = 256;
-/// Looks at the memory while calls fail; to each belong ten at the clock.
-const LOOKS: usize = 10;
-const SLICES: usize = 10 * LOOKS;
+/// Memory samples while calls fail; ten progress updates per sample.
+const MEMORY_SAMPLES: usize = 10;
+const SLICES: usize = 10 * MEMORY_SAMPLES;
 
 /// Flags of `clawhost bench plugins`.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  clawhost bench plugins\n  clawhost bench plugins --rounds 1 --languages rust,c --json\n  clawhost bench plugins --rounds 1 --languages none --failing 1000000 --looping 1000\n\n\
-    Every call runs in a fresh instance, with all limits, checks and its receipt. Beside it, in turns, runs a plain loop over\n\
-    wasmtime that only instantiates and calls; the overhead is its calls/s over ours. For each language the judge of\n\
-    `clawhost plugin new` is built in a folder that is removed again; a language whose tools are missing is left out and named."
+    Every call runs in a fresh instance, with all limits, checks and its receipt. It alternates with a plain loop over\n\
+    wasmtime that only instantiates and calls; the overhead is the ratio of calls/s. For each language the judge of\n\
+    `clawhost plugin new` is built in a temporary directory; a language with missing tools is skipped and listed."
 )]
 pub(super) struct PluginsArgs {
-    /// Repetitions that count
+    /// Measured repetitions
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Calls of each measurement
+    /// Calls per measurement
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
     calls: u32,
-    /// Languages to measure, with commas, or none
+    /// Comma-separated languages to measure, or none
     #[arg(long, value_name = "LIST", default_value = "rust,c,js,python")]
     languages: String,
-    /// Make this many calls that fail as well, and say what memory they leave behind
+    /// Also make this many failing calls and report the memory they leave
     #[arg(long, value_name = "CALLS", default_value_t = 0)]
     failing: u32,
-    /// Keep this many endless calls running, and say what they do to the time to the first token
+    /// Also keep this many endless calls running and report their effect on the time to first token
     #[arg(long, value_name = "CALLS", default_value_t = 0)]
     looping: u32,
     /// Print one JSON object
@@ -64,7 +64,7 @@ pub(super) struct PluginsArgs {
     json: bool,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Serialize)]
 struct Report {
     bench: &'static str,
@@ -74,73 +74,73 @@ struct Report {
     calls: Vec<Calls>,
     overhead: Vec<Overhead>,
     loss_tokens: usize,
-    languages: Vec<InLanguage>,
-    absent: Vec<Absent>,
-    failing: Option<Failing>,
-    looping: Option<Looping>,
+    languages: Vec<LanguageFigures>,
+    absent: Vec<SkippedLanguage>,
+    failing: Option<FailingFigures>,
+    looping: Option<LoopingFigures>,
 }
 
-/// Resident memory under many failing calls.
+/// Resident memory during many failing calls.
 #[derive(Serialize)]
-struct Failing {
+struct FailingFigures {
     calls: u32,
     per_second: f64,
-    /// Bytes, before the calls and after each tenth of them; empty where the system does not tell.
+    /// Bytes, before the calls and after each tenth of them; empty where the system does not report it.
     resident_bytes: Vec<u64>,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &PluginsArgs) -> Result<ExitCode> {
-    let wanted = languages::wanted(&args.languages)?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let selected = languages::parse_list(&args.languages)?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let rounds = f64::from(args.rounds);
-    // In seconds, roughly; only their proportions matter.
+    // Rough seconds; only the proportions matter.
     let mut progress = Progress::new(
         rounds * 6.0
-            + wanted.len() as f64 * 15.0
+            + selected.len() as f64 * 15.0
             + f64::from(args.failing) / 15_000.0
             + if args.looping > 0 { 30.0 } else { 0.0 },
     );
     // First, before anything else has used memory.
     let failing = match args.failing {
         0 => None,
-        calls => Some(runtime.block_on(fail(calls, &mut progress))?),
+        calls => Some(runtime.block_on(measure_failing(calls, &mut progress))?),
     };
-    let mut sides = vec![
-        Side::new(NO_OP, args.calls as usize)?,
-        Side::new(JUDGE, args.calls as usize / JUDGE_SHARE)?,
+    let mut benches = vec![
+        ComponentBench::new(NO_OP, args.calls as usize)?,
+        ComponentBench::new(JUDGE, args.calls as usize / JUDGE_SHARE)?,
     ];
-    let mut loss = Side::of_host(LOSS, LOSS_CALLS)?;
+    let mut loss = ComponentBench::of_host(LOSS, LOSS_CALLS)?;
     for round in 1..=args.rounds {
-        for side in &mut sides {
+        for bench in &mut benches {
             progress.stage(&format!(
                 "{}, round {round} of {}",
-                side.component(),
+                bench.component(),
                 args.rounds
             ));
-            runtime.block_on(side.measure(&[1, MANY]))?;
-            progress.done(2.5);
+            runtime.block_on(bench.measure(&[1, MANY]))?;
+            progress.advance(2.5);
         }
         progress.stage(&format!(
             "{LOSS} over {LOSS_TOKENS} tokens, round {round} of {}",
             args.rounds
         ));
         runtime.block_on(loss.measure(&[1]))?;
-        progress.done(1.0);
+        progress.advance(1.0);
     }
     let pooled = loss.is_pooled()?;
-    let mut calls: Vec<Calls> = sides.iter().flat_map(Side::calls).collect();
+    let mut calls: Vec<Calls> = benches.iter().flat_map(ComponentBench::calls).collect();
     calls.extend(loss.calls());
-    let overhead = sides.iter().flat_map(Side::overhead).collect();
-    // Their memory is wanted for what follows.
-    drop((sides, loss));
-    let (languages, absent) = languages(&wanted, &runtime, &mut progress)?;
+    let overhead = benches.iter().flat_map(ComponentBench::overhead).collect();
+    // Free their memory for the following measurements.
+    drop((benches, loss));
+    let (languages, absent) = languages(&selected, &runtime, &mut progress)?;
     drop(runtime);
     let looping = match args.looping {
         0 => None,
-        at_once => Some(looping::measure(at_once as usize, &mut progress)?),
+        concurrency => Some(looping::measure(concurrency as usize, &mut progress)?),
     };
-    progress.end();
+    progress.clear();
     let report = Report {
         bench: "plugins",
         rounds: args.rounds,
@@ -155,53 +155,59 @@ pub(super) fn run(args: &PluginsArgs) -> Result<ExitCode> {
         looping,
     };
     if args.json {
-        say_json(&report)?;
+        print_json(&report)?;
     } else {
-        say(&table::text(&report))?;
+        print(&table::text(&report))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A component inside this program.
-fn embedded(name: &str) -> Result<&'static [u8]> {
-    clawhost_plugins::embedded(name).with_context(|| format!("{name} is not in this program"))
+/// An embedded component.
+fn embedded_plugin(name: &str) -> Result<&'static [u8]> {
+    clawhost_plugins::embedded_component(name)
+        .with_context(|| format!("the embedded plugin {name} is missing"))
 }
 
-/// A tenth of the calls first, so that memory that is kept for reuse is there.
-async fn fail(calls: u32, progress: &mut Progress) -> Result<Failing> {
+/// A tenth of the calls runs first, so that memory kept for reuse is already allocated.
+async fn measure_failing(calls: u32, progress: &mut Progress) -> Result<FailingFigures> {
     let host = compiling::host(HostOptions::default())?;
-    let none = Grants::default();
-    let judge = host.load(NO_OP, embedded(NO_OP)?, &none, Profile::Deterministic)?;
+    let grants = Grants::default();
+    let judge = host.load(
+        NO_OP,
+        embedded_plugin(NO_OP)?,
+        &grants,
+        Profile::Deterministic,
+    )?;
     let what = format!("{calls} failing calls");
     progress.stage(&what);
     let calls = calls as usize;
     failing_calls(&judge, MANY, calls.div_ceil(10)).await?;
     let mut resident = Vec::from_iter(resident_bytes());
-    let begun = std::time::Instant::now();
-    let (mut made, mut slices) = (0, 0);
-    while made < calls {
-        let slice = calls.div_ceil(SLICES).min(calls - made);
+    let started = std::time::Instant::now();
+    let (mut done, mut slices) = (0, 0);
+    while done < calls {
+        let slice = calls.div_ceil(SLICES).min(calls - done);
         failing_calls(&judge, MANY, slice).await?;
-        made += slice;
+        done += slice;
         slices += 1;
-        if slices % (SLICES / LOOKS) == 0 {
+        if slices % (SLICES / MEMORY_SAMPLES) == 0 {
             resident.extend(resident_bytes());
         }
-        progress.done(slice as f64 / 15_000.0);
+        progress.advance(slice as f64 / 15_000.0);
         progress.stage(&what);
     }
-    let took = begun.elapsed().as_secs_f64().max(1e-9);
-    Ok(Failing {
+    let elapsed = started.elapsed().as_secs_f64().max(1e-9);
+    Ok(FailingFigures {
         calls: u32::try_from(calls).unwrap_or(u32::MAX),
-        per_second: calls as f64 / took,
+        per_second: calls as f64 / elapsed,
         resident_bytes: resident,
     })
 }
 
-/// The input for a component, made once.
+/// The input for a component, created once.
 async fn sample(plugin: &clawhost_plugins::Plugin) -> Result<Arc<Sample>> {
-    let sample = Sample::of(plugin).await;
+    let sample = Sample::for_plugin(plugin).await;
     Ok(Arc::new(sample.with_context(|| {
-        format!("{} does not say what it needs", plugin.name())
+        format!("{} does not declare its inputs", plugin.name())
     })?))
 }

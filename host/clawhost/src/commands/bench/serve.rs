@@ -1,5 +1,5 @@
-//! `clawhost bench serve`: how fast the engine decodes, runs prompts and goes on in a conversation; what memory
-//! would allow; what a chat client sees over HTTP; and the same of another program on the same checkpoint.
+//! `clawhost bench serve`: decode, prefill and prefix cache speed of the engine, the roofline, latency over HTTP, and
+//! the same figures of a peer program on the same checkpoint.
 
 mod peer;
 mod shapes;
@@ -10,28 +10,29 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_policy::measure::{
-    BEYOND_CACHES, ServeLoad, Spread, TurnLoad, prefill, read_bandwidth, reuse, serve,
+    BEYOND_CACHES, ServeWorkload, Spread, TurnWorkload, measure_prefill, measure_prefix_cache,
+    measure_read_bandwidth, measure_serving,
 };
 use clawhost_policy::{
     ChatTemplate, Engine, EngineOptions, Model, ModelConfig, ModelFiles, Tokenizer,
 };
 
-use self::peer::{Ask, Peer};
+use self::peer::{Peer, PeerRequest};
 use self::shapes::Shape;
-use super::{Figure, Shared, counted, streaming};
+use super::{Figure, Shared, streaming, streams_label};
 use crate::progress::Progress;
 
-/// Requests at once.
+/// Concurrent requests.
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
-/// Requests at once over HTTP.
+/// Concurrent requests over HTTP.
 const CLIENTS: [usize; 3] = [1, 4, 16];
-/// Tokens of prompts that are measured by themselves, where the context holds them.
+/// Prompt lengths of the prefill measurement, where the context is long enough.
 const PROMPTS: [usize; 2] = [512, 2048];
-/// Tokens of a first prompt whose conversation goes on.
+/// Prompt tokens of the first turn of a conversation.
 const FIRST_TURN: usize = 512;
 const REPLY: u32 = 32;
 const ADDED: usize = 64;
-/// Weights that are read so much faster than memory lie in a cache.
+/// If the weights are read this much faster than memory, they are in a cache.
 const CACHED: f64 = 1.5;
 
 /// Flags of `bench serve`.
@@ -39,93 +40,94 @@ const CACHED: f64 = 1.5;
 #[command(
     after_help = "Examples:\n  clawhost bench serve --model ./Qwen3-0.6B --json\n  clawhost bench serve --random qwen3-0.6b --rounds 2\n  \
     clawhost bench serve --threads 2 --peer \"python3 benches/peers/transformers_serve.py\"\n\n\
-    Decoding counts the tokens that come while all streams decode, taken every two milliseconds; every token is drawn, with\n\
-    its log-probs. First tokens and gaps are those of somebody who is woken for each token. The peer measures in turns with this program, on the same checkpoint and as many threads; pin both with `taskset` to the same processors. The\n\
-    roofline is the rate at which the same threads read as many bytes as the weights have, which every step reads once."
+    Decoding counts the tokens generated while all streams decode, polled every two milliseconds; tokens are sampled with\n\
+    log-probs. First tokens and gaps are those of a client that is woken for each token. The peer alternates with this program on the same checkpoint with as many threads; pin both with `taskset` to the same processors. The\n\
+    roofline is the rate at which the same threads read as many bytes as the weights, which every step reads once."
 )]
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) shared: Shared,
-    /// Weights drawn at random in the shape of a known model, instead of a checkpoint
+    /// Random weights in the shape of a known model instead of a checkpoint
     #[arg(long, value_name = "SHAPE", value_enum, conflicts_with = "model")]
     random: Option<Shape>,
-    /// Threads of a matrix product; 0 is one for each processor
+    /// Threads of a matrix product; 0 = one per processor
     #[arg(long, default_value_t = 0, value_name = "N")]
     threads: usize,
-    /// Command of another program to measure beside this one; it gets --model and --threads
+    /// Command of a peer program to compare with; it gets --model and --threads
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
 }
 
-/// Measures everything.
+/// Runs all measurements.
 pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
     let rounds = args.shared.rounds as usize;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    let engine = engine(args, threads)?;
+    let engine = load_engine(args, threads)?;
     let mut peer = match &args.peer {
         Some(command) => Some(Peer::start(command, &engine, threads)?),
         None => None,
     };
-    let over = if args.random.is_some() {
+    let http_work = if args.random.is_some() {
         0.0
     } else {
         HTTP_WORK
     };
     let decoded: f64 = STREAMS.into_iter().map(work).sum();
-    let mut progress = Progress::new(rounds as f64 * (decoded + PROMPT_WORK + TURN_WORK + over));
+    let mut progress =
+        Progress::new(rounds as f64 * (decoded + PROMPT_WORK + TURN_WORK + http_work));
     let mut figures = decoding(&engine, rounds, peer.as_mut(), &mut progress)?;
     let alone = figures.first().map_or(0.0, |figure| figure.spread.median);
-    progress.stage("long prompts");
+    progress.stage("prefill");
     figures.extend(prompts(&engine, rounds, peer.as_mut())?);
-    progress.done(rounds as f64 * PROMPT_WORK);
+    progress.advance(rounds as f64 * PROMPT_WORK);
     if let Some(peer) = peer {
         peer.stop()?;
     }
-    progress.stage("a second turn, and what memory allows");
+    progress.stage("prefix cache and roofline");
     figures.extend(second_turn(&engine, rounds)?);
     figures.extend(roofline(&engine, threads, rounds, alone));
-    progress.done(rounds as f64 * TURN_WORK);
+    progress.advance(rounds as f64 * TURN_WORK);
     engine.shutdown();
-    // Its memory is wanted for the server's.
+    // Free its memory for the server.
     drop(engine);
     if args.random.is_none() {
-        progress.stage("a whole server");
+        progress.stage("HTTP server");
         figures.extend(over_http(args)?);
     }
-    progress.end();
+    progress.clear();
     Ok(figures)
 }
 
-/// What a round of long prompts is in an estimate, in the unit of [`work`].
+/// Work of a prefill round in the progress estimate, in units of [`work`].
 const PROMPT_WORK: f64 = 10.0;
-/// The same of a second turn.
+/// Work of a second-turn round.
 const TURN_WORK: f64 = 3.0;
-/// The same of a whole server.
+/// Work of an HTTP server round.
 const HTTP_WORK: f64 = 12.0;
 
-/// What a round of so many streams is in an estimate: a step costs as much for one stream as for some eight, and a
-/// prompt for each stream.
+/// Work of a decode round with this many streams: a step costs as much for one stream as for about eight, and there is
+/// one prefill per stream.
 fn work(streams: usize) -> f64 {
     (streams + streams.max(8)) as f64
 }
 
-fn engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
-    let most = ServeLoad {
+fn load_engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
+    let largest = ServeWorkload {
         streams: STREAMS.into_iter().max().unwrap_or(1),
-        ..ServeLoad::default()
+        ..ServeWorkload::default()
     };
     let options = |config: &ModelConfig| {
-        let usual = EngineOptions::default();
+        let defaults = EngineOptions::default();
         EngineOptions {
             threads,
-            max_batch: most.streams,
-            cache_budget: most
-                .cache_budget(config, usual.prefill_chunk)
-                .max(usual.cache_budget),
-            ..usual
+            max_batch: largest.streams,
+            kv_cache_bytes: largest
+                .kv_cache_bytes(config, defaults.prefill_chunk)
+                .max(defaults.kv_cache_bytes),
+            ..defaults
         }
     };
     let Some(shape) = args.random else {
@@ -133,10 +135,11 @@ fn engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
         let config = ModelConfig::parse(files.config())?;
         return Ok(Engine::load(&files, options(&config))?);
     };
-    // A tokenizer is needed, and any will do.
+    // Any tokenizer will do.
     let files = ModelFiles::embedded();
     let tokenizer = Tokenizer::from_bytes(files.tokenizer()?)?;
-    let template = std::str::from_utf8(files.template()?).context("the template is no text")?;
+    let template =
+        std::str::from_utf8(files.template()?).context("the chat template is not valid UTF-8")?;
     let template = ChatTemplate::new(template, [])?;
     let model = Model::random(shape.config()?, 1).with_threads(threads);
     let options = options(model.config());
@@ -148,11 +151,11 @@ fn engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
     ))
 }
 
-fn named(peer: Option<&Peer>) -> String {
+fn peer_name(peer: Option<&Peer>) -> String {
     peer.map_or_else(String::new, |peer| peer.name().to_owned())
 }
 
-/// Decoding at each number of streams, ours and the peer's in turns.
+/// Decoding at each number of streams, alternating with the peer.
 fn decoding(
     engine: &Engine,
     rounds: usize,
@@ -160,120 +163,120 @@ fn decoding(
     progress: &mut Progress,
 ) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let other = named(peer.as_deref());
+    let other = peer_name(peer.as_deref());
     for streams in STREAMS {
         let (mut rates, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut peers, mut ratios, mut peer_firsts) = (Vec::new(), Vec::new(), Vec::new());
-        let mut load = ServeLoad {
+        let mut load = ServeWorkload {
             streams,
             rounds: 1,
-            ..ServeLoad::default()
+            ..ServeWorkload::default()
         };
         for round in 0..rounds {
-            progress.stage(&format!("decoding, {}", counted(streams)));
+            progress.stage(&format!("decoding, {}", streams_label(streams)));
             load.seed = round as u64;
-            let own = serve(engine, &load)?;
-            rates.push(own.decode_tokens_per_second.median);
-            firsts.push(own.first_token_ms.median);
-            gaps.push(own.longest_gap_ms.median);
+            let ours = measure_serving(engine, &load)?;
+            rates.push(ours.decode_tokens_per_second.median);
+            firsts.push(ours.first_token_ms.median);
+            gaps.push(ours.longest_gap_ms.median);
             if let Some(peer) = &mut peer {
-                let answer = peer.ask(&Ask::Decode {
+                let answer = peer.measure(&PeerRequest::Decode {
                     streams,
                     prompt_tokens: load.prompt_tokens,
                     reply_tokens: load.reply_tokens,
                 })?;
-                ratios.push(own.decode_tokens_per_second.median / answer.tokens_per_second);
+                ratios.push(ours.decode_tokens_per_second.median / answer.tokens_per_second);
                 peers.push(answer.tokens_per_second);
                 peer_firsts.extend(answer.first_token_ms);
             }
-            progress.done(work(streams));
+            progress.advance(work(streams));
         }
-        let label = |what: &str| format!("{what}, {}", counted(streams));
+        let label = |what: &str| format!("{what}, {}", streams_label(streams));
         let first = format!("first token after a prompt of {}", load.prompt_tokens);
         let rows = [
             (label("decode"), "tokens/s", rates),
             (label(&first), "ms", firsts),
             (label("longest gap between tokens"), "ms", gaps),
             (label(&format!("decode, {other}")), "tokens/s", peers),
-            (label("decode, times as fast"), "x", ratios),
+            (label("decode, speedup"), "x", ratios),
             (label(&format!("{first}, {other}")), "ms", peer_firsts),
         ];
-        figures.extend(measured(rows));
+        figures.extend(figures_of(rows));
     }
     Ok(figures)
 }
 
-/// Long prompts by themselves, ours and the peer's in turns.
+/// Prefill of single long prompts, alternating with the peer.
 fn prompts(engine: &Engine, rounds: usize, mut peer: Option<&mut Peer>) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let other = named(peer.as_deref());
+    let other = peer_name(peer.as_deref());
     for tokens in PROMPTS {
         if tokens >= engine.context() {
             continue;
         }
         let (mut rates, mut peers, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let own = prefill(engine, tokens, 1)?.median;
-            rates.push(own);
+            let ours = measure_prefill(engine, tokens, 1)?.median;
+            rates.push(ours);
             if let Some(peer) = &mut peer {
-                let answer = peer.ask(&Ask::Prefill {
+                let answer = peer.measure(&PeerRequest::Prefill {
                     prompt_tokens: tokens,
                 })?;
                 peers.push(answer.tokens_per_second);
-                ratios.push(own / answer.tokens_per_second);
+                ratios.push(ours / answer.tokens_per_second);
             }
         }
         let label = |what: &str| format!("{what}, 1 x {tokens}");
         let rows = [
             (label("prefill"), "tokens/s", rates),
             (label(&format!("prefill, {other}")), "tokens/s", peers),
-            (label("prefill, times as fast"), "x", ratios),
+            (label("prefill, speedup"), "x", ratios),
         ];
-        figures.extend(measured(rows));
+        figures.extend(figures_of(rows));
     }
     Ok(figures)
 }
 
-/// What it saves to go on from what the engine holds of a conversation.
+/// Time saved on a second turn by the prefix cache.
 fn second_turn(engine: &Engine, rounds: usize) -> Result<Vec<Figure>> {
-    let most = engine.context().saturating_sub(REPLY as usize + ADDED + 2);
-    let load = TurnLoad {
-        prompt_tokens: FIRST_TURN.min(most),
+    let limit = engine.context().saturating_sub(REPLY as usize + ADDED + 2);
+    let load = TurnWorkload {
+        prompt_tokens: FIRST_TURN.min(limit),
         reply_tokens: REPLY,
         added_tokens: ADDED,
         rounds,
     };
-    let turn = reuse(engine, &load)?;
+    let turn = measure_prefix_cache(engine, &load)?;
     let figure = |what: &str, unit, spread| Figure {
         name: format!("second turn after {} tokens, {what}", load.prompt_tokens),
         unit,
         spread,
     };
     Ok(vec![
-        figure("first token with what is held", "ms", turn.reused_ms),
-        figure("first token anew", "ms", turn.anew_ms),
-        figure("gain of prefix reuse", "x", turn.gain),
+        figure("first token, cached prefix", "ms", turn.reused_ms),
+        figure("first token, no cache", "ms", turn.anew_ms),
+        figure("prefix cache speedup", "x", turn.gain),
     ])
 }
 
-/// How close decoding of one stream comes to reading the weights once a token.
+/// How close single-stream decoding comes to reading the weights once per token.
 fn roofline(engine: &Engine, threads: usize, rounds: usize, rate: f64) -> Vec<Figure> {
     let model = engine.model();
     let config = model.config();
-    let all: usize = model
+    let total: usize = model
         .parameters()
         .iter()
         .map(|(_, values)| values.len())
         .sum();
-    // A token reads one row of an embedding that is not the head as well.
-    let looked_up = if config.tie_word_embeddings {
+    // With an untied embedding, a token reads only one of its rows.
+    let embedding = if config.tie_word_embeddings {
         0
     } else {
         config.vocab_size * config.hidden_size
     };
-    let bytes = (all - looked_up) * size_of::<f32>();
-    let memory = read_bandwidth(BEYOND_CACHES, threads, rounds);
-    let weights = read_bandwidth(bytes, threads, rounds);
+    let bytes = (total - embedding) * size_of::<f32>();
+    let memory = measure_read_bandwidth(BEYOND_CACHES, threads, rounds);
+    let weights = measure_read_bandwidth(bytes, threads, rounds);
     let cached = weights.median > CACHED * memory.median;
     let place = if cached { "a cache" } else { "memory" };
     let scaled = |spread: Spread, factor: f64| Spread {
@@ -285,17 +288,17 @@ fn roofline(engine: &Engine, threads: usize, rounds: usize, rate: f64) -> Vec<Fi
     let figure = |name: String, unit, spread| Figure { name, unit, spread };
     vec![
         figure(
-            "weights read for a token".to_owned(),
+            "weights read per token".to_owned(),
             "MB",
             Spread::of(&[bytes as f64 / 1e6]),
         ),
         figure(
-            format!("reading memory, {threads} threads"),
+            format!("memory bandwidth, {threads} threads"),
             "GB/s",
             scaled(memory, 1e-9),
         ),
         figure(
-            format!("reading as much as the weights, which lie in {place}, {threads} threads"),
+            format!("bandwidth of the weights (in {place}), {threads} threads"),
             "GB/s",
             scaled(weights, 1e-9),
         ),
@@ -312,12 +315,12 @@ fn roofline(engine: &Engine, threads: usize, rounds: usize, rate: f64) -> Vec<Fi
     ]
 }
 
-/// What a chat client sees of a whole server.
+/// Latency of a whole server as seen by a chat client.
 fn over_http(args: &ServeArgs) -> Result<Vec<Figure>> {
     let shared = &args.shared;
     let mut figures = Vec::new();
     for one in streaming::measure(shared.model.as_deref(), &CLIENTS, shared.rounds)? {
-        let label = |what: &str| format!("{what}, {}", counted(one.streams));
+        let label = |what: &str| format!("{what}, {}", streams_label(one.streams));
         let share = format!(
             "first token over HTTP, share of a reply of {} tokens",
             streaming::REPLY
@@ -336,8 +339,8 @@ fn over_http(args: &ServeArgs) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Figures of what was measured at all.
-fn measured(
+/// Figures of the rows that have values.
+fn figures_of(
     rows: impl IntoIterator<Item = (String, &'static str, Vec<f64>)>,
 ) -> impl Iterator<Item = Figure> {
     rows.into_iter()
@@ -349,20 +352,21 @@ fn measured(
         })
 }
 
-/// A directory that is removed again.
+/// A temporary directory, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("clawhost-bench-peer-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create directory {}", dir.display()))?;
         Ok(Self(dir))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left behind in a temporary directory is no reason to fail.
+        // A leftover in the temporary directory is not worth an error.
         let _gone = std::fs::remove_dir_all(&self.0);
     }
 }

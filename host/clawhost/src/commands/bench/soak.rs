@@ -1,13 +1,12 @@
-//! `clawhost bench soak`: a whole server under streams that never pause, with a new adapter every few seconds.
+//! `clawhost bench soak`: a whole server under continuous streams, with a new adapter every few seconds.
 //!
-//! It shows what an operator has to rely on: no error, each reply from the version that was active when it began and
-//! from that alone, memory that stays flat, and a swap that nobody notices in the flow of tokens. A bound that is
-//! broken is named, and the exit code is 1. With `--train` the adapters are those of real training, and the streams
-//! are compared with and without it.
+//! Checks what an operator relies on: no errors, each reply from the version that was active when it started and only
+//! from that, flat memory, and no latency spike at a swap. Missed bounds are listed and the exit code is 1. With
+//! `--train` the adapters come from real training, and the streams are compared with and without it.
 
+mod client;
 mod gaps;
 mod phases;
-mod talk;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -19,49 +18,49 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_journal::TurnId;
-use clawhost_policy::{Adapter, Candidates, Learned, LoraSpec, ModelConfig, Sequence};
+use clawhost_policy::{Adapter, Candidates, LoraSpec, ModelConfig, Sequence, TrainedWeights};
 use serde_json::json;
 
-use super::streaming::serving_with;
+use super::streaming::with_configured_server;
 use super::{number, resident};
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::serve::Server;
+use client::{CheckedReply, ClientStats, SharedState, StreamingClient};
 use phases::{Comparison, Phases};
-use talk::{Answered, Board, Seen, Talker};
 
-/// Most that the 99th percentile of gaps just after a swap may be of the median gap.
+/// Maximum ratio of the 99th percentile of gaps just after a swap to the median gap.
 const GAP_BOUND: f64 = 2.0;
-/// Most that memory may grow by from the second tenth to the last: a share, and the MiB of a busy allocator.
+/// Maximum memory growth from the second tenth to the last: a factor, and MiB for allocator noise.
 const GROWTH: (f64, f64) = (1.05, 16.0);
-/// Replies that are looked up in the journal, and those whose log-probs are computed again.
+/// Replies that are looked up in the journal, and those whose log-probs are recomputed.
 const LOOKED_UP: usize = 2_000;
 const RECOMPUTED: usize = 24;
-/// Most that a recorded log-prob may be off what its version gives.
+/// Maximum difference of a recorded log-prob from the recomputed one.
 const LOGPROB_BOUND: f32 = 1e-3;
 
 /// Arguments of `clawhost bench soak`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n  clawhost bench soak --train --streams 32 --minutes 4\n\nExit code 1: a bound was broken; it is named."
+    after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n  clawhost bench soak --train --streams 32 --minutes 4\n\nExit code 1: a bound was missed; it is listed."
 )]
 pub(super) struct SoakArgs {
-    /// Model directory instead of the policy inside this program
+    /// Model directory instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Clients that stream at once
+    /// Concurrent streaming clients
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     streams: u32,
-    /// How long
+    /// Duration in minutes
     #[arg(long, default_value_t = 10.0, value_parser = minutes)]
     minutes: f64,
-    /// Seconds from one published adapter to the next
+    /// Seconds between published adapters
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     swap_seconds: u32,
-    /// Attention memory in megabytes; less than the default so that it is soon full
+    /// KV cache size in MiB; smaller than the default so that it fills soon
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     cache_megabytes: u32,
-    /// Train on praise and complaint in the second half of the time, and compare the halves
+    /// Train on positive and negative feedback in the second half, and compare the halves
     #[arg(long, conflicts_with = "swap_seconds")]
     train: bool,
     /// Print one JSON object
@@ -78,36 +77,36 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What came out.
+/// Result of the run.
 struct Outcome {
     seconds: f64,
     swaps: u64,
-    seen: Seen,
-    /// Resident MiB, at equal distances.
+    stats: ClientStats,
+    /// Resident MiB, sampled at equal intervals.
     memory: Vec<f64>,
-    /// Of a publication, in milliseconds.
+    /// Longest publication in milliseconds.
     longest_publish: f64,
     looked_up: usize,
     recomputed: usize,
-    /// What of the looked-up replies was not right.
+    /// Mismatches among the looked-up replies.
     wrong: Vec<String>,
     mean_batch: f64,
     pauses: u64,
     evictions: u64,
-    /// Of the streams with and without training, with `--train`.
+    /// Streams with and without training, with `--train`.
     training: Option<Comparison>,
 }
 
-/// How often `--train` looks at what training does: more often than it can publish.
-const FOLLOW: Duration = Duration::from_millis(50);
-/// Learning rate of `--train`: so low that what is served stays the same, and both halves have the same work.
+/// Poll interval of the training state with `--train`; shorter than a publication.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Learning rate of `--train`: so low that replies stay the same and both halves have the same work.
 const LEARNING_RATE: f64 = 1e-7;
 
 /// Runs the command.
 pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
     let streams = args.streams as usize;
     let data = OnceCell::new();
-    let outcome = serving_with(
+    let outcome = with_configured_server(
         args.model.as_deref(),
         |config| {
             config.engine.cache_megabytes = args.cache_megabytes as usize;
@@ -123,16 +122,16 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
             soak(server, args, data).await
         },
     )?;
-    let broken = outcome.broken();
-    outcome.report(args, &broken)?;
-    Ok(if broken.is_empty() {
+    let missed = outcome.missed_bounds();
+    outcome.report(args, &missed)?;
+    Ok(if missed.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// An adapter that answers a little differently from every other, and the same each time it is made.
+/// A deterministic adapter per version, each with slightly different outputs.
 fn adapter(config: &ModelConfig, version: u64) -> Adapter {
     let mut adapter = Adapter::init(config, LoraSpec::default(), version);
     for (index, (_, values)) in adapter.tensors_mut().into_iter().enumerate() {
@@ -145,48 +144,48 @@ fn adapter(config: &ModelConfig, version: u64) -> Adapter {
 }
 
 async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> {
-    let all = Duration::from_secs_f64(args.minutes * 60.0);
+    let duration = Duration::from_secs_f64(args.minutes * 60.0);
     let every = Duration::from_secs(args.swap_seconds.into());
-    let board = Arc::new(Board::new());
-    let talker = Talker {
+    let state = Arc::new(SharedState::new());
+    let client = StreamingClient {
         http: reqwest::Client::builder().no_proxy().build()?,
         url: format!("{}/v1/chat/completions", server.url()),
-        // The server asks for it when there is one.
+        // The server requires the key when it is set.
         key: std::env::var("CLAWHOST_API_KEY").ok(),
-        board: Arc::clone(&board),
-        remembered: LOOKED_UP.div_ceil(args.streams as usize),
+        state: Arc::clone(&state),
+        checked_replies: LOOKED_UP.div_ceil(args.streams as usize),
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..u64::from(args.streams) {
-        clients.spawn(talker.clone().talk(number));
+        clients.spawn(client.clone().run(number));
     }
     let (mut memory, mut swaps, mut longest_publish) = (Vec::new(), 0u64, 0f64);
-    let mut progress = Progress::new(all.as_secs_f64());
-    let sample = (all / 100).clamp(Duration::from_millis(200), Duration::from_secs(1));
+    let mut progress = Progress::new(duration.as_secs_f64());
+    let sample = (duration / 100).clamp(Duration::from_millis(200), Duration::from_secs(1));
     let mut watch = tokio::time::interval(sample);
     let mut swap = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
-    let mut follow = tokio::time::interval(FOLLOW);
-    let mut phases = Phases::new(all, server.training());
-    let end = tokio::time::sleep(all);
+    let mut follow = tokio::time::interval(POLL_INTERVAL);
+    let mut phases = Phases::new(duration, server.training());
+    let end = tokio::time::sleep(duration);
     tokio::pin!(end);
-    let mut told = 0.0;
+    let mut reported = 0.0;
     loop {
         tokio::select! {
             () = &mut end => break,
             _ = watch.tick() => {
                 memory.extend(resident("VmRSS:"));
-                let now = begun.elapsed().as_secs_f64();
-                progress.done(now - told);
-                told = now;
+                let now = started.elapsed().as_secs_f64();
+                progress.advance(now - reported);
+                reported = now;
                 progress.stage(&format!("{} streams, version {swaps}", args.streams));
             }
             _ = follow.tick(), if args.train => {
-                phases.follow(&board, server.training());
+                phases.advance(&state, server.training());
                 let active = server.engine().active().version;
                 if active > swaps {
                     swaps = active;
-                    board.publish(swaps);
+                    state.publish(swaps);
                 }
             }
             _ = swap.tick(), if !args.train => {
@@ -194,60 +193,63 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
                 let engine = server.engine().clone();
                 let publish = tokio::task::spawn_blocking(move || {
                     let adapter = Arc::new(adapter(engine.model().config(), swaps));
-                    let begun = Instant::now();
-                    engine.release(swaps, Some(adapter)).map(|_| begun.elapsed())
+                    let started = Instant::now();
+                    engine.try_publish(swaps, Some(adapter)).map(|_| started.elapsed())
                 });
-                let took = publish.await.context("publishing broke off")??;
-                board.publish(swaps);
-                longest_publish = longest_publish.max(took.as_secs_f64() * 1e3);
+                let elapsed = publish.await.context("publishing failed")??;
+                state.publish(swaps);
+                longest_publish = longest_publish.max(elapsed.as_secs_f64() * 1e3);
             }
         }
     }
-    phases.end(&board);
-    board.over.store(true, Ordering::Relaxed);
-    let seconds = begun.elapsed().as_secs_f64();
-    progress.stage("the last replies end");
-    let mut seen = Seen::default();
+    phases.end(&state);
+    state.stop.store(true, Ordering::Relaxed);
+    let seconds = started.elapsed().as_secs_f64();
+    progress.stage("waiting for the last replies");
+    let mut stats = ClientStats::default();
     while let Some(client) = clients.join_next().await {
-        seen.merge(client.context("a client broke off")?);
+        stats.merge(client.context("a client failed")?);
     }
-    progress.end();
-    let stats = server.engine().stats();
-    let answered = std::mem::take(&mut seen.answered);
-    let own = |version: u64| -> Result<Learned> {
+    progress.clear();
+    let engine_stats = server.engine().stats();
+    let answered = std::mem::take(&mut stats.answered);
+    let weights_of = |version: u64| -> Result<TrainedWeights> {
         let base = server.engine().model();
         if !args.train {
             return Ok(Arc::new(adapter(base.config(), version)).into());
         }
         let rows = server.journal().adapters()?;
         let row = rows.iter().find(|row| row.version == version);
-        let row = row.with_context(|| format!("version {version} is not recorded"))?;
-        Ok(Learned::load(&data.join(&row.path), base)?)
+        let row =
+            row.with_context(|| format!("adapter version {version} is not in the journal"))?;
+        Ok(TrainedWeights::load(&data.join(&row.path), base)?)
     };
-    let (recomputed, wrong) = look_up(server, &answered, own)?;
-    let training = args.train.then(|| phases.compare(&seen, server.training()));
+    let (recomputed, wrong) = check_replies(server, &answered, weights_of)?;
+    let training = args
+        .train
+        .then(|| phases.compare(&stats, server.training()));
     Ok(Outcome {
         seconds,
         swaps,
-        seen,
+        stats,
         memory,
         longest_publish,
         looked_up: answered.len(),
         recomputed,
         wrong,
-        mean_batch: stats.mean_batch(),
-        pauses: stats.pauses,
-        evictions: stats.evictions,
+        mean_batch: engine_stats.mean_batch(),
+        pauses: engine_stats.preemptions,
+        evictions: engine_stats.evictions,
         training,
     })
 }
 
-/// Compares replies with their records, and the log-probs of some with what their version gives: how many were
-/// computed again, and what is wrong. `own` gives what a version has beside the base.
-fn look_up(
+/// Compares replies with their records, and recomputes the log-probs of some. Returns the number of recomputed replies
+/// and the mismatches. `weights_of` loads the weights of a version.
+fn check_replies(
     server: &Server,
-    answered: &[Answered],
-    own: impl Fn(u64) -> Result<Learned>,
+    answered: &[CheckedReply],
+    weights_of: impl Fn(u64) -> Result<TrainedWeights>,
 ) -> Result<(usize, Vec<String>)> {
     let model = server.engine().model();
     let every = answered.len().div_ceil(RECOMPUTED).max(1);
@@ -258,12 +260,12 @@ fn look_up(
             .parse()
             .map_err(|_| anyhow::anyhow!("turn {:?}", one.turn))?;
         let Some(turn) = server.journal().turn(id)? else {
-            wrong.push(format!("turn {id} is not recorded"));
+            wrong.push(format!("turn {id} is not in the journal"));
             continue;
         };
         if turn.adapter_version != one.version {
             wrong.push(format!(
-                "turn {id}: version {} in its header, {} in its record",
+                "turn {id}: version {} in the header, {} in the journal",
                 one.version, turn.adapter_version
             ));
         }
@@ -283,7 +285,7 @@ fn look_up(
         };
         let scored = match one.version {
             0 => model.score(None, &[sequence])?,
-            version => own(version)?.score(model, &[sequence])?,
+            version => weights_of(version)?.score(model, &[sequence])?,
         };
         let scored = scored.into_iter().flat_map(|scored| scored.logprobs);
         let pairs = scored.zip(&completion.full_logprobs);
@@ -291,7 +293,7 @@ fn look_up(
         recomputed += 1;
         if worst.is_nan() || worst > LOGPROB_BOUND {
             wrong.push(format!(
-                "turn {id}: a recorded log-prob is {worst} off what version {} gives",
+                "turn {id}: a recorded log-prob differs by {worst} from version {}",
                 one.version
             ));
         }
@@ -312,59 +314,59 @@ impl Outcome {
         )
     }
 
-    /// The bounds that do not hold, each with what was found.
-    fn broken(&self) -> Vec<String> {
-        let seen = &self.seen;
-        let mut broken = Vec::new();
-        if seen.failed > 0 {
-            broken.push(format!(
+    /// The missed bounds, each with the measured value.
+    fn missed_bounds(&self) -> Vec<String> {
+        let stats = &self.stats;
+        let mut missed = Vec::new();
+        if stats.failed > 0 {
+            missed.push(format!(
                 "{} of {} requests failed: {}",
-                seen.failed,
-                seen.requests,
-                seen.errors.join("; ")
+                stats.failed,
+                stats.requests,
+                stats.errors.join("; ")
             ));
         }
         if let Some(first) = self.wrong.first() {
-            broken.push(format!(
-                "{} replies do not agree with their version; {first}",
+            missed.push(format!(
+                "{} replies do not match their version; {first}",
                 self.wrong.len()
             ));
         }
         if let Some(training) = &self.training {
-            // Memory grows in the middle of the run by what training takes.
-            broken.extend(training.broken());
-            return broken;
+            // With training, memory grows in the middle of the run, so growth is not checked.
+            missed.extend(training.missed_bounds());
+            return missed;
         }
         let (second, last) = self.growth();
         if last > second * GROWTH.0 + GROWTH.1 {
-            broken.push(format!("memory grew from {second:.0} to {last:.0} MiB"));
+            missed.push(format!("memory grew from {second:.0} to {last:.0} MiB"));
         }
-        let (median, near) = (seen.away.quantile(0.5), seen.near.quantile(0.99));
+        let (median, near) = (stats.away.quantile(0.5), stats.near.quantile(0.99));
         if near > GAP_BOUND * median {
-            broken.push(format!(
-                "the 99th percentile of gaps within a second after a swap is {near:.1} ms, more than {GAP_BOUND} times the median of {median:.1} ms"
+            missed.push(format!(
+                "the 99th percentile of gaps within 1 s after a swap is {near:.1} ms, more than {GAP_BOUND} times the median of {median:.1} ms"
             ));
         }
-        broken
+        missed
     }
 
-    fn report(&self, args: &SoakArgs, broken: &[String]) -> Result<()> {
-        let seen = &self.seen;
-        let rate = seen.tokens as f64 / self.seconds;
+    fn report(&self, args: &SoakArgs, missed: &[String]) -> Result<()> {
+        let stats = &self.stats;
+        let rate = stats.tokens as f64 / self.seconds;
         let (second, last) = self.growth();
         let most = self.memory.iter().copied().fold(0.0, f64::max);
         if args.json {
             let gaps = |gaps: &gaps::Gaps| json!({"count": gaps.count(), "median_ms": gaps.quantile(0.5), "p99_ms": gaps.quantile(0.99), "longest_ms": gaps.longest()});
-            return say_json(&json!({
+            return print_json(&json!({
                 "bench": "soak", "streams": args.streams, "seconds": self.seconds, "swaps": self.swaps,
-                "requests": seen.requests, "failed": seen.failed, "errors": seen.errors, "tokens": seen.tokens,
+                "requests": stats.requests, "failed": stats.failed, "errors": stats.errors, "tokens": stats.tokens,
                 "tokens_per_second": rate, "mean_batch": self.mean_batch, "pauses": self.pauses,
                 "evictions": self.evictions, "looked_up": self.looked_up, "recomputed": self.recomputed,
                 "wrong": self.wrong, "longest_publish_ms": self.longest_publish,
-                "gaps": gaps(&seen.away), "gaps_after_swap": gaps(&seen.near),
+                "gaps": gaps(&stats.away), "gaps_after_swap": gaps(&stats.near),
                 "resident_mib": {"second_tenth": second, "last_tenth": last, "most": most},
                 "training": self.training.as_ref().map(Comparison::json),
-                "broken": broken,
+                "broken": missed,
             }));
         }
         let mut lines = vec![
@@ -376,27 +378,27 @@ impl Outcome {
                 number(self.longest_publish)
             ),
             format!(
-                "{} requests, {} failed, {} tokens, {} tokens/s, {:.1} rows in a step on average",
-                seen.requests,
-                seen.failed,
-                seen.tokens,
+                "{} requests, {} failed, {} tokens, {} tokens/s, mean batch size {:.1}",
+                stats.requests,
+                stats.failed,
+                stats.tokens,
                 number(rate),
                 self.mean_batch
             ),
             format!(
-                "{} replies looked up and {} computed again: {} wrong",
+                "{} replies checked against the journal, {} recomputed: {} mismatches",
                 self.looked_up,
                 self.recomputed,
                 self.wrong.len()
             ),
             format!(
-                "resident memory {second:.0} MiB in the second tenth, {last:.0} in the last, {most:.0} at most; {} requests paused, {} kept blocks given up",
+                "resident memory {second:.0} MiB in the second tenth, {last:.0} in the last, {most:.0} peak; {} preemptions, {} evicted blocks",
                 self.pauses, self.evictions
             ),
         ];
         for (what, gaps) in [
-            ("gaps between tokens", &seen.away),
-            ("within 1 s after a swap", &seen.near),
+            ("gaps between tokens", &stats.away),
+            ("within 1 s after a swap", &stats.near),
         ] {
             lines.push(format!(
                 "{what}: median {} ms, 99th percentile {} ms, longest {} ms ({})",
@@ -407,7 +409,7 @@ impl Outcome {
             ));
         }
         lines.extend(self.training.iter().flat_map(Comparison::lines));
-        lines.extend(broken.iter().map(|reason| format!("BROKEN: {reason}")));
-        lines.iter().try_for_each(|line| say(line))
+        lines.extend(missed.iter().map(|reason| format!("FAILED: {reason}")));
+        lines.iter().try_for_each(|line| print(line))
     }
 }

@@ -1,5 +1,5 @@
-//! Progress of a demonstration on standard error: both arms in one line that moves on a terminal, one line
-//! a round elsewhere.
+//! Live progress of a demo on standard error: both arms in one updated line on a terminal, otherwise one line per
+//! round.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use clawhost_evaluation::statistics::mean;
 use clawhost_evaluation::{ArmEvent, Progress};
 
-/// How many conversations the line looks back on.
+/// Number of conversations that the displayed mean covers.
 const WINDOW: usize = 12;
 
-/// What one arm has come to so far.
+/// Progress of one arm.
 #[derive(Debug, Default)]
-struct Standing {
+struct ArmProgress {
     values: Vec<f64>,
     ended: usize,
     failures: usize,
     steps: u64,
 }
 
-impl Standing {
-    /// Mean of the last few values.
+impl ArmProgress {
+    /// Mean of the last `WINDOW` values.
     fn recent(&self) -> String {
         let from = self.values.len().saturating_sub(WINDOW);
         let recent = self.values.get(from..).unwrap_or_default();
@@ -28,23 +28,23 @@ impl Standing {
     }
 }
 
-/// Progress on standard error: one line that moves on a terminal, one line a round elsewhere.
+/// Progress on standard error: one updated line on a terminal, otherwise one line per round.
 pub(super) struct Live {
     conversations: usize,
-    begun: Instant,
+    started: Instant,
     terminal: bool,
-    trained: Standing,
-    control: Standing,
+    trained: ArmProgress,
+    control: ArmProgress,
 }
 
 impl Live {
     pub(super) fn new(conversations: usize) -> Live {
         Live {
             conversations,
-            begun: Instant::now(),
+            started: Instant::now(),
             terminal: std::io::stderr().is_terminal(),
-            trained: Standing::default(),
-            control: Standing::default(),
+            trained: ArmProgress::default(),
+            control: ArmProgress::default(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Live {
             line.push_str(&format!("   {failures} requests failed"));
         }
         if let Some(left) = left(
-            self.begun.elapsed(),
+            self.started.elapsed(),
             trained.ended,
             control.ended,
             self.conversations,
@@ -78,7 +78,7 @@ impl Live {
 
     fn show(&self, round_over: bool) {
         let mut err = std::io::stderr().lock();
-        // Progress is a courtesy: a closed terminal must not end the run.
+        // Progress output is best effort: a closed terminal must not end the run.
         let _ = if self.terminal {
             write!(err, "\r\x1b[2K{}", self.line()).and_then(|()| err.flush())
         } else if round_over {
@@ -88,42 +88,43 @@ impl Live {
         };
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn clear(&self) {
         if self.terminal {
             let _ = writeln!(std::io::stderr().lock());
         }
     }
 }
 
-/// Time that is left when the slower arm goes on as it has; nothing before it has ended one.
-fn left(elapsed: Duration, one: usize, other: usize, all: usize) -> Option<Duration> {
+/// Estimated time left, by the slower arm; None until it has finished a conversation.
+fn left(elapsed: Duration, one: usize, other: usize, total: usize) -> Option<Duration> {
     let slower = one.min(other);
     (slower > 0).then(|| {
-        let share = all.saturating_sub(slower) as f64 / slower as f64;
+        let share = total.saturating_sub(slower) as f64 / slower as f64;
         elapsed.mul_f64(share)
     })
 }
 
 impl Progress for Live {
     fn event(&mut self, event: &ArmEvent) {
-        let (ArmEvent::Ended { arm, .. } | ArmEvent::Settled { arm, .. }) = event;
+        let (ArmEvent::ConversationFinished { arm, .. } | ArmEvent::RoundFinished { arm, .. }) =
+            event;
         let trained = arm == "trained";
-        let standing = if trained {
+        let progress = if trained {
             &mut self.trained
         } else {
             &mut self.control
         };
         let mut round_over = false;
         match event {
-            ArmEvent::Ended {
+            ArmEvent::ConversationFinished {
                 value, failures, ..
             } => {
-                standing.ended += 1;
-                standing.failures += failures;
-                standing.values.extend(value);
+                progress.ended += 1;
+                progress.failures += failures;
+                progress.values.extend(value);
             }
-            ArmEvent::Settled { health, .. } => {
-                standing.steps = health.steps;
+            ArmEvent::RoundFinished { health, .. } => {
+                progress.steps = health.steps;
                 round_over = trained;
             }
         }
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slower_arm_tells_the_time_left() {
+    fn the_slower_arm_determines_the_time_left() {
         let minute = Duration::from_secs(60);
         assert_eq!(left(minute, 0, 9, 60), None);
         assert_eq!(left(minute, 30, 60, 60), Some(minute));
@@ -148,7 +149,7 @@ mod tests {
         let mut live = Live::new(60);
         live.terminal = false;
         for value in [Some(1.0), Some(0.0), None] {
-            live.event(&ArmEvent::Ended {
+            live.event(&ArmEvent::ConversationFinished {
                 arm: "trained".into(),
                 value,
                 replies: 1,

@@ -1,4 +1,4 @@
-//! The cells of an evaluation: one server each, several at a time, each with data and threads of its own.
+//! The cells of an evaluation: one server each, several concurrently, each with its own data directory and threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,34 +16,34 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::learning::configure;
-use crate::arms::{self, Data};
+use crate::arms::{self, DataDir};
 use crate::config::Config;
 use crate::progress::Progress;
 use crate::serve::{Server, Settings};
 
-/// What all cells share.
-pub(super) struct Bench {
-    /// The configuration that each arm changes for itself.
+/// Shared settings of all cells.
+pub(super) struct EvalRun {
+    /// Base configuration of all arms.
     pub(super) config: Config,
-    /// What is run.
+    /// Options of the evaluation.
     pub(super) options: PersonalizeOptions,
-    /// Where the servers keep their data.
-    pub(super) data: Data,
-    /// How many run at the same time.
+    /// Data directories of the servers.
+    pub(super) data: DataDir,
+    /// Concurrent cells.
     pub(super) jobs: usize,
-    /// What the report says about the first server that learns.
+    /// Facts about the first server that trains, for the report.
     pub(super) served: Mutex<Vec<(String, String)>>,
 }
 
-/// Asking the probes is about so much of the work of a cell's conversations.
+/// Work of the probes relative to the work of the conversations.
 const PROBES_SHARE: f64 = 0.3;
 
-/// Runs all cells until they have ended or somebody presses ctrl-c; what has ended by then is kept.
-pub(super) async fn run_all(bench: &Arc<Bench>) -> PersonalizeOutcome {
-    let begun = Instant::now();
-    let cells = bench.options.cells();
-    let all = cells.len();
-    let parts = |cell: &Cell| bench.options.conversations(cell.track) as f64;
+/// Runs all cells until they have ended or ctrl-c is pressed; finished cells are kept.
+pub(super) async fn run_all(eval: &Arc<EvalRun>) -> PersonalizeOutcome {
+    let started = Instant::now();
+    let cells = eval.options.cells();
+    let total = cells.len();
+    let parts = |cell: &Cell| eval.options.conversations(cell.track) as f64;
     let work: f64 = cells
         .iter()
         .map(|cell| parts(cell) * (1.0 + PROBES_SHARE))
@@ -56,13 +56,13 @@ pub(super) async fn run_all(bench: &Arc<Bench>) -> PersonalizeOutcome {
     let mut running = JoinSet::new();
     let stop = tokio::signal::ctrl_c();
     tokio::pin!(stop);
-    let mut latest = format!("0 of {all} arms have ended");
+    let mut latest = format!("0 of {total} arms finished");
     loop {
-        while running.len() < bench.jobs
+        while running.len() < eval.jobs
             && let Some(cell) = waiting.next()
         {
-            let (bench, sender) = (Arc::clone(bench), sender.clone());
-            running.spawn(async move { (cell, one(&bench, cell, &sender).await) });
+            let (eval, sender) = (Arc::clone(eval), sender.clone());
+            running.spawn(async move { (cell, run_one(&eval, cell, &sender).await) });
         }
         progress.stage(&latest);
         tokio::select! {
@@ -72,37 +72,42 @@ pub(super) async fn run_all(bench: &Arc<Bench>) -> PersonalizeOutcome {
                 break;
             }
             Some(event) = events.recv() => {
-                if let ArmEvent::Ended { .. } = event {
-                    progress.done(1.0);
+                if let ArmEvent::ConversationFinished { .. } = event {
+                    progress.advance(1.0);
                 }
             }
             ended = running.join_next() => match ended {
                 None => break,
                 Some(Ok((cell, Ok(record)))) => {
-                    progress.done(parts(&cell) * PROBES_SHARE);
-                    latest = told(&record, &bench.options, records.len() + failed.len() + 1, all);
+                    progress.advance(parts(&cell) * PROBES_SHARE);
+                    latest = finished_line(&record, &eval.options, records.len() + failed.len() + 1, total);
                     records.push(record);
                 }
                 Some(Ok((cell, Err(error)))) => {
-                    progress.done(parts(&cell) * (1.0 + PROBES_SHARE));
-                    tracing::error!(cell = cell.name(), error = format!("{error:#}"), "a cell broke off");
+                    progress.advance(parts(&cell) * (1.0 + PROBES_SHARE));
+                    tracing::error!(cell = cell.name(), error = format!("{error:#}"), "a cell failed");
                     failed.push(format!("{}: {error:#}", cell.name()));
                 }
-                Some(Err(error)) => failed.push(format!("a cell broke off: {error}")),
+                Some(Err(error)) => failed.push(format!("a cell failed: {error}")),
             }
         }
     }
-    progress.end();
+    progress.clear();
     running.shutdown().await;
-    let seconds = begun.elapsed().as_secs_f64();
-    PersonalizeOutcome::new(bench.options.clone(), records, failed, interrupted, seconds)
+    let seconds = started.elapsed().as_secs_f64();
+    PersonalizeOutcome::new(eval.options.clone(), records, failed, interrupted, seconds)
 }
 
-/// One line about a cell that has just ended.
-fn told(record: &CellRecord, options: &PersonalizeOptions, ended: usize, all: usize) -> String {
+/// One line about a finished cell.
+fn finished_line(
+    record: &CellRecord,
+    options: &PersonalizeOptions,
+    ended: usize,
+    total: usize,
+) -> String {
     let window = options.mark_window(record.cell.track);
     let values: Vec<f64> = record
-        .talk
+        .arm_record
         .conversations
         .iter()
         .filter(|conversation| window.contains(&conversation.index))
@@ -110,29 +115,33 @@ fn told(record: &CellRecord, options: &PersonalizeOptions, ended: usize, all: us
         .collect();
     let score = mean(&values).map_or_else(|| "–".to_owned(), |score| format!("{score:.2}"));
     format!(
-        "{ended} of {all} arms have ended; {} with {score} in {:.0} s",
+        "{ended} of {total} arms finished; {} with {score} in {:.0} s",
         record.cell.name(),
-        record.talk.seconds
+        record.arm_record.seconds
     )
 }
 
-async fn one(bench: &Bench, cell: Cell, events: &UnboundedSender<ArmEvent>) -> Result<CellRecord> {
+async fn run_one(
+    eval: &EvalRun,
+    cell: Cell,
+    events: &UnboundedSender<ArmEvent>,
+) -> Result<CellRecord> {
     let name = cell.name();
-    let mut config = bench.config.clone();
+    let mut config = eval.config.clone();
     configure(&mut config, cell.arm, cell.seed);
-    config.server.data = bench.data.of(&name);
+    config.server.data = eval.data.arm_dir(&name);
     let batch = config.training.batch as u64;
     let server = Server::start(Settings::from(config.clone()))
         .await
-        .context("the server did not start")?;
-    let record = talk(bench, cell, &server, &config, batch, events).await;
+        .context("cannot start the server")?;
+    let record = run_conversations(eval, cell, &server, &config, batch, events).await;
     server.stop().await;
-    bench.data.over(&name);
+    eval.data.finish_arm(&name);
     record
 }
 
-async fn talk(
-    bench: &Bench,
+async fn run_conversations(
+    eval: &EvalRun,
     cell: Cell,
     server: &Server,
     config: &Config,
@@ -140,29 +149,29 @@ async fn talk(
     events: &UnboundedSender<ArmEvent>,
 ) -> Result<CellRecord> {
     let endpoint = arms::endpoint(server);
-    let mut served = bench.served.lock().await;
-    if served.is_empty() && cell.arm.learns() {
+    let mut served = eval.served.lock().await;
+    if served.is_empty() && cell.arm.trains() {
         let client = ChatClient::new(endpoint.clone(), Duration::from_secs(10))?;
-        *served = arms::served(server, config, &client.health().await?);
+        *served = arms::server_facts(server, config, &client.health().await?);
     }
     drop(served);
-    let mut options = bench.options.clone();
-    options.patience.batch = batch;
+    let mut options = eval.options.clone();
+    options.wait.batch = batch;
     let mut record = run_cell(cell, endpoint, &options, events).await?;
     let journal = server.journal().clone();
     let facts = tokio::task::spawn_blocking(move || facts(&journal));
-    record.training = facts.await.context("reading the steps broke off")??;
+    record.training = facts.await.context("cannot read the training steps")??;
     Ok(record)
 }
 
-/// More steps than any arm makes.
+/// More steps than any arm runs.
 const ALL_STEPS: u32 = 100_000;
 
-/// What the trainer wrote down about its steps.
+/// Facts about training from the recorded steps.
 fn facts(journal: &Journal) -> Result<TrainingFacts> {
     let mut steps = journal.steps(ALL_STEPS)?;
     steps.retain(|step| step.outcome == StepOutcome::Published);
-    // The journal tells the newest first.
+    // The journal returns the newest step first.
     steps.reverse();
     let number = |step: &StepRecord, at: &str| step.metrics.pointer(at).and_then(Value::as_f64);
     let count = |at: &str| -> u64 {
@@ -181,10 +190,10 @@ fn facts(journal: &Journal) -> Result<TrainingFacts> {
     })
 }
 
-/// What the report says about what was run.
-pub(super) async fn about(bench: &Bench, reproduce: String) -> About {
+/// Facts about the run for the report.
+pub(super) async fn about(eval: &EvalRun, reproduce: String) -> About {
     About {
-        served: bench.served.lock().await.clone(),
+        served: eval.served.lock().await.clone(),
         reproduce,
         date: crate::calendar::today(),
     }

@@ -1,27 +1,27 @@
-//! How an arm is configured: the one place where arms differ.
+//! Configuration of each arm: the only difference between arms.
 
 use clawhost_evaluation::Arm;
-use clawhost_training::Learning;
+use clawhost_training::TrainingMethod;
 
 use crate::config::Config;
 
-/// Makes `config` that of an arm. The seed decides the start of its adapters as it decides its conversations.
+/// Configures an arm. The seed also decides the initialisation of its adapter.
 pub(super) fn configure(config: &mut Config, arm: Arm, seed: u64) {
     config.training.seed = seed;
-    config.training.enabled = arm.learns();
+    config.training.enabled = arm.trains();
     if let Some(method) = method(arm) {
         config.training.method = method;
     }
 }
 
-/// What an arm learns from; none where it does not learn.
-fn method(arm: Arm) -> Option<Learning> {
+/// Training method of an arm; None if it does not train.
+fn method(arm: Arm) -> Option<TrainingMethod> {
     match arm {
         Arm::Control | Arm::Memory => None,
-        Arm::Binary => Some(Learning::Binary),
-        Arm::Opd => Some(Learning::Opd),
-        Arm::Hybrid => Some(Learning::Hybrid),
-        Arm::HybridTopk => Some(Learning::HybridTopk),
+        Arm::Binary => Some(TrainingMethod::Binary),
+        Arm::Opd => Some(TrainingMethod::Opd),
+        Arm::Hybrid => Some(TrainingMethod::Hybrid),
+        Arm::HybridTopk => Some(TrainingMethod::HybridTopk),
     }
 }
 
@@ -30,16 +30,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arms_differ_in_method_and_seed_alone() {
+    fn arms_differ_only_in_method_and_seed() {
         let base = Config::parse("[training]\nbatch = 5").unwrap();
         for arm in Arm::ALL {
             let mut config = base.clone();
             configure(&mut config, arm, 7);
-            assert_eq!(config.training.enabled, arm.learns(), "{arm:?}");
+            assert_eq!(config.training.enabled, arm.trains(), "{arm:?}");
             assert_eq!(config.training.seed, 7);
-            if arm.learns() {
-                let named = serde_json::to_value(config.training.method).unwrap();
-                assert_eq!(named, arm.name());
+            if arm.trains() {
+                let method_name = serde_json::to_value(config.training.method).unwrap();
+                assert_eq!(method_name, arm.name());
                 let hints = !matches!(arm, Arm::Binary);
                 assert_eq!(config.training.method.uses_hints(), hints, "{arm:?}");
             }

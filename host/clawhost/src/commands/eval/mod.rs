@@ -1,4 +1,4 @@
-//! `clawhost eval`: what the program promises about learning, measured.
+//! `clawhost eval`: measures the learning targets.
 
 mod cells;
 mod learning;
@@ -19,7 +19,8 @@ pub(crate) struct EvalArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Every way of learning beside the frozen policy: how soon first replies are what a person wants, and what is forgotten
+    /// Compare every training method with the frozen model: how soon first replies match a persona's preferences, and
+    /// how much is forgotten
     Personalize(Box<personalize::PersonalizeArgs>),
 }
 

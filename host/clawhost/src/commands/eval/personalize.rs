@@ -1,7 +1,7 @@
-//! `clawhost eval personalize`: every way of learning, beside the frozen policy, with several seeds each.
+//! `clawhost eval personalize`: compares every training method with the frozen model, with several seeds each.
 //!
-//! Each arm of each persona and seed is a server of its own in this process, with a temporary data folder,
-//! and is talked to over HTTP. Arms differ only in their configuration.
+//! Each arm of each persona and seed is a separate server in this process with its own temporary data directory, and is
+//! used over HTTP. Arms differ only in their configuration.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,59 +16,59 @@ use clawhost_evaluation::{
 };
 use serde_json::json;
 
-use super::cells::{Bench, about, run_all};
-use crate::arms::{self, Data};
-use crate::output::{check_writable, say, say_json};
+use super::cells::{EvalRun, about, run_all};
+use crate::arms::{self, DataDir};
+use crate::output::{check_writable, print, print_json};
 
 /// Arguments of `clawhost eval personalize`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  clawhost eval personalize\n  \
     clawhost eval personalize --seeds 1 --personas student --arms control,hybrid\n  \
     clawhost eval personalize --json --check --jobs 16 --out report.html | tail -n 1\n\n\
-    Scores are of the first reply of each conversation. at36 (at24 of a teacher) is the mean over conversations 25 to 36\n\
-    (13 to 24). Takes about half a minute of one core for each arm, persona and seed.\n\n\
-    Exit codes: 0 it ran, 1 something failed (with --check: or a promise does not hold), 2 wrong usage, 130 interrupted.")]
+    Scores are those of the first reply of each conversation. at36 (at24 of a teacher) is the mean over conversations 25 to 36\n\
+    (13 to 24). Takes about half a minute of one core per arm, persona and seed.\n\n\
+    Exit codes: 0 success, 1 an arm failed (with --check: or a target was missed), 2 wrong usage, 130 interrupted.")]
 pub(crate) struct PersonalizeArgs {
-    /// What is compared [default: all but memory]
+    /// Arms to compare [default: all but memory]
     #[arg(long, value_name = "ARMS", value_delimiter = ',', value_parser = arm_values())]
     arms: Vec<Arm>,
-    /// Who talks [default: student,teacher]
+    /// Personas [default: student,teacher]
     #[arg(long, value_name = "PERSONAS", value_delimiter = ',', value_parser = arms::persona_values())]
     personas: Vec<Track>,
-    /// Seeds of each arm and persona
+    /// Seeds per arm and persona
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
-    /// The first seed; the others follow it
+    /// First seed; the others follow it
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Conversations of each arm, persona and seed [default: 36 of a student, 24 of a teacher]
+    /// Conversations per arm, persona and seed [default: 36 of a student, 24 of a teacher]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     conversations: Option<u32>,
-    /// Conversations at a time
+    /// Concurrent conversations per arm
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     concurrency: u32,
-    /// Held-out prompts of each kind that tell what was forgotten; 0 = none
+    /// Held-out prompts of each kind to measure forgetting; 0 = none
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     probes: u32,
-    /// Arms at the same time [default: one for each core]
+    /// Concurrent arms [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
-    /// Model directory (Hugging Face layout) instead of the policy inside this program
+    /// Model directory (Hugging Face layout) instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Configuration file of all arms; each sets its own training.method and training.enabled
+    /// Configuration file of all arms; each arm sets its own training.method and training.enabled
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Sampling temperature of the requests [default: what the model is served at]
+    /// Sampling temperature of the requests [default: the model's serving default]
     #[arg(long, value_name = "NUMBER")]
     temperature: Option<f32>,
-    /// Where the report goes
+    /// Path of the HTML report
     #[arg(long, value_name = "FILE", default_value = "clawhost-personalize.html")]
     out: PathBuf,
-    /// Keep what all servers recorded in this directory [default: a temporary one, removed as arms end]
+    /// Keep all servers' data in this directory [default: a temporary directory, removed as arms finish]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// End with code 1 when a promise does not hold
+    /// Exit with code 1 when a target is missed
     #[arg(long)]
     check: bool,
     /// Print the result as one JSON object instead of the tables
@@ -85,8 +85,8 @@ impl PersonalizeArgs {
     fn options(&self) -> PersonalizeOptions {
         let defaults = PersonalizeOptions::default();
         PersonalizeOptions {
-            arms: chosen(&self.arms, defaults.arms),
-            tracks: chosen(&self.personas, defaults.tracks),
+            arms: selected_or(&self.arms, defaults.arms),
+            tracks: selected_or(&self.personas, defaults.tracks),
             first_seed: self.seed,
             seeds: self.seeds,
             conversations: self.conversations.map(|count| count as usize),
@@ -97,7 +97,7 @@ impl PersonalizeArgs {
         }
     }
 
-    /// The command line that gives this run again.
+    /// The command line that reproduces this run.
     fn command_line(&self, options: &PersonalizeOptions) -> String {
         let arms: Vec<&str> = options.arms.iter().map(|arm| arm.name()).collect();
         let tracks: Vec<&str> = options.tracks.iter().map(|track| track.name()).collect();
@@ -125,17 +125,17 @@ impl PersonalizeArgs {
     }
 }
 
-/// What was named, once each and in the order of reports, or what is meant when nothing was.
-fn chosen<T: Copy + Ord>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
-    let mut named = named.to_vec();
-    named.sort_unstable();
-    named.dedup();
-    if named.is_empty() { otherwise } else { named }
+/// The values values, sorted and without duplicates, or the default.
+fn selected_or<T: Copy + Ord>(values: &[T], default: Vec<T>) -> Vec<T> {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    values.dedup();
+    if values.is_empty() { default } else { values }
 }
 
 /// Runs the command.
 pub(crate) fn personalize(args: &PersonalizeArgs) -> Result<ExitCode> {
-    // A report that cannot be written after minutes of work is worse than one that is refused now.
+    // Check the report path now, not after minutes of work.
     check_writable(&args.out)?;
     let options = args.options();
     let mut config = arms::configuration(args.config.as_deref(), args.model.as_deref())?;
@@ -150,9 +150,9 @@ pub(crate) fn personalize(args: &PersonalizeArgs) -> Result<ExitCode> {
         config.engine.threads = (cores / jobs).max(1);
     }
     let names: Vec<String> = cells.iter().map(|cell| cell.name()).collect();
-    let bench = Arc::new(Bench {
+    let eval = Arc::new(EvalRun {
         config,
-        data: Data::open(args.data.as_deref(), &names)?,
+        data: DataDir::open(args.data.as_deref(), &names)?,
         jobs,
         served: tokio::sync::Mutex::default(),
         options,
@@ -160,37 +160,37 @@ pub(crate) fn personalize(args: &PersonalizeArgs) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads of the servers")?;
+        .context("cannot start the runtime")?;
     let (outcome, about) = runtime.block_on(async {
-        let outcome = run_all(&bench).await;
-        let about = about(&bench, args.command_line(&bench.options)).await;
+        let outcome = run_all(&eval).await;
+        let about = about(&eval, args.command_line(&eval.options)).await;
         (outcome, about)
     });
-    // Servers that were interrupted are dropped with the runtime; give their threads a moment.
+    // Interrupted servers are dropped with the runtime; give their threads time to end.
     runtime.shutdown_timeout(Duration::from_secs(5));
     std::fs::write(&args.out, personalize_page(&outcome, &about))
         .with_context(|| format!("cannot write the report {}", args.out.display()))?;
-    tell(args, &outcome)?;
+    print_outcome(args, &outcome)?;
     Ok(if outcome.interrupted {
         ExitCode::from(130)
-    } else if !outcome.failed.is_empty() || (args.check && !outcome.holds()) {
+    } else if !outcome.failed.is_empty() || (args.check && !outcome.all_targets_met()) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
 }
 
-fn tell(args: &PersonalizeArgs, outcome: &PersonalizeOutcome) -> Result<()> {
+fn print_outcome(args: &PersonalizeArgs, outcome: &PersonalizeOutcome) -> Result<()> {
     let report = std::path::absolute(&args.out).unwrap_or_else(|_| args.out.clone());
     if args.json {
         let mut line = outcome.json();
         if let Some(fields) = line.as_object_mut() {
             fields.insert("report".into(), json!(report.display().to_string()));
         }
-        return say_json(&line);
+        return print_json(&line);
     }
-    say(&personalize_table(outcome))?;
-    say(&format!("Report: {}", report.display()))
+    print(&personalize_table(outcome))?;
+    print(&format!("Report: {}", report.display()))
 }
 
 #[cfg(test)]
@@ -204,14 +204,14 @@ mod tests {
             Personalize(Box<PersonalizeArgs>),
         }
         let command = Only::augment_subcommands(clap::Command::new("eval"));
-        let given = [&["eval", "personalize"], flags].concat();
-        let matches = command.try_get_matches_from(given)?;
+        let words = [&["eval", "personalize"], flags].concat();
+        let matches = command.try_get_matches_from(words)?;
         let Only::Personalize(args) = Only::from_arg_matches(&matches)?;
         Ok(args.options())
     }
 
     #[test]
-    fn arms_come_in_the_order_of_reports_and_once() {
+    fn arms_are_sorted_and_deduplicated() {
         let options = read(&["--arms", "hybrid,control,hybrid", "--personas", "teacher"]).unwrap();
         assert_eq!(options.arms, [Arm::Control, Arm::Hybrid]);
         assert_eq!(options.tracks, [Track::Teacher]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_refused() {
+    fn unknown_values_are_rejected() {
         for flags in [
             ["--arms", "grpo"],
             ["--personas", "pupil"],

@@ -1,4 +1,4 @@
-//! `clawhost explain step`: which samples moved what.
+//! `clawhost explain step`: the samples of a step and how much each moved.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use clawhost_sessions::Sessions;
 use serde_json::Value;
 
 use super::ExplainArgs;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::usage::one_line;
 
-/// Characters of a text on its line.
+/// Maximum characters of a text line.
 const WIDTH: usize = 100;
 
-/// Heads of the columns, and how wide they are.
+/// Column heads and widths.
 const COLUMNS: [(&str, usize); 9] = [
     ("sample", 8),
     ("turn", 8),
@@ -28,7 +28,7 @@ const COLUMNS: [(&str, usize); 9] = [
     ("share", 7),
 ];
 
-/// Runs the command for one step, or the last one.
+/// Explains one step, or the last one.
 pub(in crate::commands) fn explain(
     journal: &Journal,
     sessions: &Sessions,
@@ -39,32 +39,32 @@ pub(in crate::commands) fn explain(
         let steps = journal.steps(1)?;
         let last = steps.first().with_context(|| {
             format!(
-                "no step was made in {} yet; `clawhost status` shows what there is",
+                "no training step in {} yet; `clawhost status` lists what is recorded",
                 args.data.display()
             )
         })?;
         Ok(last.id)
     };
     let step = step.map_or_else(last, Ok)?;
-    let told = sessions.explain_step(step)?.with_context(|| {
+    let step = sessions.explain_step(step)?.with_context(|| {
         format!(
-            "no step {step} in {}; `clawhost status` shows the last ones",
+            "no step {step} in {}; `clawhost status` lists the last steps",
             args.data.display()
         )
     })?;
     if args.json {
-        say_json(&told)?;
+        print_json(&step)?;
     } else {
-        say(&text(&told))?;
+        print(&text(&step))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A step for people, or one that was only planned.
-pub(in crate::commands) fn text(told: &Value) -> String {
+/// Formats a finished or a planned step as text.
+pub(in crate::commands) fn text(step: &Value) -> String {
     let mut out = String::new();
-    let word = |path: &str| told.pointer(path).and_then(Value::as_str).unwrap_or("");
-    let number = |path: &str| told.pointer(path).and_then(Value::as_f64);
+    let word = |path: &str| step.pointer(path).and_then(Value::as_str).unwrap_or("");
+    let number = |path: &str| step.pointer(path).and_then(Value::as_f64);
     let metric = |name: &str| number(&format!("/metrics/{name}"));
     let seconds = number("/ended_ms")
         .zip(number("/started_ms"))
@@ -72,7 +72,7 @@ pub(in crate::commands) fn text(told: &Value) -> String {
     let mut line = |head: &str, text: String| {
         let _ = writeln!(out, "{head:<10} {text}");
     };
-    let head = match told.get("step").and_then(Value::as_i64) {
+    let head = match step.get("step").and_then(Value::as_i64) {
         Some(step) => format!("step {step}"),
         None => "next step".to_owned(),
     };
@@ -105,27 +105,27 @@ pub(in crate::commands) fn text(told: &Value) -> String {
     }
     let parts: Vec<String> = [
         ("gradient_norm", "gradient norm"),
-        ("change_norm", "change of the adapter"),
-        ("kl_old", "KL to the policy before"),
-        ("kl_reference", "KL to the base"),
+        ("change_norm", "adapter change"),
+        ("kl_old", "KL to the previous policy"),
+        ("kl_reference", "KL to the base model"),
         ("clip_fraction", "clipped"),
         ("entropy", "entropy"),
         ("staleness_mean", "staleness"),
     ]
     .iter()
-    .filter_map(|(name, said)| Some(format!("{said} {}", short(metric(name)?))))
+    .filter_map(|(name, label)| Some(format!("{label} {}", short(metric(name)?))))
     .collect();
     if !parts.is_empty() {
-        line("numbers", parts.join(" · "));
+        line("metrics", parts.join(" · "));
     }
-    table(&mut out, told);
-    dropped(&mut out, told);
+    write_table(&mut out, step);
+    write_dropped(&mut out, step);
     out
 }
 
-/// The samples that trained, the one that pulled most first.
-fn table(out: &mut String, told: &Value) {
-    let mut samples: Vec<&Value> = items(told, "samples").collect();
+/// The samples that were trained on, sorted by share.
+fn write_table(out: &mut String, step: &Value) {
+    let mut samples: Vec<&Value> = items(step, "samples").collect();
     if samples.is_empty() {
         return;
     }
@@ -153,7 +153,7 @@ fn table(out: &mut String, told: &Value) {
         }
         out.push('\n');
         for (head, path) in [
-            ("asked", "/asked"),
+            ("prompt", "/asked"),
             ("reply", "/reply"),
             ("hint", "/hint/text"),
         ] {
@@ -164,8 +164,8 @@ fn table(out: &mut String, told: &Value) {
     }
 }
 
-fn dropped(out: &mut String, told: &Value) {
-    let mut samples = items(told, "dropped").peekable();
+fn write_dropped(out: &mut String, step: &Value) {
+    let mut samples = items(step, "dropped").peekable();
     if samples.peek().is_none() {
         return;
     }
@@ -182,8 +182,8 @@ fn dropped(out: &mut String, told: &Value) {
     }
 }
 
-fn items<'a>(told: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    told.get(name)
+fn items<'a>(step: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    step.get(name)
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
@@ -205,7 +205,7 @@ fn signed(value: &Value, name: &str) -> String {
     number(value, name).map_or_else(absent, |n| format!("{n:+.3}"))
 }
 
-/// Four figures that count.
+/// A number with four significant digits or in scientific notation.
 fn short(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    fn told() -> Value {
+    fn step() -> Value {
         json!({
             "step": 12, "outcome": "published", "reason": null, "started_ms": 1_000, "ended_ms": 4_250,
             "adapter_before": {"version": 0, "digest": null},
@@ -246,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn a_step_reads_as_a_table_with_the_strongest_sample_first() {
-        let text = text(&told());
+    fn a_step_is_a_table_sorted_by_share() {
+        let text = text(&step());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "step 12    published · 3.2 s");
         assert!(
@@ -256,7 +256,7 @@ mod tests {
         );
         assert_eq!(lines[3], "loss       0.2500 → 0.1250 over 2 updates");
         assert!(
-            lines[4].contains("KL to the policy before 1.00e-7"),
+            lines[4].contains("KL to the previous policy 1.00e-7"),
             "{text}"
         );
         let row = |of: &str| lines.iter().position(|line| line.contains(of)).unwrap();
@@ -269,7 +269,7 @@ mod tests {
             ]
         );
         assert_eq!(lines[row("75 %") + 1], "    hint be brief");
-        assert_eq!(lines[row("25 %") + 1], "   asked What is 7 + 8?");
+        assert_eq!(lines[row("25 %") + 1], "  prompt What is 7 + 8?");
         assert!(
             text.ends_with("\ndropped\n  sample 5 of turn 9: stale: too old\n"),
             "{text}"
@@ -277,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_recorded_is_left_out() {
-        let mut bare = told();
+    fn unrecorded_values_are_omitted() {
+        let mut bare = step();
         bare["metrics"] = json!({});
         bare["samples"] = json!([]);
         bare["dropped"] = json!([]);

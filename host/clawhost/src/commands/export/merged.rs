@@ -1,4 +1,5 @@
-//! `clawhost export merged`: base and adapter as one model in Hugging Face layout, for those who serve no adapters.
+//! `clawhost export merged`: base model and adapter merged into one model in Hugging Face layout, for servers without
+//! adapter support.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use clawhost_journal::{Journal, now_ms};
-use clawhost_policy::{Learned, Model, ModelFiles};
+use clawhost_policy::{Model, ModelFiles, TrainedWeights};
 use serde_json::{Value, json};
 
-use crate::output::say;
-use crate::placing::Place;
+use crate::output::print;
+use crate::staging::StagingDir;
 
 /// Arguments of `clawhost export merged`.
 #[derive(Debug, Args)]
@@ -18,64 +19,64 @@ use crate::placing::Place;
     after_help = "Examples:\n  clawhost export merged --out ./my-model\n  \
     clawhost export merged --adapter 3 --data ./clawhost-data --model ./Qwen3-0.6B --out ./tuned\n  \
     clawhost export merged --adapter ./adapter --model ./Qwen3-0.6B --out ./tuned\n\n\
-    Writes model.safetensors (f32), config, tokenizer, chat template and generation config, and where they came from. \
-    `clawhost run --model` serves the directory, and so does whatever reads Hugging Face checkpoints."
+    Writes model.safetensors (f32), config, tokenizer, chat template and generation config, and provenance.json. \
+    `clawhost run --model` serves the directory, and so does any server that loads Hugging Face checkpoints."
 )]
 pub(crate) struct MergedArgs {
-    /// Version in the data directory, or a PEFT directory [default: the version that is active]
+    /// Version in the data directory, or a PEFT directory [default: the active version]
     #[arg(long, value_name = "VERSION|DIR")]
     adapter: Option<String>,
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// Model directory that the adapter was made for [default: the embedded policy]
+    /// Base model directory of the adapter [default: the embedded model]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Directory for the model; must not be there yet
+    /// Output directory; must not exist yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
 /// Runs the command.
-pub(crate) fn merged(args: &MergedArgs) -> Result<ExitCode> {
-    let place = Place::begin(&args.out)?;
+pub(crate) fn export_merged(args: &MergedArgs) -> Result<ExitCode> {
+    let staging = StagingDir::create(&args.out)?;
     let files = match &args.model {
-        Some(dir) => ModelFiles::dir(dir)?,
+        Some(dir) => ModelFiles::from_dir(dir)?,
         None => ModelFiles::embedded(),
     };
     let base = Model::load(&files)?;
-    let (learned, from) = learned(args, &base)?;
-    let whole = match &learned {
-        Learned::Lora(adapter) => base.merged(adapter)?,
-        Learned::Full(model) => Model::clone(model),
+    let (weights, from) = load_weights(args, &base)?;
+    let merged_model = match &weights {
+        TrainedWeights::Lora(adapter) => base.merge_adapter(adapter)?,
+        TrainedWeights::Full(model) => Model::clone(model),
     };
-    write(&whole, &files, place.path())?;
-    place.finish(json!({
+    write(&merged_model, &files, staging.path())?;
+    staging.finish(json!({
         "base": files.name(),
         "base_digest": base.digest(),
         "adapter": from,
-        "adapter_digest": learned.digest(),
-        "digest": whole.digest(),
+        "adapter_digest": weights.digest(),
+        "digest": merged_model.digest(),
         "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
         "created_ms": now_ms(),
     }))?;
-    say(&format!(
-        "{} with {from} written to {}. Serve it: clawhost run --model {1}",
+    print(&format!(
+        "wrote {} with {from} to {}; serve it with `clawhost run --model {1}`",
         files.name(),
         args.out.display()
     ))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is merged, and what it is called.
-fn learned(args: &MergedArgs, base: &Model) -> Result<(Learned, String)> {
+/// The weights to merge, and their description.
+fn load_weights(args: &MergedArgs, base: &Model) -> Result<(TrainedWeights, String)> {
     let version: Option<u64> = match &args.adapter {
-        Some(named) => match named.parse() {
+        Some(value) => match value.parse() {
             Ok(version) => Some(version),
             Err(_) => {
-                let learned = Learned::load(Path::new(named), base)
-                    .with_context(|| format!("--adapter {named} cannot be merged"))?;
-                return Ok((learned, format!("the adapter in {named}")));
+                let weights = TrainedWeights::load(Path::new(value), base)
+                    .with_context(|| format!("cannot merge --adapter {value}"))?;
+                return Ok((weights, format!("the adapter in {value}")));
             }
         },
         None => None,
@@ -84,7 +85,7 @@ fn learned(args: &MergedArgs, base: &Model) -> Result<(Learned, String)> {
     let row = match version {
         None => journal.active_adapter()?.with_context(|| {
             format!(
-                "{} has no adapter yet; name one with --adapter",
+                "{} has no adapter yet; pass one with --adapter",
                 args.data.display()
             )
         })?,
@@ -104,34 +105,34 @@ fn learned(args: &MergedArgs, base: &Model) -> Result<(Learned, String)> {
     let recorded = row.provenance.get("base_digest").and_then(Value::as_str);
     ensure!(
         recorded == Some(base.digest()),
-        "version {} was trained on base model {}, this is {}; name the model of that time with --model",
+        "adapter version {} was trained on base model {}, this is {}; pass its base model with --model",
         row.version,
         recorded.unwrap_or("unknown"),
         base.digest()
     );
-    let learned = Learned::load(&args.data.join(&row.path), base).with_context(|| {
+    let weights = TrainedWeights::load(&args.data.join(&row.path), base).with_context(|| {
         format!(
-            "version {} cannot be read; was it let go by training.keep_adapters?",
+            "cannot read adapter version {}; training.keep_adapters may have removed it",
             row.version
         )
     })?;
     ensure!(
-        learned.digest() == row.digest,
-        "version {} is not what the journal recorded: its digest is {}, recorded is {}",
+        weights.digest() == row.digest,
+        "adapter version {} is damaged: its digest is {}, recorded is {}",
         row.version,
-        learned.digest(),
+        weights.digest(),
         row.digest
     );
-    Ok((learned, format!("adapter version {}", row.version)))
+    Ok((weights, format!("adapter version {}", row.version)))
 }
 
-/// A whole model, with the base's own config.json where that says more than the shape.
+/// Writes a merged_model model, with the base model's config.json, which may have more fields than this program knows.
 pub(crate) fn write(model: &Model, files: &ModelFiles, dir: &Path) -> Result<()> {
     model.save(dir)?;
-    files.save_text(dir)?;
+    files.save_tokenizer_and_templates(dir)?;
     let mut config: Value = serde_json::from_slice(files.config())?;
     if let Some(fields) = config.as_object_mut() {
-        // Whatever the base was kept in, this is f32.
+        // The weights are written as f32, whatever the base model's dtype is.
         let key = if fields.contains_key("dtype") {
             "dtype"
         } else {
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_model_is_served_as_base_and_adapter_were() {
+    fn a_merged_model_scores_like_base_and_adapter() {
         let dir = tempfile::tempdir().unwrap();
         let base = Model::load(&ModelFiles::embedded()).unwrap();
         let spec = LoraSpec {
@@ -175,10 +176,10 @@ mod tests {
         std::fs::create_dir(&peft).unwrap();
         adapter.save_peft(&peft, "base").unwrap();
         let args = args(dir.path(), peft.to_str());
-        merged(&args).unwrap();
+        export_merged(&args).unwrap();
 
-        let files = ModelFiles::dir(&args.out).unwrap();
-        let whole = Model::load(&files).unwrap();
+        let files = ModelFiles::from_dir(&args.out).unwrap();
+        let merged_model = Model::load(&files).unwrap();
         let tokens: Vec<u32> = (1..40).map(|i| i * 11 % 400).collect();
         let sequence = [Sequence {
             tokens: &tokens,
@@ -186,37 +187,42 @@ mod tests {
             temperature: 1.0,
             candidates: Candidates::Top(8),
         }];
-        let apart = base.score(Some(&adapter), &sequence).unwrap();
-        let together = whole.score(None, &sequence).unwrap();
-        let pairs = apart[0]
+        let with_adapter = base.score(Some(&adapter), &sequence).unwrap();
+        let merged_scores = merged_model.score(None, &sequence).unwrap();
+        let pairs = with_adapter[0]
             .candidate_logprobs
             .iter()
-            .zip(&together[0].candidate_logprobs);
-        let far = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(far < 1e-4, "{far}");
+            .zip(&merged_scores[0].candidate_logprobs);
+        let max_difference = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(max_difference < 1e-4, "{max_difference}");
         let embedded = ModelFiles::embedded();
         assert_eq!(files.tokenizer().unwrap(), embedded.tokenizer().unwrap());
         assert_eq!(files.template().unwrap(), embedded.template().unwrap());
-        assert_eq!(files.generation(), embedded.generation());
+        assert_eq!(files.generation_config(), embedded.generation_config());
         let config: Value = serde_json::from_slice(files.config()).unwrap();
         assert_eq!(
             config["torch_dtype"].as_str().or(config["dtype"].as_str()),
             Some("float32")
         );
 
-        let error = merged(&args).unwrap_err().to_string();
-        assert!(error.contains("is there already"), "{error}");
+        let error = export_merged(&args).unwrap_err().to_string();
+        assert!(error.contains("already exists"), "{error}");
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_adapters_are_named_in_errors() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(&dir.path().join("data")).unwrap();
         drop(journal);
-        let said = |adapter| format!("{:#}", merged(&args(dir.path(), adapter)).unwrap_err());
-        assert!(said(None).contains("no adapter yet"));
-        assert!(said(Some("7")).contains("no adapter version 7"));
-        assert!(said(Some("./nowhere")).contains("--adapter ./nowhere"));
+        let error_of = |adapter| {
+            format!(
+                "{:#}",
+                export_merged(&args(dir.path(), adapter)).unwrap_err()
+            )
+        };
+        assert!(error_of(None).contains("no adapter yet"));
+        assert!(error_of(Some("7")).contains("no adapter version 7"));
+        assert!(error_of(Some("./nowhere")).contains("--adapter ./nowhere"));
         assert!(!dir.path().join("out").exists());
     }
 }

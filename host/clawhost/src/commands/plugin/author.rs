@@ -1,4 +1,4 @@
-//! `clawhost plugin new|build|test`: from an empty folder to a component that passes its transcripts.
+//! `clawhost plugin new|build|test`: scaffold, build and test a plugin.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use clawhost_authoring::{
 };
 use serde_json::{Value, json};
 
-use super::offer::{configuration, limits, load_scripted};
+use super::load::{configuration, limits, load_scripted};
 use crate::compiling;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 
 /// Arguments of `clawhost plugin new`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost plugin new judge my-judge --lang python\n  clawhost plugin new loss my-loss --lang rust\n\n\
-    The folder holds a plugin that works, a transcript that it passes, the contract and the SDK, and needs nothing else\n\
-    of clawhost to be built."
+    The directory contains a working plugin, a transcript that it passes, the contract and the SDK. Building it needs\n\
+    nothing else of clawhost."
 )]
 pub(crate) struct NewArgs {
-    /// judge, group-judge, hint, loss, advantage or environment
+    /// Kind: judge, group-judge, hint, loss, advantage or environment
     #[arg(value_name = "KIND")]
     kind: String,
-    /// Name of the plugin and of its folder
+    /// Name of the plugin and of its directory
     #[arg(value_name = "NAME")]
     name: String,
-    /// rust, python, js or c
+    /// Language: rust, python, js or c
     #[arg(long, value_name = "LANGUAGE")]
     lang: String,
-    /// Folder to make instead of ./NAME
+    /// Directory to create instead of ./NAME
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print one JSON object
@@ -49,16 +49,18 @@ pub(crate) fn new(args: &NewArgs) -> Result<ExitCode> {
         .dir
         .clone()
         .unwrap_or_else(|| PathBuf::from(&args.name));
-    let made = scaffold(kind, &args.name, language, &dir)?;
+    let scaffold = scaffold(kind, &args.name, language, &dir)?;
     if args.json {
-        say_json(&json!({"dir": made.dir, "source": made.source, "files": made.files}))?;
+        print_json(
+            &json!({"dir": scaffold.dir, "source": scaffold.source, "files": scaffold.files}),
+        )?;
     } else {
-        say(&format!(
-            "{} files in {}; go on in {}, then: clawhost plugin build {}",
-            made.files.len(),
-            made.dir.display(),
-            made.dir.join(&made.source).display(),
-            made.dir.display()
+        print(&format!(
+            "created {} files in {}; edit {}, then run `clawhost plugin build {}`",
+            scaffold.files.len(),
+            scaffold.dir.display(),
+            scaffold.dir.join(&scaffold.source).display(),
+            scaffold.dir.display()
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -67,11 +69,11 @@ pub(crate) fn new(args: &NewArgs) -> Result<ExitCode> {
 /// Arguments of `clawhost plugin build`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  clawhost plugin build my-judge\n\n\
-    Looks for the tools of the plugin's language first and says how to get each that is missing. The same sources give the\n\
-    same digest again. The tools of Python and JavaScript do not see to that, so their components are kept by what they were\n\
-    built from, in the folder of compiled code (CLAWHOST_CACHE), and taken from there when nothing has changed.")]
+    Checks for the tools of the plugin's language first and says how to install missing ones. Unchanged sources give the\n\
+    same digest. The tools of Python and JavaScript are not reproducible, so their components are cached by a digest of the\n\
+    inputs, in the cache of compiled code (CLAWHOST_CACHE).")]
 pub(crate) struct BuildArgs {
-    /// The plugin's folder; by default this one, or the only one in it that is a plugin's
+    /// Plugin directory [default: the current one, or the only plugin directory in it]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print one JSON object
@@ -81,26 +83,26 @@ pub(crate) struct BuildArgs {
 
 /// Runs `plugin build`.
 pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
-    let kept = compiling::kept_builds();
-    let built = match build_in(&folder(args.dir.as_deref())?, kept.as_deref()) {
-        // A compiler's words are lines, and an error of ours is one.
+    let cache = compiling::component_cache();
+    let output = match build_in(&plugin_dir(args.dir.as_deref())?, cache.as_deref()) {
+        // A build failure has the compiler's output, which is printed as it is, on several lines.
         Err(failed @ AuthoringError::Failed { .. }) => {
             let _ = writeln!(std::io::stderr(), "clawhost: {failed}");
             return Ok(ExitCode::FAILURE);
         }
-        built => built?,
+        output => output?,
     };
     if args.json {
-        say_json(&built)?;
+        print_json(&output)?;
     } else {
-        let unchanged = match built.unchanged {
-            true => ", as built before from the same files",
+        let unchanged = match output.unchanged {
+            true => ", unchanged (from the cache)",
             false => "",
         };
-        say(&format!(
+        print(&format!(
             "{}  {} bytes{unchanged}",
-            built.component.display(),
-            built.bytes
+            output.component.display(),
+            output.bytes
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -110,27 +112,27 @@ pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost plugin test my-judge\n  clawhost plugin test my-judge --component other.wasm --json\n\n\
-    Runs the component on each transcript in the folder `tests` beside it and compares. Exit code 1 when one differs.\n\n\
-    Nothing is reached and nothing has to be granted: state is in memory, and models and HTTP answer what the transcript\n\
-    says. Its \"exchanges\" list the calls in order, each with what is asked, as far as it matters, and \"answer\" or \"error\":\n\
+    Runs the component on each transcript in its `tests` directory and compares the results. Exit code 1 if one differs.\n\n\
+    A test needs no grants and accesses nothing real: state is in memory, and models and HTTP return what the transcript\n\
+    has. Its \"exchanges\" list the calls in order, each with the fields of the request to compare, and \"answer\" or \"error\":\n\
     {\"call\": \"model.complete\", \"request\": {\"model\": \"judge\"}, \"answer\": {\"choices\": [\"1\"]}}\n\
     {\"call\": \"model.score\", \"request\": {\"completion\": \"yes\"}, \"answer\": {\"logprobs\": [-0.5]}}\n\
     {\"call\": \"http.send\", \"request\": {\"url\": \"https://api.example/v1\"}, \"answer\": {\"status\": 200, \"body\": \"ok\"}}\n\
     {\"call\": \"http.send\", \"request\": {\"method\": \"GET\"}, \"error\": \"timeout\"}\n\
-    A call that is not the next one of them fails the transcript, and so does one that is left over. \"state\" is what the\n\
-    state holds before the call: {\"key\": \"text\"}. `clawhost plugin run --record FILE` writes the exchanges of a real call.\n\n\
-    The partials of a loss have to be the slopes of its value: each input that it is differentiated by is moved a little,\n\
-    and the loss is asked again. A loss that holds a part of itself constant, as CISPO does its weights, says\n\
+    A call that is not the next exchange fails the transcript, and so does an exchange that is not used. \"state\" is the\n\
+    state before the call: {\"key\": \"text\"}. `clawhost plugin run --record FILE` writes the exchanges of a real call.\n\n\
+    The gradients of a loss are checked by finite differences: each differentiated input is perturbed and the loss is\n\
+    called again. For a loss that treats a part of itself as constant, such as CISPO's weights, set\n\
     \"stop_gradient\": true in the transcript."
 )]
 pub(crate) struct TestArgs {
-    /// The plugin's folder; by default this one, or the only one in it that is a plugin's
+    /// Plugin directory [default: the current one, or the only plugin directory in it]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Another component than the one that the folder builds
+    /// Component to test instead of the directory's build
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// Configuration file, for limits and how the plugin is run
+    /// Configuration file for limits and plugin host options
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Data directory of the server, where `grants.toml` is kept
@@ -143,15 +145,15 @@ pub(crate) struct TestArgs {
 
 /// Runs `plugin test`.
 pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
-    let dir = folder(args.dir.as_deref())?;
+    let dir = plugin_dir(args.dir.as_deref())?;
     let file = match &args.component {
         Some(file) => file.clone(),
-        None => built(&dir)?,
+        None => built_component(&dir)?,
     };
     let transcripts = goldens(&dir)?;
     ensure!(
         !transcripts.is_empty(),
-        "{} has no transcript in its folder tests; write what the plugin is shown and what it has to answer there",
+        "{} has no transcripts in its directory tests; add one with the plugin's input and the expected answer",
         dir.display()
     );
     let config = configuration(args.config.as_deref(), args.data.as_deref())?;
@@ -159,24 +161,27 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
     let limits = limits(&config, plugin.kind());
     let runtime = tokio::runtime::Runtime::new()?;
     let checked = runtime.block_on(check(&plugin, &transcripts, &limits, &script));
-    let failed = checked.iter().filter(|one| one.outcome.is_err()).count();
+    let failed = checked
+        .iter()
+        .filter(|result| result.outcome.is_err())
+        .count();
     if args.json {
         let results: Vec<Value> = checked
             .iter()
-            .map(|one| json!({"name": one.name, "ok": one.outcome.is_ok(), "error": one.outcome.as_ref().err(), "gradient": one.gradient}))
+            .map(|result| json!({"name": result.name, "ok": result.outcome.is_ok(), "error": result.outcome.as_ref().err(), "gradient": result.gradient}))
             .collect();
-        say_json(
+        print_json(
             &json!({"passed": checked.len() - failed, "failed": failed, "transcripts": results}),
         )?;
     } else {
         let mut text = String::new();
-        for one in &checked {
-            let name = &one.name;
-            match &one.outcome {
+        for result in &checked {
+            let name = &result.name;
+            match &result.outcome {
                 Ok(()) => text.push_str(&format!("ok      {name}\n")),
                 Err(reason) => text.push_str(&format!("FAILED  {name}\n        {reason}\n")),
             }
-            if let Some(found) = &one.gradient {
+            if let Some(found) = &result.gradient {
                 text.push_str(&format!("        {found}\n"));
             }
         }
@@ -184,7 +189,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
             "\n{} passed, {failed} failed\n",
             checked.len() - failed
         ));
-        say(&text)?;
+        print(&text)?;
     }
     Ok(if failed == 0 {
         ExitCode::SUCCESS
@@ -193,38 +198,37 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
     })
 }
 
-/// The folder that is meant: the one that was named, this one, or the only one in it that holds a
-/// plugin.
-pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf> {
-    if let Some(dir) = named {
+/// The plugin directory: the argument, the current directory, or the only plugin directory in it.
+pub(super) fn plugin_dir(dir: Option<&Path>) -> Result<PathBuf> {
+    if let Some(dir) = dir {
         return Ok(dir.to_owned());
     }
-    let here = PathBuf::from(".");
-    if here.join(MANIFEST).exists() {
-        return Ok(here);
+    let current = PathBuf::from(".");
+    if current.join(MANIFEST).exists() {
+        return Ok(current);
     }
-    let mut found: Vec<PathBuf> = std::fs::read_dir(&here)
-        .context("this folder cannot be read")?
+    let mut candidates: Vec<PathBuf> = std::fs::read_dir(&current)
+        .context("cannot read the current directory")?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.join(MANIFEST).exists())
         .collect();
-    match (found.pop(), found.is_empty()) {
+    match (candidates.pop(), candidates.is_empty()) {
         (Some(dir), true) => Ok(dir),
         (Some(_), false) => {
-            bail!("there are several plugins in this folder; name the folder of one")
+            bail!("the current directory contains several plugins; pass the directory of one")
         }
         (None, _) => bail!(
-            "there is no {MANIFEST} in this folder; name the plugin's folder, or make one with `clawhost plugin new`"
+            "no {MANIFEST} in the current directory; pass the plugin's directory, or create one with `clawhost plugin new`"
         ),
     }
 }
 
-/// Where the folder's build leaves the component.
-pub(super) fn built(dir: &Path) -> Result<PathBuf> {
+/// Path of the output component.
+pub(super) fn built_component(dir: &Path) -> Result<PathBuf> {
     let file = dir.join(Manifest::read(dir)?.component);
     ensure!(
         file.exists(),
-        "{} is not built yet; run `clawhost plugin build {}`",
+        "{} does not exist yet; run `clawhost plugin build {}`",
         file.display(),
         dir.display()
     );

@@ -1,4 +1,4 @@
-//! `clawhost plugin bench`: what calls of one component cost on this machine.
+//! `clawhost plugin bench`: cost of one component's calls on this machine.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_plugins::measure::{self, Sample, Spread};
+use clawhost_plugins::measure::{self, CallLatencies, Sample};
 use clawhost_plugins::{Grants, HostOptions, Kind, Profile};
 use serde::Serialize;
 
 use crate::compiling;
 use crate::granting;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::serve::{plugin_name, read_plugin};
 
 /// Arguments of `clawhost plugin bench`.
@@ -21,45 +21,42 @@ use crate::serve::{plugin_name, read_plugin};
 #[command(
     after_help = "Example:\n  clawhost plugin bench judge.wasm --concurrency 1 --concurrency 256 --json\n\n\
     Every call runs in a fresh instance, with all limits and checks, on a conversation of 2 KB; a loss on a\n\
-    microbatch of 65,536 tokens, an environment from reset to close. What a plugin could reach is not granted here,\n\
-    because waiting for a model or the network is not its cost. Waiting for others counts in p50 and p99, not in run."
+    microbatch of 65,536 tokens, an environment from reset to close. Capabilities are not granted,\n\
+    because waiting for a model or the network is not the plugin's cost. Queueing counts in p50 and p99, not in run."
 )]
 pub(crate) struct BenchArgs {
-    /// The component
+    /// Component file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Calls of each measurement
+    /// Calls per measurement
     #[arg(long, value_name = "N", default_value_t = 2000)]
     calls: usize,
-    /// Calls at a time; given several times, each is measured
+    /// Concurrent calls; can be repeated, each value is measurement
     #[arg(long, value_name = "N", default_values_t = [1])]
     concurrency: Vec<usize>,
-    /// Run it with ticks and clocks instead of fuel
+    /// Use the fast profile (epoch ticks and clocks) instead of fuel
     #[arg(long)]
     fast: bool,
-    /// Print one JSON object a measurement, each on a line
+    /// Print one JSON object per measurement and line
     #[arg(long)]
     json: bool,
 }
 
 /// One measurement.
 #[derive(Debug, Serialize)]
-struct Measured<'a> {
+struct Measurement<'a> {
     plugin: &'a str,
     sha256: &'a str,
     kind: Kind,
     profile: Profile,
     load_ms: f64,
     #[serde(flatten)]
-    spread: Spread,
+    latencies: CallLatencies,
 }
 
 /// Runs the command.
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
-    ensure!(
-        args.calls > 0,
-        "--calls 0 measures nothing; give at least 1"
-    );
+    ensure!(args.calls > 0, "--calls must be at least 1");
     ensure!(
         args.concurrency.iter().all(|n| (1..=4096).contains(n)),
         "--concurrency must be between 1 and 4096"
@@ -79,18 +76,18 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
             &Grants::default(),
             profile,
         )
-        .map_err(granting::withheld)
-        .with_context(|| format!("{} cannot be measured", args.file.display()))?;
+        .map_err(granting::benchmark_error)
+        .with_context(|| format!("cannot measure {}", args.file.display()))?;
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
     let runtime = tokio::runtime::Runtime::new()?;
-    let sample = runtime.block_on(Sample::of(&plugin));
-    let sample = Arc::new(sample.context("the loss does not say what it needs")?);
+    let sample = runtime.block_on(Sample::for_plugin(&plugin));
+    let sample = Arc::new(sample.context("the loss does not declare its inputs")?);
     if !args.json {
-        say(&format!(
+        print(&format!(
             "{} {}, {profile}, loaded in {load_ms:.1} ms\n\n{:>11} {:>11} {:>11} {:>11} {:>11} {:>12} {:>12} {:>7}",
             plugin.kind(),
             plugin.name(),
-            "at a time",
+            "concurrency",
             "run p50 µs",
             "run p99 µs",
             "p50 µs",
@@ -101,28 +98,33 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         ))?;
     }
     for &concurrency in &args.concurrency {
-        let measured = Measured {
+        let measurement = Measurement {
             plugin: plugin.name(),
             sha256: plugin.digest(),
             kind: plugin.kind(),
             profile,
             load_ms,
-            spread: runtime.block_on(measure::calls(&plugin, &sample, concurrency, args.calls)),
+            latencies: runtime.block_on(measure::measure_calls(
+                &plugin,
+                &sample,
+                concurrency,
+                args.calls,
+            )),
         };
         if args.json {
-            say_json(&measured)?;
+            print_json(&measurement)?;
         } else {
-            let spread = &measured.spread;
-            say(&format!(
+            let latencies = &measurement.latencies;
+            print(&format!(
                 "{:>11} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>12.0} {:>12} {:>7}",
-                spread.concurrency,
-                spread.run_p50_us,
-                spread.run_p99_us,
-                spread.p50_us,
-                spread.p99_us,
-                spread.per_second,
-                spread.peak_bytes,
-                spread.failed
+                latencies.concurrency,
+                latencies.run_p50_us,
+                latencies.run_p99_us,
+                latencies.p50_us,
+                latencies.p99_us,
+                latencies.per_second,
+                latencies.peak_bytes,
+                latencies.failed
             ))?;
         }
     }

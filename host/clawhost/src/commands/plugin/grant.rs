@@ -1,4 +1,4 @@
-//! `clawhost plugin grant`: write down what one build of a component may reach.
+//! `clawhost plugin grant`: grants capabilities to one build of a component.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_journal::now_ms;
-use clawhost_plugins::{GrantBook, GrantEditor, GrantedTo, Grants, HostOptions, Manifest};
+use clawhost_plugins::{GrantEditor, GrantEntry, GrantFile, Grants, HostOptions, Manifest};
 use serde_json::json;
 
 use crate::compiling;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::serve::{plugin_name, read_plugin};
 
 /// Arguments of `clawhost plugin grant`.
@@ -19,28 +19,28 @@ use crate::serve::{plugin_name, read_plugin};
     after_help = "Examples:\n  clawhost plugin grant judge.wasm model=judge\n  \
     clawhost plugin grant judge.wasm http=https://api.example secret=KEY:EXAMPLE_KEY@https://api.example\n  \
     clawhost plugin grant judge.wasm --revoke\n\n\
-    A grant belongs to the sha256 of the file: another build has none until it is granted anew. A server\n\
-    reads the file when it loads the plugin. A plugin.toml beside the component narrows what is granted to what its\n\
-    table [wants] names: http = [origins], models = [aliases]."
+    Grants belong to the sha256 of the file: another build has none until it is granted again. A server\n\
+    reads the file when it loads the plugin. A plugin.toml beside the component limits the effective grants to its\n\
+    [wants] table: http = [origins], models = [aliases]."
 )]
 pub(crate) struct GrantArgs {
-    /// The component
+    /// Component file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What it may reach: model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER]; none
-    /// shows what it asks for and has. A secret is sent in the header `authorization` unless HEADER is named
+    /// Capabilities to grant: model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER]; without any,
+    /// prints requested and granted capabilities. A secret is sent in the header `authorization` unless HEADER is given
     #[arg(value_name = "GRANT")]
     wanted: Vec<String>,
-    /// Give this build what the build granted before it had
+    /// Grant this build what the previously granted build has
     #[arg(long, conflicts_with = "revoke")]
     as_before: bool,
-    /// Take everything back
+    /// Revoke all grants of this build
     #[arg(long, conflicts_with = "wanted")]
     revoke: bool,
     /// Data directory of the server, where `grants.toml` is kept
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// The grants file, where it is not in the data directory
+    /// Grants file, if it is not in the data directory
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// Print one JSON object
@@ -51,43 +51,43 @@ pub(crate) struct GrantArgs {
 /// Runs the command.
 pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
     let bytes = read_plugin(&args.file)?;
-    let found = compiling::host(HostOptions::default())?
+    let component = compiling::host(HostOptions::default())?
         .inspect(&bytes)
-        .with_context(|| format!("{} cannot be used", args.file.display()))?;
-    let manifest = Manifest::of(&args.file)?;
+        .with_context(|| format!("cannot load {}", args.file.display()))?;
+    let manifest = Manifest::find_for(&args.file)?;
     let name = plugin_name(&args.file);
     let path = match &args.grants {
         Some(path) => path.clone(),
         None => args.data.join("grants.toml"),
     };
-    let reads_only = !args.revoke && !args.as_before && args.wanted.is_empty();
-    let book = if reads_only {
-        GrantBook::open(&path)?
+    let read_only = !args.revoke && !args.as_before && args.wanted.is_empty();
+    let book = if read_only {
+        GrantFile::open(&path)?
     } else {
-        change(args, &found.digest, &name, &manifest, &path)?
+        change(args, &component.digest, &name, &manifest, &path)?
     };
-    let before = predecessor(&book, &name, &found.digest);
-    let has = book.grants(&found.digest);
-    let lacks = manifest.lacking(&found.capabilities, &has);
-    let unwanted = manifest.unwanted(&has);
+    let before = predecessor(&book, &name, &component.digest);
+    let has = book.grants(&component.digest);
+    let lacks = manifest.missing_grants(&component.capabilities, &has);
+    let unrequested_grants = manifest.unrequested_grants(&has);
     let none = Grants::default();
     let earlier = before.as_ref().map_or(&none, |(_, grants)| grants);
     if args.json {
-        say_json(&json!({
+        print_json(&json!({
             "plugin": name,
-            "sha256": found.digest,
-            "grants": has.beyond(&none),
+            "sha256": component.digest,
+            "grants": has.difference(&none),
             "wants": manifest.wants(),
             "lacks": lacks,
-            "unwanted": unwanted,
-            "more_than_before": has.beyond(earlier),
-            "less_than_before": earlier.beyond(&has),
+            "unwanted": unrequested_grants,
+            "more_than_before": has.difference(earlier),
+            "less_than_before": earlier.difference(&has),
             "before": before.as_ref().map(|(digest, _)| digest),
             "file": path,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let words = |items: &[String]| {
+    let list_or_nothing = |items: &[String]| {
         if items.is_empty() {
             "nothing".to_owned()
         } else {
@@ -96,66 +96,68 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
     };
     let mut text = format!(
         "plugin    {name}\nsha256    {}\ngranted   {}\nlacks     {}\n",
-        found.digest,
-        words(&has.beyond(&none)),
-        words(&lacks),
+        component.digest,
+        list_or_nothing(&has.difference(&none)),
+        list_or_nothing(&lacks),
     );
-    if !unwanted.is_empty() {
+    if !unrequested_grants.is_empty() {
         text.push_str(&format!(
-            "\nwithout effect, because plugin.toml does not name it under [wants]: {}\n",
-            words(&unwanted)
+            "\nwithout effect, because [wants] in plugin.toml does not list it: {}\n",
+            list_or_nothing(&unrequested_grants)
         ));
     }
     if let Some((digest, grants)) = &before {
-        text.push_str(&format!("\nagainst the build granted before ({digest})\n"));
-        for argument in has.beyond(grants) {
+        text.push_str(&format!(
+            "\ncompared with the previously granted build ({digest})\n"
+        ));
+        for argument in has.difference(grants) {
             text.push_str(&format!("  + {argument}\n"));
         }
-        for argument in grants.beyond(&has) {
+        for argument in grants.difference(&has) {
             text.push_str(&format!("  - {argument}\n"));
         }
     }
     text.push_str(&format!("\nin {}\n", path.display()));
-    say(&text)?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes what the arguments ask for, based on what is on disk while no other process writes.
+/// Applies the arguments to the grants file, under the editor's lock.
 fn change(
     args: &GrantArgs,
     digest: &str,
     name: &str,
     manifest: &Manifest,
     path: &Path,
-) -> Result<GrantBook> {
+) -> Result<GrantFile> {
     let mut editor = GrantEditor::open(path)?;
     if args.revoke {
         let any = editor.revoke(digest)?;
-        ensure!(any, "nothing was granted to sha256 {digest}");
-        return Ok(editor.book().clone());
+        ensure!(any, "no grants to revoke for sha256 {digest}");
+        return Ok(editor.file().clone());
     }
-    let mut grants = editor.book().grants(digest);
+    let mut grants = editor.file().grants(digest);
     if args.as_before {
-        let Some((_, before)) = predecessor(editor.book(), name, digest) else {
-            bail!("no other build of {name} has been granted anything; name the grants");
+        let Some((_, before)) = predecessor(editor.file(), name, digest) else {
+            bail!("no other build of {name} has grants; list the capabilities to grant");
         };
-        grants.join(&before);
+        grants.merge(&before);
     }
     for argument in &args.wanted {
         grants.add(argument).map_err(anyhow::Error::msg)?;
     }
-    let entry = GrantedTo {
+    let entry = GrantEntry {
         plugin: name.to_owned(),
         at_ms: now_ms(),
         wants: manifest.wants(),
         grants,
     };
     editor.write(digest, entry)?;
-    Ok(editor.book().clone())
+    Ok(editor.file().clone())
 }
 
-/// Digest and grants of the build that was granted before this one.
-fn predecessor(book: &GrantBook, name: &str, digest: &str) -> Option<(String, Grants)> {
+/// Digest and grants of the previously granted build.
+fn predecessor(book: &GrantFile, name: &str, digest: &str) -> Option<(String, Grants)> {
     book.predecessor(name, digest)
         .map(|(digest, entry)| (digest.to_owned(), entry.grants.clone()))
 }

@@ -1,4 +1,4 @@
-//! `clawhost plugin inspect`: what a component is, without running it.
+//! `clawhost plugin inspect`: the properties of a component, without running it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use clap::Args;
 use clawhost_plugins::HostOptions;
 
 use crate::compiling;
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::serve::read_plugin;
 
 /// Arguments of `clawhost plugin inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  clawhost plugin inspect judge.wasm --json")]
 pub(crate) struct InspectArgs {
-    /// The component
+    /// Component file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print one JSON object
@@ -26,11 +26,11 @@ pub(crate) struct InspectArgs {
 /// Runs the command.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<ExitCode> {
     let bytes = read_plugin(&args.file)?;
-    let found = compiling::host(HostOptions::default())?
+    let component = compiling::host(HostOptions::default())?
         .inspect(&bytes)
-        .with_context(|| format!("{} cannot be used", args.file.display()))?;
+        .with_context(|| format!("cannot load {}", args.file.display()))?;
     if args.json {
-        say_json(&found)?;
+        print_json(&component)?;
         return Ok(ExitCode::SUCCESS);
     }
     let list = |items: &[String]| {
@@ -40,19 +40,19 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<ExitCode> {
             items.join(", ")
         }
     };
-    say(&format!(
+    print(&format!(
         "kind      {}\ncontract  clawhost:plugin@{}\nimports   {}\nexports   {}\nwasi      {}\nsize      {} bytes\nsha256    {}",
-        found.kind,
-        found.contract,
-        list(&found.imports),
-        list(&found.exports),
-        if found.wasi {
-            "linked, with nothing behind it"
+        component.kind,
+        component.contract,
+        list(&component.imports),
+        list(&component.exports),
+        if component.wasi {
+            "linked, without access to the system"
         } else {
             "none"
         },
-        found.bytes,
-        found.digest,
+        component.bytes,
+        component.digest,
     ))?;
     Ok(ExitCode::SUCCESS)
 }

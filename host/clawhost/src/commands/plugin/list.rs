@@ -1,14 +1,14 @@
-//! `clawhost plugin list`: what ships with the program and what has been granted.
+//! `clawhost plugin list`: embedded plugins and grants.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use clawhost_plugins::{EMBEDDED, GrantBook, Grants, digest};
+use clawhost_plugins::{EMBEDDED_COMPONENTS, GrantFile, Grants, digest};
 use serde_json::{Value, json};
 
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 
 /// Arguments of `clawhost plugin list`.
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(crate) struct ListArgs {
     /// Data directory of the server, where `grants.toml` is kept
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// The grants file, where it is not in the data directory
+    /// Grants file, if it is not in the data directory
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// Print one JSON object
@@ -31,10 +31,10 @@ pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
         Some(path) => path.clone(),
         None => args.data.join("grants.toml"),
     };
-    let book = GrantBook::open(&path)?;
-    let granted = |grants: &Grants| grants.beyond(&Grants::default());
+    let book = GrantFile::open(&path)?;
+    let granted = |grants: &Grants| grants.difference(&Grants::default());
     if args.json {
-        let embedded: Vec<Value> = EMBEDDED
+        let embedded: Vec<Value> = EMBEDDED_COMPONENTS
             .iter()
             .map(|(name, bytes)| json!({"name": name, "sha256": digest(bytes), "bytes": bytes.len()}))
             .collect();
@@ -45,11 +45,11 @@ pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
                     "wants": entry.wants, "grants": granted(&entry.grants)})
             })
             .collect();
-        say_json(&json!({"embedded": embedded, "grants": grants, "file": path}))?;
+        print_json(&json!({"embedded": embedded, "grants": grants, "file": path}))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = String::from("in this program\n");
-    for (name, bytes) in EMBEDDED {
+    let mut text = String::from("embedded\n");
+    for (name, bytes) in EMBEDDED_COMPONENTS {
         text.push_str(&format!("  {name:<22} {}\n", digest(bytes)));
     }
     text.push_str(&format!("\ngranted in {}\n", path.display()));
@@ -69,6 +69,6 @@ pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
     if !any {
         text.push_str("  nothing\n");
     }
-    say(&text)?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,11 @@
-//! `clawhost plugin`: make, look into, try and permit components.
+//! `clawhost plugin`: create, inspect, run and grant plugins.
 
 mod author;
 mod bench;
 mod grant;
 mod inspect;
 mod list;
-mod offer;
+mod load;
 mod run;
 mod top;
 
@@ -26,23 +26,23 @@ pub(crate) struct PluginArgs {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// A folder with a plugin that works, in Rust, Python, JavaScript or C
+    /// Create a plugin directory with a working plugin in Rust, Python, JavaScript or C
     New(author::NewArgs),
-    /// Make the component, with the language's own tools
+    /// Build the component with the language's own tools
     Build(author::BuildArgs),
-    /// Run a component on the transcripts beside it
+    /// Run a component on its transcripts
     Test(author::TestArgs),
-    /// One call: what the component answers and what it cost
+    /// Make one call and print the answer and its cost
     Run(run::RunArgs),
-    /// Kind, version, imports, needs and digest of a component; runs nothing
+    /// Show kind, version, imports, required capabilities and digest of a component without running it
     Inspect(inspect::InspectArgs),
-    /// What calls cost on this machine: times, calls per second, memory
+    /// Measure calls on this machine: latency, calls per second, memory
     Bench(bench::BenchArgs),
-    /// Let exactly this build of a component reach a model, its state, an origin
+    /// Grant this build of a component access to a model, its state or an origin
     Grant(grant::GrantArgs),
-    /// What has been granted to which build, and what ships with the program
+    /// List grants by build, and the embedded plugins
     List(list::ListArgs),
-    /// What the calls of each plugin cost and how they ended, from the receipts in the journal
+    /// Show cost and outcome of each plugin's calls, from the receipts in the journal
     Top(top::TopArgs),
 }
 

@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_authoring::{Exchange, exchanges, goldens};
 use clawhost_plugins::{
-    CallContext, Called, Fault, Kind, Plugin, Receipt, StateScope, Trajectory, printable,
+    CallContext, CallResult, Fault, Kind, Plugin, Receipt, StateScope, Trajectory, printable,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::author::{built, folder};
-use super::offer::{configuration, limits, load_live, load_scripted};
-use crate::output::{say, say_json};
+use super::author::{built_component, plugin_dir};
+use super::load::{configuration, limits, load_live, load_scripted};
+use crate::output::{print, print_json};
 
 /// The run that the call belongs to.
 const RUN: &str = "run";
@@ -27,11 +27,11 @@ const RUN: &str = "run";
     clawhost plugin run judge.wasm --turn turn.json --set votes=5 --json\n  clawhost plugin run\n\n\
     A turn is {\"prompt\": [messages], \"reply\": message, \"next_state\": [messages]} with messages as OpenAI's API has them; a\n\
     list of turns is a conversation, of which the last is judged, and for a group judge the samples of one prompt. Without FILE\n\
-    the plugin of this folder is run, without --turn on its first transcript, with what that says of\n\
+    the plugin of this folder is run, without --turn on its first transcript, with its\n\
     exchanges and state.\n\n\
-    Models and HTTP are real, as far as this build is granted them. --record writes what was asked and answered, as a\n\
-    transcript has it in \"exchanges\" (see `clawhost plugin test --help`); --exchanges reads such a file in place of models\n\
-    and network, and then nothing has to be granted. State is in memory."
+    Models and HTTP are real and have to be granted to this build. --record writes the calls with their answers in the format\n\
+    of \"exchanges\" (see `clawhost plugin test --help`); --exchanges reads such a file in place of models and network,\n\
+    and then no grants are needed. State is in memory."
 )]
 pub(crate) struct RunArgs {
     /// The component
@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     /// What it is shown
     #[arg(long, value_name = "FILE")]
     turn: Option<PathBuf>,
-    /// What models and HTTP answer, in place of real ones
+    /// Answers of models and HTTP to use in place of real ones
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     exchanges: Option<PathBuf>,
     /// Write the calls of models and HTTP, with their answers
@@ -66,14 +66,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let (file, dir) = match &args.file {
         Some(file) => (file.clone(), None),
         None => {
-            let dir = folder(None)?;
-            (built(&dir)?, Some(dir))
+            let dir = plugin_dir(None)?;
+            (built_component(&dir)?, Some(dir))
         }
     };
-    let shown = shown(args.turn.as_deref(), dir.as_deref())?;
+    let input = read_input(args.turn.as_deref(), dir.as_deref())?;
     let scripted = match (&args.exchanges, &args.record) {
         (Some(file), _) => Some(exchanges(file)?),
-        (None, None) if shown.is_scripted() => Some(shown.exchanges.clone()),
+        (None, None) if input.is_scripted() => Some(input.exchanges.clone()),
         (None, _) => None,
     };
     let (plugin, script, recorder) = match scripted {
@@ -108,10 +108,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                 plugin: plugin.name().to_owned(),
                 run_id: RUN.to_owned(),
             };
-            let begun = script.begin(exchanges, &scope, &shown.state).await;
-            begun.map_err(anyhow::Error::msg)?;
+            script
+                .begin(exchanges, &scope, &input.state)
+                .await
+                .map_err(anyhow::Error::msg)?;
         }
-        let (answer, receipt) = ask(&plugin, call, &shown.turns).await?;
+        let (answer, receipt) = ask(&plugin, call, &input.turns).await?;
         let mismatch = script.as_ref().and_then(|(script, _)| script.end().err());
         anyhow::Ok((answer, receipt, mismatch))
     })?;
@@ -130,30 +132,30 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             Ok(answer) => (answer.clone(), Value::Null),
             Err(fault) => (Value::Null, json!(fault)),
         };
-        say_json(
+        print_json(
             &json!({field: answer, "fault": fault, "receipt": receipt, "mismatch": mismatch}),
         )?;
     } else {
-        let mut told = match &answer {
+        let mut text = match &answer {
             Ok(answer) => serde_json::to_string_pretty(answer)?,
             Err(fault) => {
-                let mut told = format!("no answer: {fault}");
+                let mut text = format!("no answer: {fault}");
                 for frame in &fault.frames {
-                    told.push_str(&format!("\n    {frame}"));
+                    text.push_str(&format!("\n    {frame}"));
                 }
                 if !fault.stderr.is_empty() {
-                    told.push_str(&format!("\nstandard error ends with: {}", fault.stderr));
+                    text.push_str(&format!("\nstandard error ends with: {}", fault.stderr));
                 }
-                told
+                text
             }
         };
         if let Some(mismatch) = &mismatch {
-            told.push_str(&format!("\nthe exchanges do not fit: {mismatch}"));
+            text.push_str(&format!("\nthe exchanges do not fit: {mismatch}"));
         }
         // All of it is the component's text.
-        let told = printable::lines(&told);
-        say(&format!(
-            "{told}\n\n{} µs, {} KiB, {} host calls, {} model calls ({} tokens), {}\n",
+        let text = printable::lines(&text);
+        print(&format!(
+            "{text}\n\n{} µs, {} KiB, {} host calls, {} model calls ({} tokens), {}\n",
             receipt.wall_us,
             receipt.peak_memory_bytes >> 10,
             receipt.host_calls,
@@ -166,35 +168,35 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         ))?;
     }
     Ok(match answer {
-        Err(fault) if !fault.is_no_answer() => ExitCode::FAILURE,
+        Err(fault) if !fault.is_unsupported() => ExitCode::FAILURE,
         _ if mismatch.is_some() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
 }
 
-/// What the component is shown, and what it finds.
-struct Shown {
+/// The input of the call, and the exchanges and state of its transcript.
+struct Input {
     turns: Vec<Value>,
     exchanges: Vec<Exchange>,
     state: BTreeMap<String, String>,
 }
 
-impl Shown {
-    /// It says what the component finds, so the component is not to find anything else.
+impl Input {
+    /// Whether the transcript has exchanges or state, so that the call must not use real ones.
     fn is_scripted(&self) -> bool {
         !self.exchanges.is_empty() || !self.state.is_empty()
     }
 }
 
-/// The turns in the file that was named, or the folder's first transcript.
-fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Shown> {
-    let shown = match (turn, dir) {
+/// Reads the turns of the file, or the first transcript of the directory.
+fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
+    let input = match (turn, dir) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("--turn {} cannot be read", path.display()))?;
             let value = serde_json::from_str(&text)
                 .with_context(|| format!("--turn {} is not JSON", path.display()))?;
-            Shown {
+            Input {
                 turns: match value {
                     Value::Array(turns) => turns,
                     one => vec![one],
@@ -216,7 +218,7 @@ fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Shown> {
                 json!({"prompt": turn.prompt, "reply": turn.reply,
                     "next_state": turn.next_state, "truncated": turn.truncated})
             });
-            Shown {
+            Input {
                 turns: turns.collect(),
                 exchanges: first.exchanges,
                 state: first.state,
@@ -224,14 +226,14 @@ fn shown(turn: Option<&Path>, dir: Option<&Path>) -> Result<Shown> {
         }
         (None, None) => bail!("name what the plugin is shown with --turn FILE"),
     };
-    ensure!(!shown.turns.is_empty(), "there is no turn to show");
-    Ok(shown)
+    ensure!(!input.turns.is_empty(), "there is no turn to show");
+    Ok(input)
 }
 
 type Asked = (Result<Value, Fault>, Receipt);
 
 async fn ask(plugin: &Plugin, call: CallContext, turns: &[Value]) -> Result<Asked> {
-    fn end<T: Serialize>(called: Called<T>) -> Result<Asked> {
+    fn end<T: Serialize>(called: CallResult<T>) -> Result<Asked> {
         let outcome = match called.outcome {
             Ok(answer) => Ok(serde_json::to_value(answer)?),
             Err(fault) => Err(fault),

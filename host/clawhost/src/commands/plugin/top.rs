@@ -1,7 +1,7 @@
-//! `clawhost plugin top`: what plugins cost and how their calls ended.
+//! `clawhost plugin top`: cost and outcomes of plugin calls.
 //!
-//! The receipts are read from the journal page by page and added up, so the size of the record does not matter, and
-//! a look at a server that runs disturbs nobody.
+//! Receipts are read from the journal page by page and summed, so memory does not grow with the journal, and a running
+//! server is not disturbed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,87 +13,87 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use clawhost_journal::{Journal, now_ms};
-use clawhost_plugins::Account;
+use clawhost_plugins::CallStats;
 use serde_json::{Value, json};
 
-use crate::output::{say, say_json};
+use crate::output::{print, print_json};
 use crate::usage::one_line;
 
-/// Receipts that are held at a time.
+/// Receipts per page.
 const PAGE: u32 = 1000;
-/// Characters of the longest bar.
+/// Maximum length of a bar.
 const BAR: usize = 20;
-/// Characters of a name that are shown.
+/// Maximum length of a displayed name.
 const NAME: usize = 24;
 
 /// Arguments of `clawhost plugin top`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost plugin top\n  clawhost plugin top --data ./clawhost-data --every 2\n  clawhost plugin top --json\n\n\
-    Reads the receipts of all calls that judged turns or trained; works while a server runs on the same data directory.\n\
-    Those that use the most CPU time come first: ticks of 10 ms, or fuel at a thousand units a microsecond where that is\n\
-    more. Medians and 99th percentiles are within a thirty-second."
+    Sums the receipts of all calls in judging and training; works while a server runs on the same data directory.\n\
+    Sorted by CPU time: ticks of 10 ms, or fuel at a thousand units per microsecond, whichever is\n\
+    more. Medians and 99th percentiles are accurate to 1/32."
 )]
 pub(crate) struct TopArgs {
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// Look again and again, with this many seconds in between
+    /// Repeat every SECONDS
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     every: Option<u32>,
-    /// Print one JSON object; with --every, one a look, each on a line
+    /// Print one JSON object; with --every, one per line and interval
     #[arg(long)]
     json: bool,
 }
 
-/// One build of one plugin.
+/// Sums of one build of a plugin.
 #[derive(Default)]
-struct Build {
+struct BuildTotals {
     world: String,
-    account: Account,
+    account: CallStats,
     last_ms: i64,
 }
 
-/// All builds by name and digest, and how far the journal was read.
+/// Sums of all builds by name and digest, and the position in the journal.
 #[derive(Default)]
-struct Reading {
+struct ReceiptTotals {
     after: i64,
     receipts: u64,
-    builds: BTreeMap<(String, String), Build>,
+    builds: BTreeMap<(String, String), BuildTotals>,
 }
 
 /// Runs the command.
 pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
-    let mut reading = Reading::default();
+    let mut totals = ReceiptTotals::default();
     loop {
-        reading.go_on(&journal)?;
-        let shown = reading.shown();
+        totals.read_new(&journal)?;
+        let report = totals.to_json();
         if args.json {
-            say_json(&shown)?;
+            print_json(&report)?;
         } else {
             let over = args.every.is_some() && std::io::stdout().is_terminal();
             let clear = if over { "\x1b[H\x1b[2J" } else { "" };
-            say(&format!("{clear}{}", text(&shown)))?;
+            print(&format!("{clear}{}", text(&report)))?;
         }
         let Some(seconds) = args.every else {
             return Ok(ExitCode::SUCCESS);
         };
-        pause(Duration::from_secs(seconds.into()));
+        wait(Duration::from_secs(seconds.into()));
     }
 }
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the time between two looks is all that is waited for"
+    reason = "waits for the refresh interval only"
 )]
-fn pause(time: Duration) {
+fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 
-impl Reading {
-    /// Adds what was recorded since the last look.
-    fn go_on(&mut self, journal: &Journal) -> Result<()> {
+impl ReceiptTotals {
+    /// Adds the receipts recorded since the last call.
+    fn read_new(&mut self, journal: &Journal) -> Result<()> {
         loop {
             let page = journal.receipts_after(self.after, PAGE)?;
             let Some(last) = page.last() else {
@@ -122,8 +122,8 @@ impl Reading {
         }
     }
 
-    /// The documented shape: `schemas/plugin-top.json`.
-    fn shown(&self) -> Value {
+    /// The documented JSON output: `schemas/plugin-top.json`.
+    fn to_json(&self) -> Value {
         let mut builds: Vec<_> = self
             .builds
             .iter()
@@ -165,20 +165,20 @@ impl Reading {
     }
 }
 
-/// The shape for people: a line of figures for each build, and one of what went wrong or out.
-fn text(shown: &Value) -> String {
-    let plugins = shown.get("plugins").and_then(Value::as_array);
+/// The output as text: a line of figures for each build, and one with its outcomes.
+fn text(report: &Value) -> String {
+    let plugins = report.get("plugins").and_then(Value::as_array);
     let plugins = plugins.map(Vec::as_slice).unwrap_or_default();
     if plugins.is_empty() {
         return "no plugin has been called yet\n".to_owned();
     }
-    let number = |of: &Value, key: &str| of.get(key).and_then(Value::as_u64).unwrap_or(0);
-    let word = |of: &Value, key: &str| {
-        let text = of.get(key).and_then(Value::as_str);
+    let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let word = |value: &Value, key: &str| {
+        let text = value.get(key).and_then(Value::as_str);
         one_line(text.unwrap_or_default())
     };
-    let all: u64 = plugins.iter().map(|one| number(one, "cpu_us")).sum();
-    let now = shown.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
+    let total: u64 = plugins.iter().map(|one| number(one, "cpu_us")).sum();
+    let now = report.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
     let mut text = format!(
         "{:<NAME$} {:<12} {:>9} {:>9} {:>9} {:>9} {:>9}  CPU\n",
         "plugin", "digest", "calls", "p50", "p99", "wait p99", "memory"
@@ -195,21 +195,21 @@ fn text(shown: &Value) -> String {
             time(number(one, "wall_p99_us")),
             time(number(one, "queued_p99_us")),
             format!("{} KiB", number(one, "peak_memory_bytes") >> 10),
-            bar(cpu, all),
+            bar(cpu, total),
             time(cpu),
         );
         let mut more = vec![format!("{} ok", number(one, "ok"))];
-        for (key, said) in [("refused", "refused"), ("faults", "fault")] {
+        for (key, label) in [("refused", "refused"), ("faults", "fault")] {
             for (kind, count) in one
                 .get(key)
                 .and_then(Value::as_object)
                 .into_iter()
                 .flatten()
             {
-                more.push(format!("{count} {said} {}", one_line(kind)));
+                more.push(format!("{count} {label} {}", one_line(kind)));
             }
         }
-        for (key, said) in [
+        for (key, label) in [
             ("deadline_exceeded", "deadline exceeded"),
             ("host_calls", "host calls"),
             ("model_calls", "model calls"),
@@ -219,7 +219,7 @@ fn text(shown: &Value) -> String {
         ] {
             let count = number(one, key);
             if count > 0 {
-                more.push(format!("{count} {said}"));
+                more.push(format!("{count} {label}"));
             }
         }
         let last = one.get("last_ms").and_then(Value::as_i64).unwrap_or(now);
@@ -229,9 +229,9 @@ fn text(shown: &Value) -> String {
     text
 }
 
-/// A share as a bar; whatever is more than nothing is seen.
-fn bar(part: u64, all: u64) -> String {
-    let length = (part as f64 / all.max(1) as f64 * BAR as f64).round() as usize;
+/// A share as a bar, at least one character if it is not zero.
+fn bar(part: u64, total: u64) -> String {
+    let length = (part as f64 / total.max(1) as f64 * BAR as f64).round() as usize;
     let least = usize::from(part > 0);
     "█".repeat(length.clamp(least, BAR))
 }
@@ -264,34 +264,34 @@ mod tests {
     }
 
     #[test]
-    fn the_dearest_comes_first_and_what_went_wrong_is_named() {
-        let mut reading = Reading::default();
-        reading.add(&receipt("cheap", 1_000_000, json!({"is": "ok"})), 5);
+    fn builds_are_sorted_by_cpu_time_and_faults_are_listed() {
+        let mut totals = ReceiptTotals::default();
+        totals.add(&receipt("cheap", 1_000_000, json!({"is": "ok"})), 5);
         for kind in ["cpu", "trap", "cpu"] {
             let fault = json!({"is": "fault", "kind": kind});
-            reading.add(&receipt("dear", 9_000_000, fault), 7);
+            totals.add(&receipt("expensive", 9_000_000, fault), 7);
         }
-        reading.add(&json!({"not": "a receipt"}), 9);
-        let shown = reading.shown();
+        totals.add(&json!({"not": "a receipt"}), 9);
+        let report = totals.to_json();
         assert_eq!(
-            (&shown["receipts"], &shown["plugins"][0]["plugin"]),
-            (&json!(4), &json!("dear"))
+            (&report["receipts"], &report["plugins"][0]["plugin"]),
+            (&json!(4), &json!("expensive"))
         );
-        assert_eq!(shown["plugins"].as_array().unwrap().len(), 2);
-        let told = text(&shown);
-        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(report["plugins"].as_array().unwrap().len(), 2);
+        let output = text(&report);
+        let lines: Vec<&str> = output.lines().collect();
         assert!(
-            lines[1].starts_with("dear") && lines[1].contains(&"█".repeat(19)),
-            "{told}"
+            lines[1].starts_with("expensive") && lines[1].contains(&"█".repeat(19)),
+            "{output}"
         );
         assert!(
             lines[2].contains("0 ok · 2 fault cpu · 1 fault trap · 6 host calls"),
-            "{told}"
+            "{output}"
         );
         assert!(
             lines[3].starts_with("cheap") && lines[3].contains("40 µs"),
-            "{told}"
+            "{output}"
         );
-        assert!(text(&Reading::default().shown()).contains("no plugin"));
+        assert!(text(&ReceiptTotals::default().to_json()).contains("no plugin"));
     }
 }

@@ -1,51 +1,53 @@
-//! What the next batch would learn from, if the queued samples had the rewards of the replay.
+//! The advantages of the next batch with the recorded and with the replayed rewards.
 //!
-//! Samples are taken from the queue as training takes them and estimated with training's own estimator and running
-//! means, or by the component that takes the estimator's place. A sample that trains by its hint alone has no reward
-//! and no advantage here. Samples that are too old for the next step are left out; what training finds out only when the
-//! step begins (too long, say) is not looked at here.
+//! Samples are selected from the queue as in training and estimated with the configured estimator and its running
+//! means, or by the component that replaces it. A sample that trains on its hint alone has no reward and no advantage
+//! here. Samples that are too stale for the next step are left out; checks that training makes only at the start of the
+//! step (length, for example) are not made here.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use clawhost_journal::{Journal, SampleRecord, TurnId};
-use clawhost_training::advantage::{Baselines, Company, Estimator, Relative, Rewarded};
-use clawhost_training::{Components, TrainingOptions, next_samples};
+use clawhost_training::advantage::{
+    Advantage, Baselines, ComparisonScope, Estimator, RewardedSample,
+};
+use clawhost_training::{Components, TrainingOptions, select_next_samples};
 use serde::Serialize;
 
-/// Key of training's running means in the journal's table of small values.
+/// Journal meta key of training's running baselines.
 const BASELINES: &str = "training.baselines";
 
-/// Why a sample is in no batch of rewards, though it can train.
-pub(super) const HINT_ALONE: &str = "trains by its hint alone";
+/// Why a sample has no reward although it can be trained on.
+pub(super) const HINT_ONLY: &str = "trains on its hint alone";
 
-/// What a turn would train with.
-pub(super) struct Judged {
-    /// After the replay: the reward, or why there is none.
+/// The replayed rewards of a turn.
+pub(super) struct ReplayedReward {
+    /// The new reward, or why there is none.
     pub(super) new: Result<f32, String>,
-    /// Whether the judges say 0 now.
+    /// Whether the new verdict is neutral (reward 0).
     pub(super) neutral: bool,
-    /// By the judge compared with; none where that is the record.
+    /// The reward by the judge compared with; None if that is the record.
     pub(super) old: Option<Result<f32, String>>,
-    /// Whether that judge says 0.
+    /// Whether that verdict is neutral.
     pub(super) old_neutral: bool,
 }
 
-/// A sample in the queue, before and after.
+/// A queued sample, before and after.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Change {
+pub(super) struct SampleChange {
     pub(super) sample: i64,
     pub(super) turn: i64,
-    pub(super) old: Place,
-    pub(super) new: Place,
+    pub(super) old: SampleEstimate,
+    pub(super) new: SampleEstimate,
 }
 
-/// Where a sample stands.
+/// Reward and advantage of a queued sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Place {
-    /// None where it would not be in the queue.
+pub(super) struct SampleEstimate {
+    /// None if it would not be queued.
     pub(super) reward: Option<f32>,
-    /// None where it would not be in the next batch.
+    /// None if it would not be in the next batch.
     pub(super) advantage: Option<f64>,
     /// Why not.
     pub(super) why: Option<String>,
@@ -55,36 +57,39 @@ pub(super) struct Place {
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct NextBatch {
     pub(super) estimator: Estimator,
-    /// The component that was asked instead of the estimator.
+    /// The component that replaces the estimator.
     pub(super) component: Option<String>,
     pub(super) batch: usize,
-    pub(super) samples: Vec<Change>,
+    pub(super) samples: Vec<SampleChange>,
 }
 
-/// Puts the rewards of the replay in place of the recorded ones and estimates both.
+/// Estimates the next batch with the recorded and with the replayed rewards.
 pub(super) fn next_batch(
     journal: &Journal,
     options: &TrainingOptions,
     components: &Components,
-    judged: &BTreeMap<TurnId, Judged>,
+    judged: &BTreeMap<TurnId, ReplayedReward>,
 ) -> Result<NextBatch> {
-    let queue = next_samples(journal, options, components.estimator().is_some())?;
+    let queue = select_next_samples(journal, options, components.estimator().is_some())?;
     let mut baselines = Baselines::new(options.baseline_rate, options.baseline_start);
     if let Some(text) = journal.meta(BASELINES)? {
         baselines = baselines.with_json(&text)?;
     }
-    let old: Vec<_> = queue.iter().map(|s| before(s, judged)).collect();
-    let new: Vec<_> = queue.iter().map(|s| after(s, judged)).collect();
-    let by = By {
+    let old: Vec<_> = queue.iter().map(|s| reward_before(s, judged)).collect();
+    let new: Vec<_> = queue.iter().map(|s| reward_after(s, judged)).collect();
+    let estimation = BatchEstimation {
         options,
         baselines: &baselines,
         components,
     };
-    let (old, new) = (by.places(&queue, old)?, by.places(&queue, new)?);
+    let (old, new) = (
+        estimation.estimate_samples(&queue, old)?,
+        estimation.estimate_samples(&queue, new)?,
+    );
     let samples = queue
         .iter()
         .zip(old.into_iter().zip(new))
-        .map(|(sample, (old, new))| Change {
+        .map(|(sample, (old, new))| SampleChange {
             sample: sample.id.0,
             turn: sample.turn.0,
             old,
@@ -99,53 +104,63 @@ pub(super) fn next_batch(
     })
 }
 
-fn after(sample: &SampleRecord, judged: &BTreeMap<TurnId, Judged>) -> Result<f32, String> {
+fn reward_after(
+    sample: &SampleRecord,
+    judged: &BTreeMap<TurnId, ReplayedReward>,
+) -> Result<f32, String> {
     match judged.get(&sample.turn) {
-        Some(told) => kept(sample, &told.new, told.neutral),
-        None => recorded(sample),
+        Some(reward) => keep_neutral(sample, &reward.new, reward.neutral),
+        None => recorded_reward(sample),
     }
 }
 
-fn before(sample: &SampleRecord, judged: &BTreeMap<TurnId, Judged>) -> Result<f32, String> {
+fn reward_before(
+    sample: &SampleRecord,
+    judged: &BTreeMap<TurnId, ReplayedReward>,
+) -> Result<f32, String> {
     match judged
         .get(&sample.turn)
         .and_then(|j| Some((j, j.old.as_ref()?)))
     {
-        Some((told, old)) => kept(sample, old, told.old_neutral),
-        None => recorded(sample),
+        Some((reward, old)) => keep_neutral(sample, old, reward.old_neutral),
+        None => recorded_reward(sample),
     }
 }
 
-/// What the sample was recorded with.
-fn recorded(sample: &SampleRecord) -> Result<f32, String> {
-    sample.reward.ok_or_else(|| HINT_ALONE.to_owned())
+/// The recorded reward.
+fn recorded_reward(sample: &SampleRecord) -> Result<f32, String> {
+    sample.reward.ok_or_else(|| HINT_ONLY.to_owned())
 }
 
-/// A turn that speaks for its neutral session stays in the queue for as long as it is neutral.
-fn kept(sample: &SampleRecord, told: &Result<f32, String>, neutral: bool) -> Result<f32, String> {
-    match told {
+/// A turn that stands for its neutral session stays queued as long as it is neutral.
+fn keep_neutral(
+    sample: &SampleRecord,
+    reward: &Result<f32, String>,
+    neutral: bool,
+) -> Result<f32, String> {
+    match reward {
         Err(_) if neutral && sample.provenance.get("chosen").is_some() => Ok(0.0),
-        told => told.clone(),
+        reward => reward.clone(),
     }
 }
 
-/// What advantages are estimated by.
-struct By<'a> {
+/// The inputs of advantage estimation.
+struct BatchEstimation<'a> {
     options: &'a TrainingOptions,
     baselines: &'a Baselines,
     components: &'a Components,
 }
 
-impl By<'_> {
-    /// Where each sample of the queue stands with these rewards.
-    fn places(
+impl BatchEstimation<'_> {
+    /// Reward and advantage of each queued sample with these rewards.
+    fn estimate_samples(
         &self,
         queue: &[SampleRecord],
         rewards: Vec<Result<f32, String>>,
-    ) -> Result<Vec<Place>> {
-        let mut places: Vec<Place> = rewards
+    ) -> Result<Vec<SampleEstimate>> {
+        let mut estimates: Vec<SampleEstimate> = rewards
             .into_iter()
-            .map(|reward| Place {
+            .map(|reward| SampleEstimate {
                 reward: reward.as_ref().ok().copied(),
                 advantage: None,
                 why: Some(
@@ -155,62 +170,68 @@ impl By<'_> {
                 ),
             })
             .collect();
-        let mut chosen = 0;
-        for portion in self.portions(queue, &places) {
-            if chosen >= self.options.batch {
+        let mut in_batch = 0;
+        for unit in self.estimation_units(queue, &estimates) {
+            if in_batch >= self.options.batch {
                 break;
             }
-            let rewarded: Vec<(&SampleRecord, f32)> = portion
+            let rewarded: Vec<(&SampleRecord, f32)> = unit
                 .iter()
-                .filter_map(|at| Some((queue.get(*at)?, places.get(*at)?.reward?)))
+                .filter_map(|at| Some((queue.get(*at)?, estimates.get(*at)?.reward?)))
                 .collect();
-            let estimates = self.estimates(&rewarded)?;
-            for (at, estimate) in portion.into_iter().zip(estimates) {
-                let Some(place) = places.get_mut(at) else {
+            let advantages = self.advantages(&rewarded)?;
+            for (at, advantage) in unit.into_iter().zip(advantages) {
+                let Some(sample) = estimates.get_mut(at) else {
                     continue;
                 };
-                (place.advantage, place.why) = match estimate {
-                    Relative::Value(advantage) => {
-                        chosen += 1;
+                (sample.advantage, sample.why) = match advantage {
+                    Advantage::Value(advantage) => {
+                        in_batch += 1;
                         (Some(advantage), None)
                     }
-                    Relative::Alone => (None, Some("the only one of its group".to_owned())),
-                    Relative::Level => (None, Some("its reward is what was expected".to_owned())),
+                    Advantage::SingletonGroup => {
+                        (None, Some("the only sample of its group".to_owned()))
+                    }
+                    Advantage::Zero => (None, Some("its reward equals the baseline".to_owned())),
                 };
             }
         }
-        Ok(places)
+        Ok(estimates)
     }
 
-    fn estimates(&self, rewarded: &[(&SampleRecord, f32)]) -> Result<Vec<Relative>> {
-        let seen: Vec<(&str, usize, f32)> = rewarded
+    fn advantages(&self, rewarded: &[(&SampleRecord, f32)]) -> Result<Vec<Advantage>> {
+        let inputs: Vec<(&str, usize, f32)> = rewarded
             .iter()
             .map(|(sample, reward)| (sample.group.as_str(), sample.token_ids.len(), *reward))
             .collect();
-        if !seen.is_empty()
+        if !inputs.is_empty()
             && let Some(estimates) = self
                 .components
-                .estimate(&seen)
-                .context("the advantage component gave no result")?
+                .estimate(&inputs)
+                .context("the advantage component failed")?
         {
             return Ok(estimates);
         }
-        let rewarded: Vec<Rewarded<'_>> = rewarded
+        let rewarded: Vec<RewardedSample<'_>> = rewarded
             .iter()
-            .map(|(sample, reward)| self.options.rewarded(sample, *reward))
+            .map(|(sample, reward)| self.options.shaped_sample(sample, *reward))
             .collect();
-        let estimation = self.options.estimation();
-        Ok(estimation.estimate(&rewarded, self.baselines))
+        let estimator = self.options.estimator_config();
+        Ok(estimator.estimate(&rewarded, self.baselines))
     }
 
-    /// Samples that are looked at together, as training does: one by one, group by group, or all that fit a batch. A
-    /// component sees whole groups until they fill a batch, all at once.
-    fn portions(&self, queue: &[SampleRecord], places: &[Place]) -> Vec<Vec<usize>> {
+    /// Samples that are estimated together, as in training: one by one, per group, or all that fit a batch. A component
+    /// gets whole groups, as many as fill a batch, in one call.
+    fn estimation_units(
+        &self,
+        queue: &[SampleRecord],
+        estimates: &[SampleEstimate],
+    ) -> Vec<Vec<usize>> {
         let queued = queue
             .iter()
-            .zip(places)
+            .zip(estimates)
             .enumerate()
-            .filter(|(_, (_, place))| place.reward.is_some())
+            .filter(|(_, (_, estimate))| estimate.reward.is_some())
             .map(|(at, (sample, _))| (at, sample.group.as_str()));
         let is_component = self.components.estimator().is_some();
         if is_component || self.options.estimator.needs_groups() {
@@ -233,8 +254,10 @@ impl By<'_> {
             }
             return vec![all];
         }
-        match self.options.estimator.company() {
-            Company::Batch => vec![queued.map(|(at, _)| at).take(self.options.batch).collect()],
+        match self.options.estimator.comparison_scope() {
+            ComparisonScope::Batch => {
+                vec![queued.map(|(at, _)| at).take(self.options.batch).collect()]
+            }
             _ => queued.map(|(at, _)| vec![at]).collect(),
         }
     }
@@ -272,19 +295,19 @@ mod tests {
         }
     }
 
-    fn places(
+    fn estimate_samples(
         queue: &[SampleRecord],
         rewards: Vec<Result<f32, String>>,
         options: &TrainingOptions,
         baselines: &Baselines,
-    ) -> Vec<Place> {
+    ) -> Vec<SampleEstimate> {
         let components = Components::default();
-        let by = By {
+        let estimation = BatchEstimation {
             options,
             baselines,
             components: &components,
         };
-        by.places(queue, rewards).unwrap()
+        estimation.estimate_samples(queue, rewards).unwrap()
     }
 
     fn options(estimator: Estimator, batch: usize) -> TrainingOptions {
@@ -296,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_filled_past_what_leaves_and_what_is_level() {
+    fn a_batch_skips_samples_without_reward_or_advantage() {
         let queue: Vec<SampleRecord> = (1..=5).map(|id| sample(id, "g")).collect();
         let rewards = vec![
             Ok(0.5),
@@ -306,33 +329,36 @@ mod tests {
             Ok(1.0),
         ];
         let baselines = Baselines::new(0.5, 0.5);
-        let places = places(
+        let estimates = estimate_samples(
             &queue,
             rewards,
             &options(Estimator::Baseline, 2),
             &baselines,
         );
-        let advantages: Vec<Option<f64>> = places.iter().map(|p| p.advantage).collect();
+        let advantages: Vec<Option<f64>> = estimates.iter().map(|p| p.advantage).collect();
         assert_eq!(advantages, [None, None, Some(-1.5), Some(0.5), None]);
-        let why: Vec<Option<&str>> = places.iter().map(|p| p.why.as_deref()).collect();
+        let why: Vec<Option<&str>> = estimates.iter().map(|p| p.why.as_deref()).collect();
         assert_eq!(why[1], Some("no verdict: cpu"));
-        assert_eq!(why[0], Some("its reward is what was expected"));
+        assert_eq!(why[0], Some("its reward equals the baseline"));
         assert_eq!(why[4], Some("the batch is full"));
     }
 
     #[test]
-    fn a_sample_without_a_reward_is_in_no_batch_of_rewards() {
+    fn a_sample_without_a_reward_is_not_in_the_batch() {
         let hinted = SampleRecord {
             reward: None,
             ..sample(1, "g")
         };
         let queue = [hinted, sample(2, "g")];
-        let rewards = queue.iter().map(|s| after(s, &BTreeMap::new())).collect();
+        let rewards = queue
+            .iter()
+            .map(|s| reward_after(s, &BTreeMap::new()))
+            .collect();
         let baselines = Baselines::new(0.5, 0.0);
-        let places = places(&queue, rewards, &options(Estimator::Raw, 9), &baselines);
-        assert_eq!((places[0].reward, places[0].advantage), (None, None));
-        assert_eq!(places[0].why.as_deref(), Some(HINT_ALONE));
-        assert_eq!(places[1].advantage, Some(1.0));
+        let estimates = estimate_samples(&queue, rewards, &options(Estimator::Raw, 9), &baselines);
+        assert_eq!((estimates[0].reward, estimates[0].advantage), (None, None));
+        assert_eq!(estimates[0].why.as_deref(), Some(HINT_ONLY));
+        assert_eq!(estimates[1].advantage, Some(1.0));
     }
 
     #[test]
@@ -340,23 +366,32 @@ mod tests {
         let queue = [sample(1, "a"), sample(2, "b"), sample(3, "a")];
         let rewards = || vec![Ok(1.0), Ok(1.0), Ok(-1.0)];
         let baselines = Baselines::new(0.5, 0.0);
-        let of = |estimator| -> Vec<Option<f64>> {
-            let places = places(&queue, rewards(), &options(estimator, 9), &baselines);
-            places.iter().map(|p| p.advantage).collect()
+        let advantages_of = |estimator| -> Vec<Option<f64>> {
+            let estimates = estimate_samples(&queue, rewards(), &options(estimator, 9), &baselines);
+            estimates.iter().map(|p| p.advantage).collect()
         };
-        assert_eq!(of(Estimator::GroupMean), [Some(1.0), None, Some(-1.0)]);
-        assert_eq!(of(Estimator::Raw), [Some(1.0), Some(1.0), Some(-1.0)]);
-        let level: Vec<bool> = of(Estimator::Batch).iter().map(Option::is_some).collect();
+        assert_eq!(
+            advantages_of(Estimator::GroupMean),
+            [Some(1.0), None, Some(-1.0)]
+        );
+        assert_eq!(
+            advantages_of(Estimator::Raw),
+            [Some(1.0), Some(1.0), Some(-1.0)]
+        );
+        let level: Vec<bool> = advantages_of(Estimator::Batch)
+            .iter()
+            .map(Option::is_some)
+            .collect();
         assert_eq!(level, [true; 3]);
     }
 
     #[test]
-    fn a_neutral_turn_that_speaks_for_its_session_stays() {
+    fn a_neutral_turn_that_stands_for_its_session_stays_queued() {
         let mut chosen = sample(1, "g");
         chosen.provenance = json!({"chosen": {"rule": "at least one"}});
         let none = Err("neutral verdict".to_owned());
-        assert_eq!(kept(&chosen, &none, true), Ok(0.0));
-        assert_eq!(kept(&chosen, &none, false), none);
-        assert_eq!(kept(&sample(1, "g"), &none, true), none);
+        assert_eq!(keep_neutral(&chosen, &none, true), Ok(0.0));
+        assert_eq!(keep_neutral(&chosen, &none, false), none);
+        assert_eq!(keep_neutral(&sample(1, "g"), &none, true), none);
     }
 }

@@ -1,4 +1,4 @@
-//! The models that judges may ask in a replay, loaded when the first one is asked: most judges ask none.
+//! The models that judges may call in a replay. Loaded on the first call, since most judges call none.
 
 use std::sync::OnceLock;
 
@@ -7,19 +7,19 @@ use clawhost_journal::Journal;
 use clawhost_plugins::{
     Answer, Message, ModelClient, ModelError, ModelRequest, ModelResponse, ToolSpec,
 };
-use clawhost_policy::Learned;
+use clawhost_policy::TrainedWeights;
 
 use crate::capabilities::Models;
 use crate::config::Config;
-use crate::serve::engine;
+use crate::serve::load_engine;
 
-/// Models of a configuration, with the adapter that its journal says is active.
-pub(super) struct Lazily {
+/// The configured models, with the journal's active adapter.
+pub(super) struct LazyModels {
     config: Config,
     models: OnceLock<Result<Models, String>>,
 }
 
-impl Lazily {
+impl LazyModels {
     /// Loads nothing yet.
     pub(super) fn new(config: Config) -> Self {
         Self {
@@ -39,17 +39,17 @@ impl Lazily {
 }
 
 fn load(config: &Config) -> Result<Models> {
-    let (engine, _) = engine(config)?;
+    let (engine, _) = load_engine(config)?;
     let data = &config.server.data;
     if let Some(row) = Journal::open_read_only(data)?.active_adapter()? {
-        let learned = Learned::load(&data.join(&row.path), engine.model())
-            .with_context(|| format!("adapter version {} cannot be loaded", row.version))?;
-        engine.publish(row.version, Some(learned));
+        let weights = TrainedWeights::load(&data.join(&row.path), engine.model())
+            .with_context(|| format!("cannot load adapter version {}", row.version))?;
+        engine.publish(row.version, Some(weights));
     }
     Models::new(engine, &config.models)
 }
 
-impl ModelClient for Lazily {
+impl ModelClient for LazyModels {
     fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
         match self.models() {
             Ok(models) => models.complete(request),

@@ -1,5 +1,5 @@
-//! What a replay tells: agreement, every changed verdict, faults, and the next batch. No times, so that the same
-//! replay gives the same bytes.
+//! The report of a replay: agreement, every changed verdict, faults, and the next batch. Contains no times, so that the
+//! same replay gives identical output.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,39 +7,39 @@ use std::fmt::Write as _;
 use clawhost_journal::{
     Journal, JournalError, JudgementRecord, NewVerdict, TurnId, TurnRecord, VerdictOutcome,
 };
-use clawhost_judging::{Opinion, Rejudged};
+use clawhost_judging::{CombinedVerdict, RejudgeResult};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::advantages::{NextBatch, Place};
+use super::advantages::{NextBatch, SampleEstimate};
 use crate::usage::one_line;
 
-/// Characters of a text that are shown.
-const SHOWN: usize = 80;
-/// Characters of a rationale or of a fault's words.
-const SHOWN_WHY: usize = 200;
+/// Maximum characters of a reply or message.
+const MAX_TEXT: usize = 80;
+/// Maximum characters of a rationale or error.
+const MAX_RATIONALE: usize = 200;
 
-/// A judge.
+/// Name and digest of a judge.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Named {
+pub(super) struct JudgeId {
     pub(super) name: String,
     pub(super) digest: String,
 }
 
-/// How often both sides said the same.
+/// How often both sides matches the same verdict.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Agreement {
-    /// Turns on which both gave a verdict.
+    /// Turns on which both matches a verdict.
     both: u64,
-    /// The same reward, bit for bit, and both or none accepts.
+    /// Identical rewards (bit for bit) and the same acceptance.
     same: u64,
-    /// A reward of the same sign.
+    /// Rewards of the same sign.
     same_sign: u64,
-    /// Turns on which only the old side gave a verdict.
+    /// Turns on which only the old side matches a verdict.
     only_old: u64,
-    /// Turns on which only the new side gave one.
+    /// Turns on which only the new side matches a verdict.
     only_new: u64,
-    /// Turns on which neither did.
+    /// Turns on which neither side matches a verdict.
     neither: u64,
 }
 
@@ -51,9 +51,9 @@ struct Side {
     why: String,
 }
 
-/// A verdict that is not what it was.
+/// A verdict that has changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Changed {
+struct ChangedVerdict {
     turn: i64,
     session: String,
     old: Side,
@@ -62,7 +62,7 @@ struct Changed {
     next: String,
 }
 
-/// A judge that gave no verdict.
+/// A judge that matches no verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct NoVerdict {
     turn: i64,
@@ -71,27 +71,27 @@ struct NoVerdict {
     said: String,
 }
 
-/// All of it.
+/// The whole report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Report {
-    judges: Vec<Named>,
-    /// None: what is recorded.
-    against: Option<Vec<Named>>,
-    /// Turns that were judged anew.
+    judges: Vec<JudgeId>,
+    /// None: the recorded verdicts.
+    against: Option<Vec<JudgeId>>,
+    /// Turns that were judged again.
     turns: u64,
-    /// Turns about which there is nothing to ask a judge: the user's score is all.
+    /// Turns that only have the user's score, with nothing to ask a judge.
     users_alone: u64,
-    /// Choices that were judged together with others of their request, and that no group judge is there for now: they
-    /// keep what is recorded.
+    /// Choices that were recorded as judged by a group judge, without a group judge in this replay: they keep the
+    /// recorded verdict.
     left_together: u64,
     agreement: Agreement,
-    changed: Vec<Changed>,
+    changed: Vec<ChangedVerdict>,
     faults: Vec<NoVerdict>,
     pub(super) next: NextBatch,
 }
 
 impl Report {
-    pub(super) fn new(judges: Vec<Named>, against: Option<Vec<Named>>) -> Self {
+    pub(super) fn new(judges: Vec<JudgeId>, against: Option<Vec<JudgeId>>) -> Self {
         Self {
             judges,
             against,
@@ -105,18 +105,18 @@ impl Report {
         }
     }
 
-    /// Adds a turn; `other` is the judge compared with, where it is not the record.
-    pub(super) fn add(&mut self, new: &Rejudged, other: Option<&Rejudged>) {
-        let Some(now) = new.opinion else {
+    /// Adds a turn; `other` is the result of the judge compared with, if that is not the record.
+    pub(super) fn add(&mut self, new: &RejudgeResult, other: Option<&RejudgeResult>) {
+        let Some(now) = new.combined else {
             self.users_alone += 1;
             return;
         };
         self.turns += 1;
-        let (then, said) = match other {
-            Some(other) => (other.opinion, &other.verdicts),
+        let (then, then_verdicts) = match other {
+            Some(other) => (other.combined, &other.verdicts),
             None => (new.recorded, &new.recorded_verdicts),
         };
-        let then = then.unwrap_or(Opinion {
+        let then = then.unwrap_or(CombinedVerdict {
             reward: None,
             accept: true,
         });
@@ -126,33 +126,37 @@ impl Report {
                     turn: new.turn.id.0,
                     judge: verdict.source.clone(),
                     reason: reason.clone(),
-                    said: cut(&verdict.rationale, SHOWN_WHY),
+                    said: truncate(&verdict.rationale, MAX_RATIONALE),
                 });
             }
         }
         if !self.agreement.count(then, now) {
-            self.changed.push(Changed {
+            self.changed.push(ChangedVerdict {
                 turn: new.turn.id.0,
                 session: new.turn.session.0.clone(),
-                old: side(then, said),
+                old: side(then, then_verdicts),
                 new: side(now, &new.verdicts),
-                reply: cut(&reply(&new.turn), SHOWN),
-                next: cut(&next(&new.turn), SHOWN),
+                reply: truncate(&reply(&new.turn), MAX_TEXT),
+                next: truncate(&next(&new.turn), MAX_TEXT),
             });
         }
     }
 
-    /// Counts a turn that nobody could be asked about.
-    pub(super) fn leave(&mut self, journal: &Journal, turn: TurnId) -> Result<(), JournalError> {
-        let together = |judgement: &JudgementRecord| judgement.together;
-        self.left_together += u64::from(journal.judgements(turn)?.iter().any(together));
+    /// Counts a turn that no judge could be called for.
+    pub(super) fn count_skipped(
+        &mut self,
+        journal: &Journal,
+        turn: TurnId,
+    ) -> Result<(), JournalError> {
+        let in_group = |judgement: &JudgementRecord| judgement.together;
+        self.left_together += u64::from(journal.judgements(turn)?.iter().any(in_group));
         Ok(())
     }
 
-    /// For people.
+    /// The report as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        let list = |judges: &[Named]| -> String {
+        let list = |judges: &[JudgeId]| -> String {
             let names = judges.iter().map(|judge| {
                 let digest: String = judge.digest.chars().take(12).collect();
                 format!("{} {digest}…", one_line(&judge.name))
@@ -164,25 +168,30 @@ impl Report {
         let _ = writeln!(
             text,
             "against      {}",
-            against.as_deref().unwrap_or("what is recorded")
+            against.as_deref().unwrap_or("recorded verdicts")
         );
         let _ = writeln!(
             text,
-            "turns        {} judged anew; {} more have the user's score alone",
+            "turns        {} judged again; {} more only have the user's score",
             self.turns, self.users_alone
         );
         if self.left_together > 0 {
             let _ = writeln!(
                 text,
-                "together     {} choices keep what is recorded; give a group judge with --plugin to judge them anew",
+                "groups       {} choices keep their recorded verdict; pass a group judge with --plugin to judge them again",
                 self.left_together
             );
         }
-        let told = &self.agreement;
+        let agreement = &self.agreement;
         let _ = writeln!(
             text,
-            "agreement    {} of {} the same, {} of the same sign; a verdict only before on {}, only now on {}, never on {}",
-            told.same, told.both, told.same_sign, told.only_old, told.only_new, told.neither
+            "agreement    {} of {} identical, {} of the same sign; verdict only before on {}, only now on {}, never on {}",
+            agreement.same,
+            agreement.both,
+            agreement.same_sign,
+            agreement.only_old,
+            agreement.only_new,
+            agreement.neither
         );
         let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
         for fault in &self.faults {
@@ -211,8 +220,8 @@ impl Report {
                 text,
                 "  turn {} {} → {}\n    now    {}\n    reply  {}\n    next   {}",
                 changed.turn,
-                shown(&changed.old),
-                shown(&changed.new),
+                side_text(&changed.old),
+                side_text(&changed.new),
                 changed.new.why,
                 changed.reply,
                 changed.next
@@ -223,7 +232,7 @@ impl Report {
     }
 
     fn batch(&self, text: &mut String) {
-        let count = |side: fn(&super::advantages::Change) -> &Place| {
+        let count = |side: fn(&super::advantages::SampleChange) -> &SampleEstimate| {
             let all = self.next.samples.iter();
             all.filter(|change| side(change).advantage.is_some())
                 .count()
@@ -247,16 +256,16 @@ impl Report {
                 "  sample {} of turn {}: {} → {}",
                 change.sample,
                 change.turn,
-                place(&change.old),
-                place(&change.new)
+                estimate_text(&change.old),
+                estimate_text(&change.new)
             );
         }
     }
 }
 
 impl Agreement {
-    /// Counts a turn and tells whether both sides said the same.
-    fn count(&mut self, then: Opinion, now: Opinion) -> bool {
+    /// Counts a turn and returns whether both sides agree.
+    fn count(&mut self, then: CombinedVerdict, now: CombinedVerdict) -> bool {
         match (then.reward, now.reward) {
             (Some(old), Some(new)) => {
                 self.both += 1;
@@ -282,24 +291,24 @@ impl Agreement {
     }
 }
 
-/// The first verdict that agrees with the whole speaks for it, else the last reason for there being none.
-fn side(opinion: Opinion, verdicts: &[NewVerdict]) -> Side {
-    let gave = |verdict: &&NewVerdict| match &verdict.outcome {
-        VerdictOutcome::Verdict { reward, .. } => Some(*reward) == opinion.reward,
-        VerdictOutcome::None { .. } => opinion.reward.is_none(),
+/// The explanation of one side: the first verdict that matches the combined one, else the first one.
+fn side(combined: CombinedVerdict, verdicts: &[NewVerdict]) -> Side {
+    let matches = |verdict: &&NewVerdict| match &verdict.outcome {
+        VerdictOutcome::Verdict { reward, .. } => Some(*reward) == combined.reward,
+        VerdictOutcome::None { .. } => combined.reward.is_none(),
     };
-    let speaker = verdicts.iter().find(gave).or(verdicts.first());
+    let verdict = verdicts.iter().find(matches).or(verdicts.first());
     Side {
-        reward: opinion.reward,
-        accept: opinion.accept,
-        why: speaker.map_or_else(
+        reward: combined.reward,
+        accept: combined.accept,
+        why: verdict.map_or_else(
             || "no judge".to_owned(),
-            |verdict| cut(&verdict.rationale, SHOWN_WHY),
+            |verdict| truncate(&verdict.rationale, MAX_RATIONALE),
         ),
     }
 }
 
-fn shown(side: &Side) -> String {
+fn side_text(side: &Side) -> String {
     let reward = match side.reward {
         Some(reward) => format!("{reward:+}"),
         None => "none".to_owned(),
@@ -311,21 +320,21 @@ fn shown(side: &Side) -> String {
     }
 }
 
-fn place(place: &Place) -> String {
-    let why = place.why.as_deref().map(one_line).unwrap_or_default();
-    match (place.reward, place.advantage) {
+fn estimate_text(estimate: &SampleEstimate) -> String {
+    let why = estimate.why.as_deref().map(one_line).unwrap_or_default();
+    match (estimate.reward, estimate.advantage) {
         (Some(reward), Some(advantage)) => format!("reward {reward:+} advantage {advantage:+.6}"),
-        (Some(reward), None) => format!("reward {reward:+} not in it ({why})"),
+        (Some(reward), None) => format!("reward {reward:+} not in the batch ({why})"),
         (None, _) => format!("no sample ({why})"),
     }
 }
 
-/// The text of the reply, or the tools that it calls.
+/// The text of the reply, or its tool calls.
 fn reply(turn: &TurnRecord) -> String {
     let Some(done) = &turn.completion else {
         return String::new();
     };
-    match words(&done.reply) {
+    match message_text(&done.reply) {
         text if !text.trim().is_empty() => text,
         _ => done
             .reply
@@ -335,19 +344,19 @@ fn reply(turn: &TurnRecord) -> String {
     }
 }
 
-/// The text of what followed: the newest message, else the newest words of the user.
+/// The text of the next state: the newest message, else the user's newest feedback.
 fn next(turn: &TurnRecord) -> String {
     let messages = turn.next_state.as_ref().and_then(Value::as_array);
-    let said = turn.feedback.iter().rev().find_map(|f| f.text.clone());
+    let feedback = turn.feedback.iter().rev().find_map(|f| f.text.clone());
     messages
         .and_then(|messages| messages.last())
-        .map(words)
-        .or(said)
+        .map(message_text)
+        .or(feedback)
         .unwrap_or_default()
 }
 
 /// The text of a message.
-fn words(message: &Value) -> String {
+fn message_text(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => {
@@ -358,8 +367,8 @@ fn words(message: &Value) -> String {
     }
 }
 
-/// The beginning of a text on one line.
-fn cut(text: &str, most: usize) -> String {
+/// Truncates a text to `most` characters on one line.
+fn truncate(text: &str, most: usize) -> String {
     let line = one_line(text);
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
@@ -371,20 +380,20 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn opinion(reward: Option<f32>, accept: bool) -> Opinion {
-        Opinion { reward, accept }
+    fn combined(reward: Option<f32>, accept: bool) -> CombinedVerdict {
+        CombinedVerdict { reward, accept }
     }
 
     #[test]
-    fn agreement_counts_what_both_said() {
-        let mut told = Agreement::default();
-        let plus = opinion(Some(1.0), true);
-        assert!(told.count(plus, plus));
-        assert!(!told.count(plus, opinion(Some(0.5), true)));
-        assert!(!told.count(plus, opinion(Some(1.0), false)));
-        assert!(!told.count(plus, opinion(None, true)));
-        assert!(!told.count(opinion(None, true), plus));
-        assert!(told.count(opinion(None, true), opinion(None, true)));
+    fn agreement_counts_turns_by_verdict() {
+        let mut agreement = Agreement::default();
+        let plus = combined(Some(1.0), true);
+        assert!(agreement.count(plus, plus));
+        assert!(!agreement.count(plus, combined(Some(0.5), true)));
+        assert!(!agreement.count(plus, combined(Some(1.0), false)));
+        assert!(!agreement.count(plus, combined(None, true)));
+        assert!(!agreement.count(combined(None, true), plus));
+        assert!(agreement.count(combined(None, true), combined(None, true)));
         let expected = Agreement {
             both: 3,
             same: 1,
@@ -393,13 +402,13 @@ mod tests {
             only_new: 1,
             neither: 1,
         };
-        assert_eq!(told, expected);
+        assert_eq!(agreement, expected);
     }
 
     #[test]
-    fn texts_are_cut_on_one_line_and_move_no_cursor() {
-        assert_eq!(cut("a\nb\u{1b}[2J", 80), "a b\\u{1b}[2J");
-        assert_eq!(cut(&"ä".repeat(9), 4), "ääää…");
-        assert_eq!(cut("abcd", 4), "abcd");
+    fn texts_are_truncated_to_one_line_without_control_characters() {
+        assert_eq!(truncate("a\nb\u{1b}[2J", 80), "a b\\u{1b}[2J");
+        assert_eq!(truncate(&"ä".repeat(9), 4), "ääää…");
+        assert_eq!(truncate("abcd", 4), "abcd");
     }
 }

@@ -1,4 +1,4 @@
-//! The evaluation of personalisation, for people: tables for a terminal, and one page to keep.
+//! Reports of the personalisation evaluation: tables for the terminal and an HTML page.
 
 mod page;
 mod published;

@@ -1,4 +1,4 @@
-//! The page: curves of all arms, the tables, first replies side by side, and how to do it again.
+//! The HTML page: curves of all arms, tables, first replies side by side, and how to reproduce the run.
 
 use std::fmt::Write;
 
@@ -7,31 +7,30 @@ use crate::personalize::{Arm, CellRecord, PersonalizeOutcome};
 use crate::plot::{Band, Series, SvgOptions, escape, svg};
 use crate::statistics::{mean, moving_average};
 
-use super::super::sheet::{opening, reproduce, rows};
+use super::super::html::{page_header, reproduce, rows};
 use super::super::{About, SMOOTHING};
 use super::published::PUBLISHED;
-use super::text::of_track;
+use super::text::track_tables;
 
-/// The whole page. It loads nothing and runs no script, and every text of a model or a person in it is
-/// escaped.
+/// Renders the page. It loads nothing and runs no script, and all texts of models and personas are escaped.
 pub fn personalize_page(outcome: &PersonalizeOutcome, about: &About) -> String {
-    let mut out = opening("Personalisation, measured");
-    // Writing to a string cannot fail, so the results here carry nothing.
+    let mut out = page_header("Personalisation");
+    // Writing to a string cannot fail.
     let _ = write!(
         out,
-        "<p>Scripted people hold conversations with served models that differ in nothing but how they learn. \
-         Counted is the first reply of each conversation, before the person has said what is wrong with it; its \
-         score is between 0 and 1 and is computed by fixed rules that no judge shares. All arms of one seed meet \
-         the same problems in the same words. An arm that does not learn has {} first replies drawn for each \
-         conversation, whose mean counts.</p>",
+        "<p>Scripted personas hold conversations with served models that differ only in their training method. \
+         The score is that of the first reply of each conversation, before any feedback; \
+         it is between 0 and 1 and is computed by fixed rules that no judge shares. All arms of one seed get \
+         the same problems in the same words. For an arm that does not train, {} first replies are sampled per \
+         conversation and averaged.</p>",
         outcome.options.control_draws
     );
-    let aims = outcome.aims();
-    let kept = aims.iter().filter(|aim| aim.holds).count();
+    let targets = outcome.targets();
+    let met = targets.iter().filter(|target| target.met).count();
     let _ = write!(
         out,
-        "<p>{kept} of {} promises hold{}.</p>",
-        aims.len(),
+        "<p>{met} of {} targets met{}.</p>",
+        targets.len(),
         if outcome.interrupted {
             "; the run was interrupted"
         } else {
@@ -44,15 +43,15 @@ pub fn personalize_page(outcome: &PersonalizeOutcome, about: &About) -> String {
         let _ = write!(
             out,
             "<pre class=\"wide\">{}</pre>",
-            escape(&of_track(outcome, *track))
+            escape(&track_tables(outcome, *track))
         );
         out.push_str(&samples(outcome, *track));
     }
     for failure in &outcome.failed {
         let _ = write!(out, "<p><b>failed:</b> {}</p>", escape(failure));
     }
-    out.push_str(&published());
-    out.push_str("<h2>What was served, and how to do it again</h2><table>");
+    out.push_str(&published_section());
+    out.push_str("<h2>Served model and reproduction</h2><table>");
     let mut facts = about.served.clone();
     facts.push(("date".into(), about.date.clone()));
     facts.push(("seconds".into(), format!("{:.0}", outcome.seconds)));
@@ -61,30 +60,31 @@ pub fn personalize_page(outcome: &PersonalizeOutcome, about: &About) -> String {
     out.push_str(&reproduce(about));
     let _ = writeln!(
         out,
-        "<h2>The result for a program</h2><pre>{}</pre></body></html>",
+        "<h2>Machine-readable result</h2><pre>{}</pre></body></html>",
         escape(&outcome.json().to_string())
     );
     out
 }
 
-/// The smoothed scores of one arm: one curve per seed.
+/// The smoothed scores of one arm, one curve per seed.
 fn curves(outcome: &PersonalizeOutcome, arm: Arm, track: Track) -> Vec<Vec<f64>> {
-    let smooth = |cell: &CellRecord| moving_average(&cell.talk.values(), SMOOTHING);
-    outcome.of(arm, track).map(smooth).collect()
+    let smooth = |cell: &CellRecord| moving_average(&cell.arm_record.values(), SMOOTHING);
+    outcome.cells_of(arm, track).map(smooth).collect()
 }
 
-/// Their mean, and the band from the lowest to the highest of them.
-fn middle(curves: &[Vec<f64>]) -> (Vec<f64>, Band) {
+/// Their mean, and the band from lowest to highest.
+fn mean_and_band(curves: &[Vec<f64>]) -> (Vec<f64>, Band) {
     let longest = curves.iter().map(Vec::len).max().unwrap_or(0);
     let (mut line, mut band) = (Vec::new(), Band::default());
     for at in 0..longest {
-        let here: Vec<f64> = curves.iter().filter_map(|c| c.get(at).copied()).collect();
-        let Some(centre) = mean(&here) else {
+        let values: Vec<f64> = curves.iter().filter_map(|c| c.get(at).copied()).collect();
+        let Some(centre) = mean(&values) else {
             continue;
         };
         line.push(centre);
-        band.low.push(here.iter().copied().fold(centre, f64::min));
-        band.high.push(here.iter().copied().fold(centre, f64::max));
+        band.low.push(values.iter().copied().fold(centre, f64::min));
+        band.high
+            .push(values.iter().copied().fold(centre, f64::max));
     }
     (line, band)
 }
@@ -96,11 +96,11 @@ fn figure(outcome: &PersonalizeOutcome, track: Track) -> String {
         if curves.is_empty() {
             continue;
         }
-        let (values, band) = middle(&curves);
+        let (values, band) = mean_and_band(&curves);
         lines.push(Series {
             name: arm.name().to_owned(),
             values,
-            dotted: !arm.learns(),
+            dotted: !arm.trains(),
         });
         bands.push(band);
     }
@@ -108,12 +108,9 @@ fn figure(outcome: &PersonalizeOutcome, track: Track) -> String {
         &lines,
         &[],
         &SvgOptions {
-            title: format!(
-                "{}: score of the first reply against the number of the conversation",
-                track.name()
-            ),
+            title: format!("{}: score of the first reply by conversation", track.name()),
             x_label: format!(
-                "conversation (line: mean of the {SMOOTHING} around it and of all seeds; band: lowest to highest seed)"
+                "conversation (line: moving average over {SMOOTHING}, mean of all seeds; band: lowest to highest seed)"
             ),
             y_label: "score of the first reply".into(),
             bands,
@@ -122,7 +119,7 @@ fn figure(outcome: &PersonalizeOutcome, track: Track) -> String {
     )
 }
 
-/// What each arm answered first in the last conversation of each seed.
+/// First replies of each arm in the last conversation of each seed.
 fn samples(outcome: &PersonalizeOutcome, track: Track) -> String {
     let last = outcome.options.conversations(track).saturating_sub(1);
     let mut out = format!(
@@ -130,12 +127,17 @@ fn samples(outcome: &PersonalizeOutcome, track: Track) -> String {
         last + 1
     );
     for arm in &outcome.options.arms {
-        for cell in outcome.of(*arm, track) {
-            let Some(talk) = cell.talk.conversations.iter().find(|c| c.index == last) else {
+        for cell in outcome.cells_of(*arm, track) {
+            let Some(conversation) = cell
+                .arm_record
+                .conversations
+                .iter()
+                .find(|c| c.index == last)
+            else {
                 continue;
             };
-            let reply = talk.replies.first().map_or("", |reply| &reply.text);
-            let score = talk.first.map_or_else(
+            let reply = conversation.replies.first().map_or("", |reply| &reply.text);
+            let score = conversation.first.map_or_else(
                 || "no reply".to_owned(),
                 |score| format!("score {:.2}", score.value),
             );
@@ -144,7 +146,7 @@ fn samples(outcome: &PersonalizeOutcome, track: Track) -> String {
                 "<pre><b>{} · seed {}</b>\n{}\n\n{}\n<small>{score}</small></pre>",
                 arm.name(),
                 cell.cell.seed,
-                escape(&talk.opening),
+                escape(&conversation.opening),
                 escape(reply),
             );
         }
@@ -153,10 +155,10 @@ fn samples(outcome: &PersonalizeOutcome, track: Track) -> String {
     out
 }
 
-fn published() -> String {
+fn published_section() -> String {
     let mut out = String::from(
-        "<h2>What others have published</h2><p>Theirs, on another model (Qwen3-4B) and with a language model as \
-         the user; to be read beside the figures above, not against them.</p>",
+        "<h2>Published results of OpenClaw-RL</h2><p>On another model (Qwen3-4B) and with a language model as \
+         the user, so not directly comparable with the figures above.</p>",
     );
     for table in PUBLISHED {
         let _ = write!(out, "<table><caption>{}</caption>", escape(table.caption));
@@ -177,8 +179,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_band_spans_all_seeds_and_its_line_is_their_mean() {
-        let (line, band) = middle(&[vec![0.0, 1.0], vec![0.5, 1.0, 0.25]]);
+    fn the_band_spans_all_seeds_and_the_line_is_their_mean() {
+        let (line, band) = mean_and_band(&[vec![0.0, 1.0], vec![0.5, 1.0, 0.25]]);
         assert_eq!(line, [0.25, 1.0, 0.25]);
         assert_eq!(band.low, [0.0, 1.0, 0.25]);
         assert_eq!(band.high, [0.5, 1.0, 0.25]);

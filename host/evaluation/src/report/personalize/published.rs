@@ -1,17 +1,17 @@
-//! What OpenClaw-RL has published about its own methods, to be read beside ours.
+//! Published results of OpenClaw-RL's own methods, for orientation.
 //!
-//! They are theirs, on another model (Qwen3-4B-Thinking-2507) and with another measure: in the first table a
-//! language model plays the user and rates the first reply, in the second the count is of sessions until the
-//! preference held in three in a row. Nothing here is compared by program.
+//! They were measured on another model (Qwen3-4B-Thinking-2507) with another metric: in the first table a language
+//! model plays the user and rates the first reply; the second counts sessions until the preference held in three in a
+//! row. They are not compared automatically.
 
-/// One table of theirs: caption, header, rows.
-pub(super) struct Published {
+/// One published table: caption, header, rows.
+pub(super) struct PublishedTable {
     pub(super) caption: &'static str,
     pub(super) rows: &'static [&'static [&'static str]],
 }
 
-pub(super) const PUBLISHED: &[Published] = &[
-    Published {
+pub(super) const PUBLISHED: &[PublishedTable] = &[
+    PublishedTable {
         caption: "OpenClaw-RL, first report: score of the first reply as rated by the simulated user (a language model), 0 to 1",
         rows: &[
             &["", "base", "8 updates", "16 updates"],
@@ -21,7 +21,7 @@ pub(super) const PUBLISHED: &[Published] = &[
             &["combined, teacher", "0.22", "0.90", "–"],
         ],
     },
-    Published {
+    PublishedTable {
         caption: "OpenClaw-RL, second report: sessions until the preference held in three in a row, average of 5 trials, fewer is better",
         rows: &[
             &["", "users together", "each user apart"],

@@ -1,19 +1,19 @@
-//! The tables that a terminal shows.
+//! The tables for the terminal.
 
 use crate::persona::Track;
-use crate::personalize::{Aim, Change, Figures, PersonalizeOptions, PersonalizeOutcome};
+use crate::personalize::{Figures, PersonalizeOptions, PersonalizeOutcome, ProbeChange, Target};
 use crate::statistics::Estimate;
 
 use super::super::text::interval;
 
-/// All tables: for each persona scores, costs, what was forgotten, and what was promised.
+/// All tables: for each persona scores, costs, forgetting and targets.
 pub fn personalize_table(outcome: &PersonalizeOutcome) -> String {
     let mut out = String::new();
     if outcome.interrupted {
-        out.push_str("Interrupted: this is what there is so far.\n\n");
+        out.push_str("Interrupted; partial results follow.\n\n");
     }
     for track in &outcome.options.tracks {
-        out.push_str(&of_track(outcome, *track));
+        out.push_str(&track_tables(outcome, *track));
         out.push('\n');
     }
     for failure in &outcome.failed {
@@ -23,7 +23,7 @@ pub fn personalize_table(outcome: &PersonalizeOutcome) -> String {
 }
 
 /// The tables of one persona.
-pub(super) fn of_track(outcome: &PersonalizeOutcome, track: Track) -> String {
+pub(super) fn track_tables(outcome: &PersonalizeOutcome, track: Track) -> String {
     let options = &outcome.options;
     let (mark, window) = (options.mark(track), options.mark_window(track));
     let arms = options.arms.iter();
@@ -37,7 +37,7 @@ pub(super) fn of_track(outcome: &PersonalizeOutcome, track: Track) -> String {
         seeds(options),
     );
     if figures.is_empty() {
-        out.push_str("nothing has ended yet\n");
+        out.push_str("no finished runs yet\n");
         return out;
     }
     let first = options.first_window(track).len();
@@ -48,13 +48,13 @@ pub(super) fn of_track(outcome: &PersonalizeOutcome, track: Track) -> String {
     if !forgotten.is_empty() {
         out.push_str(&format!("\n{forgotten}"));
     }
-    let aims: Vec<Aim> = outcome
-        .aims()
+    let targets: Vec<Target> = outcome
+        .targets()
         .into_iter()
-        .filter(|aim| aim.track == track)
+        .filter(|target| target.track == track)
         .collect();
-    if !aims.is_empty() {
-        out.push_str(&format!("\n{}", promises(&aims)));
+    if !targets.is_empty() {
+        out.push_str(&format!("\n{}", targets_table(&targets)));
     }
     out
 }
@@ -76,7 +76,7 @@ fn scores(figures: &[Figures], first: usize, from: usize, mark: usize) -> String
             list(&one.align, |n| n.to_string()),
         ]
     }));
-    columns(&rows)
+    align_columns(&rows)
 }
 
 fn costs(figures: &[Figures]) -> String {
@@ -93,24 +93,24 @@ fn costs(figures: &[Figures]) -> String {
         .map(str::to_owned),
     ];
     rows.extend(figures.iter().map(|one| {
-        let over = |values: &[Option<f64>]| one.over_seeds(values);
-        let entropy = match (over(&one.entropy_first), over(&one.entropy_last)) {
+        let estimate = |values: &[Option<f64>]| one.over_seeds(values);
+        let entropy = match (estimate(&one.entropy_first), estimate(&one.entropy_last)) {
             (Some(first), Some(last)) => format!(
                 "{:.3} → {:.3} ({:.3} … {:.3})",
                 first.mean, last.mean, last.low, last.high
             ),
-            _ => NOTHING.to_owned(),
+            _ => MISSING.to_owned(),
         };
-        let kl = over(&one.kl).map(|e| format!("{:.3} ({:.3} … {:.3})", e.mean, e.low, e.high));
-        let length = over(&one.length_drift).map(|e| {
+        let kl = estimate(&one.kl).map(|e| format!("{:.3} ({:.3} … {:.3})", e.mean, e.low, e.high));
+        let length = estimate(&one.length_drift).map(|e| {
             let [mean, low, high] = [e.mean, e.low, e.high].map(|share| share * 100.0);
             format!("{mean:+.0} % ({low:+.0} … {high:+.0})")
         });
         [
             one.arm.name().to_owned(),
-            kl.unwrap_or_else(|| NOTHING.to_owned()),
+            kl.unwrap_or_else(|| MISSING.to_owned()),
             entropy,
-            length.unwrap_or_else(|| NOTHING.to_owned()),
+            length.unwrap_or_else(|| MISSING.to_owned()),
             list(
                 &one.steps.iter().copied().map(Some).collect::<Vec<_>>(),
                 |n| n.to_string(),
@@ -119,30 +119,31 @@ fn costs(figures: &[Figures]) -> String {
             format!("{:.0}", one.seconds.iter().sum::<f64>()),
         ]
     }));
-    columns(&rows)
+    align_columns(&rows)
 }
 
-/// Lines are probes, columns arms: share of replies, and its difference to the frozen policy.
+/// Rows are probes, columns arms: share of replies, and its difference from the frozen model.
 fn forgetting(figures: &[Figures]) -> String {
-    let learning: Vec<&Figures> = figures.iter().filter(|f| f.arm.learns()).collect();
-    let probed = figures.iter().find(|f| !f.changes.is_empty());
-    let Some(probed) = probed.filter(|_| !learning.is_empty()) else {
+    let learning: Vec<&Figures> = figures.iter().filter(|f| f.arm.trains()).collect();
+    let probes = figures.iter().find(|f| !f.changes.is_empty());
+    let Some(probes) = probes.filter(|_| !learning.is_empty()) else {
         return String::new();
     };
-    let mut header = vec!["not at stake".to_owned(), "frozen".to_owned()];
+    let mut header = vec!["unrelated prompts".to_owned(), "frozen".to_owned()];
     header.extend(learning.iter().map(|one| one.arm.name().to_owned()));
     let mut rows = vec![header];
-    for Change { name, .. } in &probed.changes {
-        let of = |one: &&&Figures| one.changes.iter().find(|c| c.name == *name).cloned();
-        let changes: Vec<Option<Change>> = learning.iter().map(|one| of(&one)).collect();
+    for ProbeChange { name, .. } in &probes.changes {
+        let change_of = |one: &&&Figures| one.changes.iter().find(|c| c.name == *name).cloned();
+        let changes: Vec<Option<ProbeChange>> =
+            learning.iter().map(|one| change_of(&one)).collect();
         let base = changes.iter().flatten().find_map(|change| change.base);
         let mut row = vec![
             name.clone(),
-            base.map_or_else(|| NOTHING.to_owned(), |v| format!("{v:.2}")),
+            base.map_or_else(|| MISSING.to_owned(), |v| format!("{v:.2}")),
         ];
         row.extend(changes.iter().map(|change| {
             change.as_ref().map_or_else(
-                || NOTHING.to_owned(),
+                || MISSING.to_owned(),
                 |c| {
                     let moved = c.change.map_or_else(String::new, signed);
                     format!("{:.2} {moved}", c.after).trim_end().to_owned()
@@ -151,18 +152,22 @@ fn forgetting(figures: &[Figures]) -> String {
         }));
         rows.push(row);
     }
-    columns(&rows)
+    align_columns(&rows)
 }
 
-fn promises(aims: &[Aim]) -> String {
-    let rows: Vec<[String; 3]> = aims
+fn targets_table(targets: &[Target]) -> String {
+    let rows: Vec<[String; 3]> = targets
         .iter()
-        .map(|aim| {
-            let holds = if aim.holds { "holds" } else { "DOES NOT HOLD" };
-            [holds.to_owned(), aim.says.clone(), aim.found.clone()]
+        .map(|target| {
+            let status = if target.met { "met" } else { "MISSED" };
+            [
+                status.to_owned(),
+                target.description.clone(),
+                target.measured.clone(),
+            ]
         })
         .collect();
-    columns(&rows)
+    align_columns(&rows)
 }
 
 fn seeds(options: &PersonalizeOptions) -> String {
@@ -172,8 +177,8 @@ fn seeds(options: &PersonalizeOptions) -> String {
     }
 }
 
-/// For what there is no figure of.
-const NOTHING: &str = "–";
+/// Placeholder of a missing figure.
+const MISSING: &str = "–";
 
 fn signed(estimate: Estimate) -> String {
     format!("{:+.2} … {:+.2}", estimate.low, estimate.high)
@@ -182,13 +187,13 @@ fn signed(estimate: Estimate) -> String {
 fn list<T: Copy>(values: &[Option<T>], show: impl Fn(T) -> String) -> String {
     let shown: Vec<String> = values
         .iter()
-        .map(|value| value.map_or_else(|| NOTHING.to_owned(), &show))
+        .map(|value| value.map_or_else(|| MISSING.to_owned(), &show))
         .collect();
     shown.join(" ")
 }
 
-/// Rows as lines, each column as wide as its widest cell.
-fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+/// Formats rows as lines with aligned columns.
+fn align_columns<R: AsRef<[String]>>(rows: &[R]) -> String {
     let widest = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let width = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.as_ref().get(at));

@@ -29,18 +29,20 @@ pub trait Network: Send + Sync {
     /// no redirect and uses no proxy.
     fn exchange(&self, request: OutboundRequest) -> Answer<Result<InboundResponse, NetworkError>>;
 
-    /// The answer of a script to a request, for tests of a plugin. Nothing leaves then, so secrets and addresses are not
-    /// looked at, and origins only where the grants name any. The default has no script: None, and the exchange takes
-    /// place.
-    fn scripted(&self, _request: &HttpRequest) -> Option<Result<InboundResponse, NetworkError>> {
+    /// Returns a scripted answer to a request, for plugin tests. Nothing is sent then, so secrets and addresses are not
+    /// checked, and origins only if the grants have any. The default returns None: the request is sent.
+    fn scripted_answer(
+        &self,
+        _request: &HttpRequest,
+    ) -> Option<Result<InboundResponse, NetworkError>> {
         None
     }
 
-    /// Told of every exchange that took place, with what the guest was given. The default does nothing with it.
+    /// Called after every exchange, with the answer that the guest receives. The default does nothing.
     fn observe(&self, _request: &HttpRequest, _answer: &Result<InboundResponse, NetworkError>) {}
 }
 
-/// A request as the guest wrote it: `{{secret:NAME}}` stands where a secret would be.
+/// A request as the guest sent it, with `{{secret:NAME}}` in place of secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     /// The method.
@@ -147,38 +149,39 @@ impl http::Host for CallState {
             headers: request.headers,
             body: request.body,
         };
-        if let Some(answer) = grant.network.scripted(&request) {
-            let form = policy::check_form(
+        if let Some(answer) = grant.network.scripted_answer(&request) {
+            let checked = policy::check_request(
                 &request.method,
                 &request.url,
                 &request.headers,
                 &request.body,
             );
             let origins = &grant.grants.origins;
-            return Ok(match form {
+            return Ok(match checked {
                 Err(reason) => Err(http::Error::Denied(reason)),
                 Ok((_, origin)) if !origins.is_empty() && !origins.contains(&origin) => Err(
                     http::Error::Denied(format!("origin {origin} is not granted")),
                 ),
-                Ok(_) => within(answer, max)
+                Ok(_) => check_size(answer, max)
                     .map(response_to_guest)
                     .map_err(error_to_guest),
             });
         }
         let network = Arc::clone(&grant.network);
         let exchanged = exchange(grant, request.clone(), timeout, max);
-        let task = crate::threads::spawn_tied(tokio::time::timeout(timeout, exchanged));
+        let task =
+            crate::thread_pool::spawn_abort_on_drop(tokio::time::timeout(timeout, exchanged));
         let answer = match task.await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Refusal::Network(NetworkError::Timeout)),
-            Err(_) => Err(Refusal::Network(NetworkError::Transport(
+            Ok(Err(_)) => Err(SendError::Network(NetworkError::Timeout)),
+            Err(_) => Err(SendError::Network(NetworkError::Transport(
                 "the exchange failed".to_owned(),
             ))),
         };
         let answer = match answer {
             Ok(answer) => Ok(answer),
-            Err(Refusal::Network(error)) => Err(error),
-            Err(Refusal::Denied(reason)) => return Ok(Err(http::Error::Denied(reason))),
+            Err(SendError::Network(error)) => Err(error),
+            Err(SendError::Denied(reason)) => return Ok(Err(http::Error::Denied(reason))),
         };
         network.observe(&request, &answer);
         Ok(answer.map(response_to_guest).map_err(error_to_guest))
@@ -186,10 +189,10 @@ impl http::Host for CallState {
 }
 
 /// Why a request has no answer.
-enum Refusal {
-    /// The grants do not let it leave.
+enum SendError {
+    /// The grants do not allow the request.
     Denied(String),
-    /// It left, or tried to.
+    /// The exchange failed.
     Network(NetworkError),
 }
 
@@ -198,7 +201,7 @@ async fn exchange(
     request: HttpRequest,
     timeout: Duration,
     max_response_bytes: usize,
-) -> Result<InboundResponse, Refusal> {
+) -> Result<InboundResponse, SendError> {
     let reveal = |name: &str| std::env::var(name).ok();
     let admitted = policy::admit(
         &grant.grants,
@@ -208,9 +211,9 @@ async fn exchange(
         &request.body,
         reveal,
     )
-    .map_err(Refusal::Denied)?;
-    let redactor = Redactor::new(&admitted.secrets).map_err(Refusal::Denied)?;
-    let transport = |reason| Refusal::Network(NetworkError::Transport(reason));
+    .map_err(SendError::Denied)?;
+    let redactor = Redactor::new(&admitted.secrets).map_err(SendError::Denied)?;
+    let transport = |reason| SendError::Network(NetworkError::Transport(reason));
     let addresses = match admitted.origin.host() {
         Ok(_) => Vec::new(),
         Err(name) => {
@@ -218,7 +221,7 @@ async fn exchange(
             found.map_err(transport)?
         }
     };
-    let address = policy::choose(&admitted.origin, &addresses).map_err(Refusal::Denied)?;
+    let address = policy::choose(&admitted.origin, &addresses).map_err(SendError::Denied)?;
     let answer = grant
         .network
         .exchange(OutboundRequest {
@@ -233,9 +236,9 @@ async fn exchange(
         .await
         .map_err(|error| match error {
             NetworkError::Transport(reason) => transport(redactor.text(&reason)),
-            other => Refusal::Network(other),
+            other => SendError::Network(other),
         })?;
-    let answer = within(Ok(answer), max_response_bytes).map_err(Refusal::Network)?;
+    let answer = check_size(Ok(answer), max_response_bytes).map_err(SendError::Network)?;
     let compressed = |(name, value): &&(String, String)| {
         name.eq_ignore_ascii_case("content-encoding") && !value.eq_ignore_ascii_case("identity")
     };
@@ -258,8 +261,8 @@ async fn exchange(
     })
 }
 
-/// The answer, unless its body is longer than allowed.
-fn within(
+/// Returns an error if the body exceeds the limit.
+fn check_size(
     answer: Result<InboundResponse, NetworkError>,
     max_response_bytes: usize,
 ) -> Result<InboundResponse, NetworkError> {

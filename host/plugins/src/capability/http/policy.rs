@@ -56,7 +56,7 @@ pub(crate) fn admit(
     body: &[u8],
     reveal: impl Fn(&str) -> Option<String>,
 ) -> Result<Admitted, String> {
-    let (parsed, origin) = check_form(method, url, headers, body)?;
+    let (parsed, origin) = check_request(method, url, headers, body)?;
     if !grants.origins.contains(&origin) {
         return Err(format!("origin {origin} is not granted"));
     }
@@ -92,11 +92,11 @@ pub(crate) fn admit(
     Ok(admitted)
 }
 
-/// Checks what needs no grants: method, URL and headers, and that no secret is asked for outside of a header value.
+/// Validates the parts of a request that do not depend on grants: method, URL, headers, and that secrets are only in header values.
 ///
 /// # Errors
 /// A sentence for the plugin's author.
-pub(crate) fn check_form(
+pub(crate) fn check_request(
     method: &str,
     url: &str,
     headers: &[(String, String)],

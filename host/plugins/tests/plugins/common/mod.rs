@@ -1,14 +1,15 @@
-//! Hosts with few places, and what their judges are asked.
+//! Small plugin hosts and a call of a judge.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
 
 use clawhost_plugins::{
-    CallContext, HostOptions, Judged, Limits, Message, Plugin, PluginHost, Role, Trajectory, Turn,
+    CallContext, HostOptions, JudgeResult, Limits, Message, Plugin, PluginHost, Role, Trajectory,
+    Turn,
 };
 
-/// A host with few places, so that many hosts fit into one test process.
+/// A host with few instance slots, so that many hosts fit into one test process.
 pub(super) fn host() -> PluginHost {
     PluginHost::new(options()).unwrap()
 }
@@ -44,7 +45,7 @@ pub(super) fn trajectory(next: &str) -> Trajectory {
     trajectory
 }
 
-pub(super) async fn judge(plugin: &Plugin, limits: Limits) -> Judged {
+pub(super) async fn judge(plugin: &Plugin, limits: Limits) -> JudgeResult {
     plugin
         .score_turn(call(limits), &trajectory("thanks"), 0)
         .await

@@ -1,19 +1,19 @@
-//! How fast this machine reads memory: the roof under which decoding stands, since every step reads all weights.
+//! Memory read bandwidth of this machine: the upper bound of decode speed, because every step reads all weights.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use super::Spread;
 
-/// What stands for memory that no cache holds.
+/// Buffer size that exceeds all CPU caches.
 pub const BEYOND_CACHES: usize = 512 << 20;
 
-/// Bytes that one measurement reads at least.
+/// Minimum bytes read per measurement.
 const READ: usize = 1 << 30;
 
-/// Bytes a second with which `threads` threads together read a buffer of `bytes`, over and over; one value a
-/// round, after one to warm up.
-pub fn read_bandwidth(bytes: usize, threads: usize, rounds: usize) -> Spread {
+/// Bandwidth in bytes per second with which `threads` threads together read a buffer of `bytes` repeatedly; one value
+/// per round, after a warmup round.
+pub fn measure_read_bandwidth(bytes: usize, threads: usize, rounds: usize) -> Spread {
     let threads = threads.max(1);
     let each = (bytes / size_of::<f32>() / threads).max(1);
     let sweeps = READ.div_ceil(each * threads * size_of::<f32>());
@@ -37,7 +37,7 @@ pub fn read_bandwidth(bytes: usize, threads: usize, rounds: usize) -> Spread {
     Spread::of(rates.get(1..).unwrap_or_default())
 }
 
-/// As many sums side by side as keep every load port busy.
+/// Sums with enough parallel accumulators to keep every load port busy.
 fn sum(values: &[f32]) -> f32 {
     pulp::Arch::new().dispatch(
         #[inline(always)]
@@ -59,11 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_read() {
+    fn sum_reads_every_value() {
         for count in [0usize, 1, 63, 64, 1000] {
             let values: Vec<f32> = (0..count).map(|v| v as f32).collect();
             assert_eq!(sum(&values), (count * count.saturating_sub(1) / 2) as f32);
         }
-        assert!(read_bandwidth(1 << 20, 2, 1).low > 0.0);
+        assert!(measure_read_bandwidth(1 << 20, 2, 1).low > 0.0);
     }
 }

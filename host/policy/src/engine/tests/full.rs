@@ -1,11 +1,11 @@
-//! Versions that are whole copies of the weights, beside ones that are adapters over the base.
+//! Versions that are full copies of the weights, together with adapter versions.
 
 use std::sync::Mutex;
 
 use super::*;
 use crate::grad;
 
-/// A copy of the base that was changed everywhere.
+/// A full copy of the base model with all weights changed.
 fn copy(version: u64) -> Arc<Model> {
     let mut model = Model::random(config(), 11);
     for (i, (name, values)) in model.parameters_mut().into_iter().enumerate() {
@@ -17,19 +17,19 @@ fn copy(version: u64) -> Arc<Model> {
     Arc::new(model)
 }
 
-fn full(version: u64) -> Served {
+fn full(version: u64) -> LoadedVersion {
     let model = copy(version);
-    Served {
+    LoadedVersion {
         version,
         digest: model.digest().to_owned(),
-        learned: Some(model.into()),
+        weights: Some(model.into()),
     }
 }
 
-/// Which model each pass ran on, and how many rows.
+/// Model and number of rows of each pass.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
-fn logged(options: EngineOptions) -> (Bench, Log) {
+fn with_log(options: EngineOptions) -> (TestScheduler, Log) {
     let log = Log::default();
     let seen = Arc::clone(&log);
     let forward: Forward = Box::new(move |model, rows| {
@@ -37,34 +37,43 @@ fn logged(options: EngineOptions) -> (Bench, Log) {
         seen.lock().unwrap().push(pass);
         model.forward(rows)
     });
-    (Bench::with(model(), options, forward), log)
+    (TestScheduler::with(model(), options, forward), log)
 }
 
 #[test]
-fn copies_and_adapters_in_one_batch_give_each_request_what_it_gets_alone() {
-    let versions = [full(1), version(2), full(3), base(), version(4)];
+fn batch_of_full_copies_and_adapters_matches_running_alone() {
+    let versions = [
+        full(1),
+        adapter_version(2),
+        full(3),
+        base(),
+        adapter_version(4),
+    ];
     let requests: Vec<GenerateRequest> = (0..10)
         .map(|i| {
             let mut request = request(prompt(12 + 7 * (i / 5), (i / 5) as u32), 3, 20);
-            request.served = versions[i % 5].clone();
+            request.version = versions[i % 5].clone();
             request.sampling.temperature = 0.7;
             request
         })
         .collect();
-    let (mut bench, log) = logged(EngineOptions {
+    let (mut scheduler, log) = with_log(EngineOptions {
         max_batch: 10,
         ..EngineOptions::default()
     });
-    let generations: Vec<Generation> = requests.iter().map(|r| bench.admit(r.clone())).collect();
-    bench.step();
-    // Both copies have a pass to themselves; the base and both adapters share the third.
+    let generations: Vec<Generation> = requests
+        .iter()
+        .map(|r| scheduler.admit(r.clone()))
+        .collect();
+    scheduler.step();
+    // Each copy runs in its own pass; the base and both adapters share the third.
     let mut rows: Vec<usize> = log.lock().unwrap().iter().map(|pass| pass.1).collect();
     rows.sort_unstable();
     assert_eq!(rows, [2, 2, 6]);
-    bench.finish();
-    let replies: Vec<Reply> = generations.into_iter().map(Reply::all).collect();
+    scheduler.finish();
+    let replies: Vec<Reply> = generations.into_iter().map(Reply::collect).collect();
     for (request, reply) in requests.iter().zip(&replies) {
-        reply.agrees(&alone(request.clone()));
+        reply.assert_agrees(&run_alone(request.clone()));
     }
     for (i, one) in replies.iter().take(5).enumerate() {
         assert!(replies.iter().take(i).all(|other| other.ids() != one.ids()));
@@ -72,13 +81,13 @@ fn copies_and_adapters_in_one_batch_give_each_request_what_it_gets_alone() {
 }
 
 #[test]
-fn recorded_logprobs_of_a_copy_are_those_of_scoring_with_it() {
-    let mut bench = Bench::new(EngineOptions::default());
+fn recorded_logprobs_of_a_full_copy_match_scoring() {
+    let mut scheduler = TestScheduler::new(EngineOptions::default());
     let ask = GenerateRequest {
-        served: full(1),
+        version: full(1),
         ..request(prompt(40, 2), 5, 30)
     };
-    let reply = bench.reply(ask.clone());
+    let reply = scheduler.reply(ask.clone());
     let mut tokens = ask.prompt.clone();
     tokens.extend(reply.ids());
     let sequence = grad::Sequence {
@@ -87,7 +96,7 @@ fn recorded_logprobs_of_a_copy_are_those_of_scoring_with_it() {
         temperature: ask.sampling.full_temperature(),
         candidates: grad::Candidates::None,
     };
-    let scored = ask.served.score(&model(), &[sequence]).unwrap();
+    let scored = ask.version.score(&model(), &[sequence]).unwrap();
     assert_eq!(reply.tokens.len(), scored[0].logprobs.len());
     for (token, scored) in reply.tokens.iter().zip(&scored[0].logprobs) {
         assert!((token.full_logprob - scored).abs() < 1e-5);
@@ -97,67 +106,67 @@ fn recorded_logprobs_of_a_copy_are_those_of_scoring_with_it() {
 }
 
 #[test]
-fn a_stream_ends_on_the_copy_that_it_began_with() {
-    let (engine, permits) = gated(EngineOptions::default());
-    let published = engine.publish(1, full(1).learned);
+fn reply_finishes_on_the_full_copy_it_started_with() {
+    let (engine, permits) = stepwise_engine(EngineOptions::default());
+    let published = engine.publish(1, full(1).weights);
     assert_eq!(published.digest, full(1).digest);
-    let ask = |served: Served| GenerateRequest {
-        served,
+    let ask = |version: LoadedVersion| GenerateRequest {
+        version,
         ..request(prompt(20, 1), 6, 20)
     };
     let mut before = engine.generate(ask(engine.active())).unwrap();
     let mut reply = Reply::default();
     for _ in 0..3 {
         permits.send(()).unwrap();
-        reply.add(before.blocking_next().unwrap());
+        reply.apply(before.blocking_next().unwrap());
     }
     engine.publish(2, Some(copy(2)));
     let after = engine.generate(ask(engine.active())).unwrap();
     drop(permits);
     while let Some(event) = before.blocking_next() {
-        reply.add(event);
+        reply.apply(event);
     }
-    reply.agrees(&alone(ask(full(1))));
-    Reply::all(after).agrees(&alone(ask(full(2))));
+    reply.assert_agrees(&run_alone(ask(full(1))));
+    Reply::collect(after).assert_agrees(&run_alone(ask(full(2))));
 }
 
 #[test]
-fn attention_memory_that_is_kept_keeps_no_copy_alive() {
+fn prefix_cache_does_not_keep_a_full_copy_alive() {
     let engine = start(EngineOptions::default());
-    let served = engine.publish(1, Some(copy(1)));
-    let Some(Learned::Full(model)) = &served.learned else {
-        panic!("a copy was published");
+    let version = engine.publish(1, Some(copy(1)));
+    let Some(TrainedWeights::Full(model)) = &version.weights else {
+        panic!("a full copy was published");
     };
     let watch = Arc::downgrade(model);
-    let ask = |served| GenerateRequest {
-        served,
+    let ask = |version| GenerateRequest {
+        version,
         ..request(prompt(30, 1), 1, 3)
     };
-    Reply::all(engine.generate(ask(served)).unwrap());
-    assert!(watch.upgrade().is_some() && engine.stats().cache_entries == 1);
-    engine.publish(2, version(2).learned);
-    // The engine lets go of a request before it takes on the next one.
-    Reply::all(engine.generate(ask(engine.active())).unwrap());
+    Reply::collect(engine.generate(ask(version)).unwrap());
+    assert!(watch.upgrade().is_some() && engine.stats().prefix_cache_entries == 1);
+    engine.publish(2, adapter_version(2).weights);
+    // The engine drops a request before it admits the next one.
+    Reply::collect(engine.generate(ask(engine.active())).unwrap());
     assert!(watch.upgrade().is_none());
-    // Nor does it outlive the copy: only what the second version made is left.
-    assert_eq!(engine.stats().cache_entries, 1);
+    // The cached blocks are dropped with the copy: only those of the second version are left.
+    assert_eq!(engine.stats().prefix_cache_entries, 1);
 }
 
 #[test]
-fn a_copy_of_another_shape_fails_only_its_own_request() {
-    let mut bench = Bench::new(EngineOptions::default());
+fn full_copy_of_another_shape_fails_only_its_request() {
+    let mut scheduler = TestScheduler::new(EngineOptions::default());
     let other = Model::random(tiny(), 1);
-    let misfit = bench.admit(GenerateRequest {
-        served: Served {
+    let mismatched = scheduler.admit(GenerateRequest {
+        version: LoadedVersion {
             version: 7,
             digest: other.digest().to_owned(),
-            learned: Some(Arc::new(other).into()),
+            weights: Some(Arc::new(other).into()),
         },
         ..request(vec![1, 2, 3], 1, 5)
     });
-    let healthy = bench.admit(request(prompt(20, 3), 2, 5));
-    bench.finish();
-    let said = Reply::all(misfit).failed.unwrap();
-    assert!(said.contains("version 7") && said.contains("another shape"));
-    Reply::all(healthy).agrees(&alone(request(prompt(20, 3), 2, 5)));
+    let healthy = scheduler.admit(request(prompt(20, 3), 2, 5));
+    scheduler.finish();
+    let reason = Reply::collect(mismatched).failed.unwrap();
+    assert!(reason.contains("version 7") && reason.contains("another shape"));
+    Reply::collect(healthy).assert_agrees(&run_alone(request(prompt(20, 3), 2, 5)));
 }

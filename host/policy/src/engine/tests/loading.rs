@@ -1,11 +1,11 @@
-//! An engine from the files of a checkpoint.
+//! Loading an engine from checkpoint files.
 
 use super::*;
 use crate::files::ModelFiles;
 use crate::text::ChatInput;
 use std::path::Path;
 
-/// Writes a checkpoint and gives the outcome of loading it with one file replaced.
+/// Writes a checkpoint and loads it with one file replaced.
 fn load(replaced: &str, with: &str) -> Result<Engine, String> {
     match replaced {
         "" => load_with(&[]),
@@ -13,7 +13,7 @@ fn load(replaced: &str, with: &str) -> Result<Engine, String> {
     }
 }
 
-/// As [`load`], with any number of files replaced or, by empty text, left out.
+/// As [`load`], with any number of files replaced, or omitted if the text is empty.
 fn load_with(replaced: &[(&str, String)]) -> Result<Engine, String> {
     let dir = tempfile::tempdir().unwrap();
     model().save(dir.path()).unwrap();
@@ -34,14 +34,14 @@ fn load_with(replaced: &[(&str, String)]) -> Result<Engine, String> {
             text => write(file, text),
         }
     }
-    let files = ModelFiles::dir(dir.path()).map_err(|error| error.to_string())?;
+    let files = ModelFiles::from_dir(dir.path()).map_err(|error| error.to_string())?;
     Engine::load(&files, EngineOptions::default()).map_err(|error| error.to_string())
 }
 
 #[test]
-fn a_checkpoint_brings_its_words_its_template_and_its_defaults() {
+fn checkpoint_provides_tokenizer_template_and_defaults() {
     let engine = load("", "").unwrap();
-    assert_eq!(engine.end_tokens(), [261, 262]);
+    assert_eq!(engine.eos_token_ids(), [261, 262]);
     assert_eq!(
         (engine.defaults().temperature, engine.defaults().top_k),
         (0.6, 20)
@@ -49,14 +49,14 @@ fn a_checkpoint_brings_its_words_its_template_and_its_defaults() {
     assert_eq!(engine.active().version, 0);
     assert_eq!(engine.active().digest, model().digest());
     assert_eq!(engine.context(), 512);
-    let text = rendered(&engine);
+    let text = render(&engine);
     assert_eq!(text, "hello<|im_start|>");
     let prompt = engine.tokenizer().encode(&text).unwrap();
-    let reply = Reply::all(engine.generate(request(prompt, 1, 3)).unwrap());
+    let reply = Reply::collect(engine.generate(request(prompt, 1, 3)).unwrap());
     assert!(reply.finished.is_some());
 }
 
-fn rendered(engine: &Engine) -> String {
+fn render(engine: &Engine) -> String {
     let messages = [serde_json::json!({"role": "user", "content": "hello"})];
     let input = ChatInput {
         messages: &messages,
@@ -68,7 +68,7 @@ fn rendered(engine: &Engine) -> String {
 }
 
 #[test]
-fn a_template_gets_the_special_tokens_that_its_checkpoint_names() {
+fn template_receives_the_special_tokens_of_the_checkpoint() {
     let template =
         "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{% if pad_token %}?{% endif %}";
     let tokens = serde_json::json!({
@@ -79,9 +79,9 @@ fn a_template_gets_the_special_tokens_that_its_checkpoint_names() {
         ("tokenizer_config.json", tokens.to_string()),
     ];
     let engine = load_with(&files).unwrap();
-    assert_eq!(rendered(&engine), "<|im_end|>hello<|im_end|>");
+    assert_eq!(render(&engine), "<|im_end|>hello<|im_end|>");
 
-    // The template itself may stand in the same file, alone or as one of several.
+    // The template may be in the same file, alone or as one of several.
     let other = serde_json::json!({"name": "rag", "template": "other"});
     let default = serde_json::json!({"name": "default", "template": template});
     for chat_template in [template.into(), serde_json::json!([other, default])] {
@@ -92,16 +92,20 @@ fn a_template_gets_the_special_tokens_that_its_checkpoint_names() {
             ("tokenizer_config.json", config.to_string()),
         ];
         let engine = load_with(&files).unwrap();
-        assert_eq!(rendered(&engine), "<|im_end|>hello<|im_end|>");
+        assert_eq!(render(&engine), "<|im_end|>hello<|im_end|>");
     }
 }
 
 #[test]
-fn a_damaged_checkpoint_is_named_by_its_file() {
+fn load_errors_name_the_damaged_file() {
     let bigger = byte_level_json().replace("\"Ġw\":260", "\"Ġw\":300");
     for (file, text, expected) in [
         ("tokenizer.json", "{}", "tokenizer.json"),
-        ("tokenizer.json", bigger.as_str(), "do not belong together"),
+        (
+            "tokenizer.json",
+            bigger.as_str(),
+            "tokenizer of this checkpoint",
+        ),
         ("chat_template.jinja", "{% if %}", "line 1"),
         ("generation_config.json", "{", "generation_config.json"),
         ("tokenizer_config.json", "{", "tokenizer_config.json"),

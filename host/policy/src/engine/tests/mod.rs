@@ -1,43 +1,43 @@
-//! The engine's promises, on a tiny random model.
+//! Tests of the engine on a tiny random model.
 //!
-//! What depends on the order of steps is tested on the batcher, step by step; what depends on the
-//! thread is tested through a gate that lets one step pass at a time.
+//! Tests that depend on the order of steps drive the scheduler directly; tests of the engine thread use a forward pass
+//! that runs one step per permit.
 
 mod adapters;
-mod elsewhere;
-mod fairness;
+mod fair_share;
 mod faults;
 mod full;
 mod loading;
-mod memory;
+mod preemption;
+mod prefix_cache;
 mod random;
-mod reuse;
+mod remote_backend;
 mod serving;
 mod steps;
 
 use std::sync::{Arc, mpsc};
 
-use super::batcher::{Batcher, Forward, memory_tokens};
 use super::handle::Engine;
-use super::intake::Intake;
+use super::scheduler::{Forward, Scheduler, kv_cache_tokens};
 use super::sequence::Sequence;
+use super::waiting_queue::WaitingQueue;
 use super::*;
 use crate::cache::{BLOCK_TOKENS, BlockShape};
 use crate::config::ModelConfig;
-use crate::learned::Learned;
 use crate::lora::Adapter;
 use crate::model::Model;
-use crate::model::tests::{busy_adapter, tiny};
-use crate::sampling::Sampling;
+use crate::model::tests::{random_adapter, tiny};
+use crate::sampling::SamplingParams;
 use crate::text::{ChatTemplate, Tokenizer, byte_level, byte_level_json};
+use crate::trained_weights::TrainedWeights;
 
-/// End token of the test vocabulary.
-const END: u32 = 262;
+/// EOS token of the test vocabulary.
+const EOS: u32 = 262;
 
 fn config() -> ModelConfig {
     ModelConfig {
         vocab_size: 265,
-        eos_token_ids: vec![END],
+        eos_token_ids: vec![EOS],
         ..tiny()
     }
 }
@@ -54,20 +54,20 @@ fn template() -> Arc<ChatTemplate> {
     Arc::new(ChatTemplate::new("{{ messages[0].content }}", []).unwrap())
 }
 
-fn base() -> Served {
-    Served {
+fn base() -> LoadedVersion {
+    LoadedVersion {
         version: 0,
         digest: "base".to_owned(),
-        learned: None,
+        weights: None,
     }
 }
 
-fn version(version: u64) -> Served {
-    let adapter = busy_adapter(&config(), version);
-    Served {
+fn adapter_version(version: u64) -> LoadedVersion {
+    let adapter = random_adapter(&config(), version);
+    LoadedVersion {
         version,
         digest: adapter.digest(),
-        learned: Some(Arc::new(adapter).into()),
+        weights: Some(Arc::new(adapter).into()),
     }
 }
 
@@ -78,26 +78,26 @@ fn prompt(length: usize, salt: u32) -> Vec<u32> {
 }
 
 fn request(prompt: Vec<u32>, seed: u64, max_tokens: u32) -> GenerateRequest {
-    let sampling = Sampling {
+    let sampling = SamplingParams {
         seed: Some(seed),
         max_tokens,
-        ..Sampling::default()
+        ..SamplingParams::default()
     };
     GenerateRequest {
         prompt,
         sampling,
-        served: base(),
-        priority: Priority::Person,
+        version: base(),
+        priority: Priority::Interactive,
         user: None,
     }
 }
 
-/// A whole reply.
+/// Events of a reply, collected.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Reply {
     tokens: Vec<SampledToken>,
     text: String,
-    finished: Option<Finished>,
+    finished: Option<CompletionOutput>,
     failed: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Reply {
         self.tokens.iter().map(|token| token.id).collect()
     }
 
-    fn add(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Token(token) => {
                 self.text.push_str(&token.text);
@@ -120,23 +120,23 @@ impl Reply {
         }
     }
 
-    /// Events that are there already.
+    /// Applies the available events.
     fn poll(&mut self, generation: &mut Generation) {
         while let Ok(event) = generation.events.try_recv() {
-            self.add(event);
+            self.apply(event);
         }
     }
 
-    fn all(mut generation: Generation) -> Self {
+    fn collect(mut generation: Generation) -> Self {
         let mut reply = Self::default();
         while let Some(event) = generation.blocking_next() {
-            reply.add(event);
+            reply.apply(event);
         }
         reply
     }
 
-    /// Same tokens, log-probs within the bound that other batches and chunks may cause.
-    fn agrees(&self, other: &Self) {
+    /// Asserts the same tokens, and logprobs within the tolerance that other batches and chunks may cause.
+    fn assert_agrees(&self, other: &Self) {
         assert_eq!(self.ids(), other.ids());
         assert_eq!(self.text, other.text);
         for (a, b) in self.tokens.iter().zip(&other.tokens) {
@@ -149,113 +149,120 @@ impl Reply {
     }
 }
 
-/// A batcher driven by hand.
-struct Bench {
-    batcher: Batcher,
+/// A scheduler that the test steps itself.
+struct TestScheduler {
+    inner: Scheduler,
     tokenizer: Arc<Tokenizer>,
     arrivals: u64,
 }
 
-impl Bench {
+impl TestScheduler {
     fn new(options: EngineOptions) -> Self {
         Self::with(model(), options, Box::new(Model::forward))
     }
 
     fn with(model: Arc<Model>, options: EngineOptions, forward: Forward) -> Self {
         Self {
-            batcher: Batcher::new(model, forward, options),
+            inner: Scheduler::new(model, forward, options),
             tokenizer: tokenizer(),
             arrivals: 0,
         }
     }
 
     fn admit(&mut self, request: GenerateRequest) -> Generation {
-        let ends: Arc<[u32]> = Arc::new([END]);
-        let (mut sequence, generation) =
-            Sequence::new(request, ends, None, 512, Arc::clone(&self.tokenizer));
-        sequence.order = self.arrivals;
+        let eos_token_ids: Arc<[u32]> = Arc::new([EOS]);
+        let (mut sequence, generation) = Sequence::new(
+            request,
+            eos_token_ids,
+            None,
+            512,
+            Arc::clone(&self.tokenizer),
+        );
+        sequence.arrival = self.arrivals;
         self.arrivals += 1;
-        self.batcher.admit(sequence);
+        self.inner.admit(sequence);
         generation
     }
 
     fn step(&mut self) {
-        self.batcher.step();
-        self.batcher.measure();
-        self.batcher.deliver();
+        self.inner.step();
+        self.inner.update_gauges();
+        self.inner.send_events();
     }
 
-    /// Steps until nothing is running.
+    /// Steps until no request is running.
     fn finish(&mut self) {
         for _ in 0..10_000 {
-            if self.batcher.is_idle() {
+            if self.inner.is_idle() {
                 return;
             }
             self.step();
         }
-        panic!("the batcher does not come to an end");
+        panic!("the requests do not finish");
     }
 
     fn reply(&mut self, request: GenerateRequest) -> Reply {
         let generation = self.admit(request);
         self.finish();
-        Reply::all(generation)
+        Reply::collect(generation)
     }
 }
 
-/// A batcher behind its queues, as the engine's thread runs it, driven by hand.
-struct Counter {
-    bench: Bench,
-    intake: Intake,
+/// A scheduler with its waiting queue, as on the engine thread, that the test steps itself.
+struct TestEngine {
+    scheduler: TestScheduler,
+    waiting_queue: WaitingQueue,
 }
 
-impl Counter {
+impl TestEngine {
     fn new(options: EngineOptions) -> Self {
         Self {
-            bench: Bench::new(options),
-            intake: Intake::default(),
+            scheduler: TestScheduler::new(options),
+            waiting_queue: WaitingQueue::default(),
         }
     }
 
-    fn ask(&mut self, request: GenerateRequest) -> Result<Generation, Refused> {
-        let options = &self.bench.batcher.options;
-        let memory = memory_tokens(&model(), options);
+    fn submit(&mut self, request: GenerateRequest) -> Result<Generation, SubmitError> {
+        let options = &self.scheduler.inner.options;
+        let capacity = kv_cache_tokens(&model(), options);
         let (sequence, generation) = Sequence::new(
             request,
-            Arc::new([END]),
+            Arc::new([EOS]),
             None,
-            memory.min(512),
-            Arc::clone(&self.bench.tokenizer),
+            capacity.min(512),
+            Arc::clone(&self.scheduler.tokenizer),
         );
-        self.intake.push(sequence, options.max_waiting)?;
+        self.waiting_queue.push(sequence, options.max_waiting)?;
         Ok(generation)
     }
 
     fn step(&mut self) {
-        let batcher = &mut self.bench.batcher;
-        let mut state = self.intake.lock();
-        batcher.stats.cancelled += state.drop_cancelled();
-        while let Some(sequence) = state.next(|priority, user| batcher.admits(priority, user)) {
-            batcher.admit(sequence);
+        let scheduler = &mut self.scheduler.inner;
+        let mut state = self.waiting_queue.lock();
+        scheduler.stats.cancelled += state.drop_cancelled();
+        while let Some(sequence) =
+            state.pop_next(|priority, user| scheduler.admission_key(priority, user))
+        {
+            scheduler.admit(sequence);
         }
         drop(state);
-        self.bench.step();
+        self.scheduler.step();
     }
 
     fn is_idle(&self) -> bool {
-        self.bench.batcher.is_idle() && self.intake.lock().waiting() == 0
+        self.scheduler.inner.is_idle() && self.waiting_queue.lock().waiting() == 0
     }
 }
 
-/// Bytes of so many blocks of attention memory.
+/// Size of `count` KV-cache blocks in bytes.
 fn blocks(count: usize) -> usize {
     count * BlockShape::new(&config()).bytes()
 }
 
-/// The reply of a request that is served by itself, prompt in one go, nothing reused.
-fn alone(request: GenerateRequest) -> Reply {
-    Bench::new(EngineOptions {
-        prefix_reuse: false,
+/// The reply of a request that runs alone, with unchunked prefill and no prefix cache.
+fn run_alone(request: GenerateRequest) -> Reply {
+    TestScheduler::new(EngineOptions {
+        prefix_caching: false,
         ..EngineOptions::default()
     })
     .reply(request)
@@ -265,23 +272,23 @@ fn start(options: EngineOptions) -> Engine {
     Engine::start(model(), tokenizer(), template(), options)
 }
 
-/// An engine that makes one step for each permit.
-fn gated(options: EngineOptions) -> (Engine, mpsc::Sender<()>) {
+/// An engine that runs one step per permit.
+fn stepwise_engine(options: EngineOptions) -> (Engine, mpsc::Sender<()>) {
     let (permits, gate) = mpsc::channel();
     let model = model();
     let forward: Forward = Box::new(move |model, rows| {
         let _closed = gate.recv();
         model.forward(rows)
     });
-    let own = (Sampling::default(), vec![END]);
+    let defaults = (SamplingParams::default(), vec![EOS]);
     (
-        Engine::launch(model, tokenizer(), template(), own, options, forward),
+        Engine::launch(model, tokenizer(), template(), defaults, options, forward),
         permits,
     )
 }
 
 fn nan_adapter() -> Adapter {
-    let mut adapter = busy_adapter(&config(), 3);
+    let mut adapter = random_adapter(&config(), 3);
     for (_, values) in adapter.tensors_mut() {
         values.fill(f32::NAN);
     }

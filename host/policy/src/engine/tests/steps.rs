@@ -1,4 +1,4 @@
-//! What goes into a step, and in which order.
+//! Composition of steps: batching, chunked prefill, priorities.
 
 use std::sync::Mutex;
 
@@ -7,10 +7,10 @@ use super::*;
 /// Token counts of the rows of each step.
 type Log = Arc<Mutex<Vec<Vec<usize>>>>;
 
-fn logged(options: EngineOptions) -> (Bench, Log) {
+fn with_log(options: EngineOptions) -> (TestScheduler, Log) {
     let log = Log::default();
     let (seen, model) = (Arc::clone(&log), model());
-    let bench = Bench::with(
+    let scheduler = TestScheduler::with(
         model,
         options,
         Box::new(move |model, rows| {
@@ -20,69 +20,72 @@ fn logged(options: EngineOptions) -> (Bench, Log) {
             model.forward(rows)
         }),
     );
-    (bench, log)
+    (scheduler, log)
 }
 
-fn admits(bench: &Bench, priority: Priority) -> bool {
-    bench.batcher.admits(priority, &None).is_some()
+fn admits(scheduler: &TestScheduler, priority: Priority) -> bool {
+    scheduler.inner.admission_key(priority, &None).is_some()
 }
 
 #[test]
-fn a_batch_gives_each_request_what_it_gets_alone() {
+fn batched_requests_match_running_alone() {
     let requests: Vec<GenerateRequest> = (0..7)
         .map(|i| {
             let mut request = request(prompt(3 + 17 * i, i as u32), i as u64, 20);
-            request.served = [base(), version(1), version(2)][i % 3].clone();
+            request.version = [base(), adapter_version(1), adapter_version(2)][i % 3].clone();
             request.sampling.temperature = [0.7, 1.0, 0.0][i % 3];
             request.sampling.top_p = if i % 2 == 0 { 0.9 } else { 1.0 };
             request.sampling.repetition_penalty = if i == 4 { 1.3 } else { 1.0 };
             request
         })
         .collect();
-    let mut bench = Bench::new(EngineOptions {
+    let mut scheduler = TestScheduler::new(EngineOptions {
         max_batch: 7,
         prefill_chunk: 40,
         ..EngineOptions::default()
     });
-    let generations: Vec<Generation> = requests.iter().map(|r| bench.admit(r.clone())).collect();
-    bench.finish();
+    let generations: Vec<Generation> = requests
+        .iter()
+        .map(|r| scheduler.admit(r.clone()))
+        .collect();
+    scheduler.finish();
     for (request, generation) in requests.into_iter().zip(generations) {
-        Reply::all(generation).agrees(&alone(request));
+        Reply::collect(generation).assert_agrees(&run_alone(request));
     }
-    assert!(bench.batcher.stats.mean_batch() > 4.0);
+    assert!(scheduler.inner.stats.mean_batch() > 4.0);
 }
 
 #[test]
-fn a_prompt_in_chunks_gives_what_it_gives_in_one_go() {
-    let whole = alone(request(prompt(100, 1), 5, 12));
+fn chunked_prefill_matches_unchunked() {
+    let whole = run_alone(request(prompt(100, 1), 5, 12));
     for prefill_chunk in [1, 7, 64, 99, 100] {
         let options = EngineOptions {
             prefill_chunk,
             ..EngineOptions::default()
         };
-        Bench::new(options)
+        TestScheduler::new(options)
             .reply(request(prompt(100, 1), 5, 12))
-            .agrees(&whole);
+            .assert_agrees(&whole);
     }
 }
 
 #[test]
-fn a_reply_never_waits_for_more_than_one_chunk() {
+fn decoding_never_waits_for_more_than_one_chunk() {
     let options = EngineOptions {
         prefill_chunk: 16,
         ..EngineOptions::default()
     };
-    let (mut bench, log) = logged(options);
-    let mut talking = bench.admit(request(prompt(4, 1), 1, 60));
-    bench.step();
-    let _long = bench.admit(request(prompt(100, 2), 2, 5));
-    let _short = bench.admit(request(prompt(9, 3), 3, 5));
+    let (mut scheduler, log) = with_log(options);
+    let mut decoding = scheduler.admit(request(prompt(4, 1), 1, 60));
+    scheduler.step();
+    let _long = scheduler.admit(request(prompt(100, 2), 2, 5));
+    let _short = scheduler.admit(request(prompt(9, 3), 3, 5));
     let mut reply = Reply::default();
-    reply.poll(&mut talking);
+    reply.poll(&mut decoding);
     for _ in 0..9 {
         let before = reply.tokens.len();
-        bench.step();
-        reply.poll(&mut talking);
+        scheduler.step();
+        reply.poll(&mut decoding);
         assert_eq!(reply.tokens.len(), before + 1);
     }
     for rows in log.lock().unwrap().iter() {
@@ -91,8 +94,8 @@ fn a_reply_never_waits_for_more_than_one_chunk() {
             "{rows:?}"
         );
     }
-    // 109 tokens of prompt at 16 a step are 7 steps; nothing of a chunk is left unused.
-    assert_eq!(bench.batcher.stats.prefill_tokens, 4 + 100 + 9);
+    // 109 prompt tokens at 16 per step are 7 steps; no part of a chunk is unused.
+    assert_eq!(scheduler.inner.stats.prefill_tokens, 4 + 100 + 9);
     assert_eq!(
         log.lock().unwrap()[1..8]
             .iter()
@@ -103,18 +106,18 @@ fn a_reply_never_waits_for_more_than_one_chunk() {
 }
 
 #[test]
-fn beside_replies_a_prompt_gets_more_of_a_step_the_fuller_the_batch_is() {
+fn prefill_budget_grows_with_the_batch() {
     for (replies, expected) in [(1, 32), (9, 32), (20, 63), (31, 96)] {
-        let (mut bench, log) = logged(EngineOptions {
+        let (mut scheduler, log) = with_log(EngineOptions {
             max_batch: 32,
             ..EngineOptions::default()
         });
-        let _talking: Vec<Generation> = (0..replies)
-            .map(|salt| bench.admit(request(prompt(4, salt), u64::from(salt), 60)))
+        let _decoding: Vec<Generation> = (0..replies)
+            .map(|salt| scheduler.admit(request(prompt(4, salt), u64::from(salt), 60)))
             .collect();
-        bench.step();
-        let _long = bench.admit(request(prompt(300, 99), 2, 5));
-        bench.step();
+        scheduler.step();
+        let _long = scheduler.admit(request(prompt(300, 99), 2, 5));
+        scheduler.step();
         let rows = log.lock().unwrap().pop().unwrap();
         let mut lengths = rows.clone();
         lengths.sort_unstable();
@@ -124,8 +127,8 @@ fn beside_replies_a_prompt_gets_more_of_a_step_the_fuller_the_batch_is() {
 }
 
 #[test]
-fn people_pause_teachers_who_then_go_on_where_they_were() {
-    let mut bench = Bench::new(EngineOptions {
+fn interactive_requests_preempt_teachers_which_then_resume() {
+    let mut scheduler = TestScheduler::new(EngineOptions {
         max_batch: 1,
         ..EngineOptions::default()
     });
@@ -133,42 +136,42 @@ fn people_pause_teachers_who_then_go_on_where_they_were() {
         priority,
         ..request(prompt(20, salt), u64::from(salt), 10)
     };
-    let mut teacher = bench.admit(ask(Priority::Teacher, 1));
-    bench.step();
-    bench.step();
+    let mut teacher = scheduler.admit(ask(Priority::Teacher, 1));
+    scheduler.step();
+    scheduler.step();
     let mut reply = Reply::default();
     reply.poll(&mut teacher);
     let so_far = reply.tokens.len();
     assert_eq!(so_far, 2);
-    assert!(admits(&bench, Priority::Judge) && admits(&bench, Priority::Person));
-    assert!(!admits(&bench, Priority::Teacher));
-    let person = bench.admit(ask(Priority::Person, 2));
-    assert!(!admits(&bench, Priority::Person) && !admits(&bench, Priority::Judge));
-    while person.events.len() < 5 {
-        bench.step();
+    assert!(admits(&scheduler, Priority::Judge) && admits(&scheduler, Priority::Interactive));
+    assert!(!admits(&scheduler, Priority::Teacher));
+    let interactive = scheduler.admit(ask(Priority::Interactive, 2));
+    assert!(!admits(&scheduler, Priority::Interactive) && !admits(&scheduler, Priority::Judge));
+    while interactive.events.len() < 5 {
+        scheduler.step();
     }
     reply.poll(&mut teacher);
     assert_eq!(reply.tokens.len(), so_far);
-    bench.finish();
+    scheduler.finish();
     reply.poll(&mut teacher);
-    reply.agrees(&alone(ask(Priority::Teacher, 1)));
-    Reply::all(person).agrees(&alone(ask(Priority::Person, 2)));
-    assert_eq!(bench.batcher.stats.prefill_tokens, 40);
+    reply.assert_agrees(&run_alone(ask(Priority::Teacher, 1)));
+    Reply::collect(interactive).assert_agrees(&run_alone(ask(Priority::Interactive, 2)));
+    assert_eq!(scheduler.inner.stats.prefill_tokens, 40);
 }
 
 #[test]
-fn among_equals_the_earlier_goes_first() {
-    let mut bench = Bench::new(EngineOptions {
+fn requests_of_one_priority_run_in_order_of_arrival() {
+    let mut scheduler = TestScheduler::new(EngineOptions {
         max_batch: 1,
         ..EngineOptions::default()
     });
     let mut generations: Vec<Generation> = (0..3)
-        .map(|i| bench.admit(request(prompt(5, i), u64::from(i), 4)))
+        .map(|i| scheduler.admit(request(prompt(5, i), u64::from(i), 4)))
         .collect();
     let mut replies = vec![Reply::default(); 3];
     let mut order = Vec::new();
-    while !bench.batcher.is_idle() {
-        bench.step();
+    while !scheduler.inner.is_idle() {
+        scheduler.step();
         for (index, (generation, reply)) in generations.iter_mut().zip(&mut replies).enumerate() {
             let before = reply.finished.is_some();
             reply.poll(generation);
@@ -181,21 +184,21 @@ fn among_equals_the_earlier_goes_first() {
 }
 
 #[test]
-fn a_reader_that_goes_away_frees_its_memory_before_the_next_step() {
-    let (mut bench, log) = logged(EngineOptions::default());
-    let gone = bench.admit(request(prompt(80, 1), 1, 100));
-    let stays = bench.admit(request(prompt(10, 2), 2, 6));
-    bench.step();
-    let both = bench.batcher.stats.active_cache_bytes;
+fn cancelled_request_frees_its_blocks_before_the_next_step() {
+    let (mut scheduler, log) = with_log(EngineOptions::default());
+    let gone = scheduler.admit(request(prompt(80, 1), 1, 100));
+    let stays = scheduler.admit(request(prompt(10, 2), 2, 6));
+    scheduler.step();
+    let both = scheduler.inner.stats.kv_cache_bytes;
     drop(gone);
-    bench.step();
-    let stats = &bench.batcher.stats;
+    scheduler.step();
+    let stats = &scheduler.inner.stats;
     assert_eq!(
-        (stats.cancelled, stats.running, stats.cache_entries),
+        (stats.cancelled, stats.running, stats.prefix_cache_entries),
         (1, 1, 0)
     );
-    assert!(stats.active_cache_bytes < both / 2);
+    assert!(stats.kv_cache_bytes < both / 2);
     assert_eq!(log.lock().unwrap().last().unwrap(), &[1]);
-    bench.finish();
-    assert_eq!(Reply::all(stays).tokens.len(), 6);
+    scheduler.finish();
+    assert_eq!(Reply::collect(stays).tokens.len(), 6);
 }

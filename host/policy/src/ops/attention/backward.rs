@@ -1,12 +1,12 @@
-//! The gradient of causal attention, in blocks of queries: memory is one block times the context. The
-//! probabilities of a block are recomputed instead of kept (Dao et al. 2022, without the tiling of keys).
+//! The gradient of causal attention, in blocks of queries: memory is one block times the context. The probabilities of
+//! a block are recomputed instead of stored (Dao et al. 2022, without tiling over keys).
 
 use super::{BLOCK, HeadKv, Shape};
 use crate::ops::linear::{self, Mat, Threads};
 use crate::ops::simd;
 
-/// Fills `scores [rows, width]` with the probabilities of the block of queries that begins at
-/// `first`; keys after a query's own position get probability zero.
+/// Fills `scores [rows, width]` with the probabilities of the block of queries that starts at `first`; keys after a
+/// query's own position get probability zero.
 fn probabilities(
     scores: &mut [f32],
     q: Mat<'_>,
@@ -17,7 +17,7 @@ fn probabilities(
     let width = past + first + rows;
     let keys = Mat::strided(kv.keys, width, shape.dim, kv.stride);
     linear::forward(scores, width, q, keys, false, shape.scale(), threads);
-    simd::vectorised(
+    simd::vectorized(
         #[inline(always)]
         || {
             for (r, row) in scores.chunks_exact_mut(width).enumerate() {
@@ -31,9 +31,8 @@ fn probabilities(
     );
 }
 
-/// Gradients of [`super::forward`] without a past. Queries, keys and values of one sequence stand in rows of
-/// `qkv` (`[tokens, (heads + 2 kv_heads) * dim]`, already rotated); `dqkv` has the same layout and is
-/// overwritten.
+/// Gradients of [`super::forward`] without a past. Queries, keys and values of one sequence are rows of `qkv`
+/// (`[tokens, (heads + 2 kv_heads) * dim]`, after rotation); `dqkv` has the same layout and is overwritten.
 pub(crate) fn backward(
     dqkv: &mut [f32],
     dout: &[f32],
@@ -65,7 +64,7 @@ pub(crate) fn backward(
             let dout = Mat::strided(&dout[first * width + at_q..], rows, dim, width);
             let values = Mat::strided(kv.values, seen, dim, row);
             linear::forward(&mut dscores, seen, dout, values, false, 1.0, threads);
-            linear::outer(
+            linear::matmul_at_b(
                 &mut dqkv[at_v..],
                 row,
                 Mat::new(&scores, rows, seen),
@@ -74,7 +73,7 @@ pub(crate) fn backward(
                 1.0,
                 threads,
             );
-            simd::vectorised(
+            simd::vectorized(
                 #[inline(always)]
                 || {
                     let rows = dscores
@@ -91,7 +90,7 @@ pub(crate) fn backward(
             let ds = Mat::new(&dscores, rows, seen);
             let keys = Mat::strided(kv.keys, seen, dim, row);
             let scale = shape.scale();
-            linear::product(
+            linear::matmul(
                 &mut dqkv[first * row + at_q..],
                 row,
                 ds,
@@ -100,7 +99,7 @@ pub(crate) fn backward(
                 scale,
                 threads,
             );
-            linear::outer(&mut dqkv[at_k..], row, ds, q, true, scale, threads);
+            linear::matmul_at_b(&mut dqkv[at_k..], row, ds, q, true, scale, threads);
         }
     }
 }

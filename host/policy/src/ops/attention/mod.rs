@@ -1,21 +1,21 @@
 //! Causal attention with grouped key and value heads, forward and backward.
 //!
-//! Serving and training come through the same forward pass: blocks of queries by `block`, the last
-//! few rows, and so every decoding step, by `few`. Neither keeps anything that grows with tokens times context.
+//! Serving and training use the same forward pass: blocks of queries go to `prefill`; a few last rows, and so every
+//! decoding step, go to `decode`. Neither stores anything that grows with tokens times context.
 
 mod backward;
-mod block;
-mod few;
+mod decode;
+mod prefill;
 mod tile;
 
 pub(crate) use backward::backward;
-use block::Block;
+use prefill::Block;
 pub(crate) use tile::{KeyValues, Tile};
 
 use super::linear::Threads;
-use super::team;
+use super::thread_pool;
 
-/// Sizes that every call of a model shares.
+/// Head sizes of a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) heads: usize,
@@ -28,18 +28,19 @@ impl Shape {
         1.0 / (self.dim as f32).sqrt()
     }
 
-    /// Multiply-adds of the scores of `tokens` new positions after `past` older ones, the causal half not taken off.
-    pub(crate) fn work(self, tokens: usize, past: usize) -> usize {
+    /// Multiply-adds of the scores of `tokens` new positions after `past` earlier ones, without subtracting the causal
+    /// half.
+    pub(crate) fn macs(self, tokens: usize, past: usize) -> usize {
         tokens * (past + tokens) * self.heads * self.dim
     }
 
-    /// The key head that a query head reads.
+    /// The key head of a query head.
     fn group(self, head: usize) -> usize {
         head * self.kv_heads / self.heads
     }
 }
 
-/// Keys and values of one key head in one piece; rows `stride` apart, `past + tokens` of them.
+/// Contiguous keys and values of one key head: `past + tokens` rows, `stride` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadKv<'a> {
     pub(crate) keys: &'a [f32],
@@ -47,15 +48,15 @@ pub(crate) struct HeadKv<'a> {
     pub(crate) stride: usize,
 }
 
-/// Queries handled at once.
-const BLOCK: usize = block::QUERIES;
+/// Queries per block.
+const BLOCK: usize = prefill::QUERIES;
 
-/// Rows up to which each is attended to by itself: a block is cheaper from about five on.
-const FEW: usize = 4;
+/// Up to this many rows each one goes to `decode`; from about five rows on a block is cheaper.
+const MAX_DECODE_ROWS: usize = 4;
 
-/// `out [tokens, heads * dim]` from queries `q` (rows `q_stride` apart) of `tokens` new positions that
-/// follow `past` older ones; `kv(g)` gives key head `g`. Blocks of queries are independent, so long
-/// prompts spread over the threads block by block, and one decoding row key head by key head.
+/// Writes `out [tokens, heads * dim]` for the queries `q` (rows `q_stride` apart) of `tokens` new positions that follow
+/// `past` earlier ones; `kv(g)` returns key head `g`. Long prompts run in parallel over blocks of queries, a single
+/// decoding row over key heads.
 pub(crate) fn forward<'a, K: KeyValues<'a>>(
     out: &mut [f32],
     q: &[f32],
@@ -66,23 +67,23 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
     threads: Threads,
 ) {
     let (dim, width) = (shape.dim, shape.heads * shape.dim);
-    let work = shape.work(tokens, past);
-    // Query heads that share a key head lie side by side.
+    let work = shape.macs(tokens, past);
+    // Query heads that share a key head are adjacent.
     let share = shape.heads / shape.kv_heads * dim;
     let alone = |row: usize, group: usize, out: &mut [f32]| {
         let q = &q[row * q_stride + group * share..][..share];
-        few::attend(out, q, dim, kv(group), past + row + 1, shape.scale());
+        decode::attend(out, q, dim, kv(group), past + row + 1, shape.scale());
     };
     if tokens == 1 {
         let mut groups: Vec<_> = out[..width].chunks_mut(share).enumerate().collect();
-        team::each_of(threads, &mut groups, work, |(group, out)| {
+        thread_pool::parallel_for_each(threads, &mut groups, work, |(group, out)| {
             alone(0, *group, out);
         });
         return;
     }
     let block = |(index, out): &mut (usize, &mut [f32])| {
         let (first, rows) = (*index * BLOCK, out.len() / width);
-        if rows <= FEW {
+        if rows <= MAX_DECODE_ROWS {
             for (row, out) in out.chunks_exact_mut(width).enumerate() {
                 for (group, out) in out.chunks_exact_mut(share).enumerate() {
                     alone(first + row, group, out);
@@ -90,7 +91,7 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
             }
             return;
         }
-        let mut scratch = block::Scratch::new(dim);
+        let mut scratch = prefill::Scratch::new(dim);
         for head in 0..shape.heads {
             let block = Block {
                 q: &q[first * q_stride + head * dim..],
@@ -105,10 +106,10 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
         }
     };
     let blocks = out[..tokens * width].chunks_mut(BLOCK * width);
-    // The last blocks see the most keys.
+    // The last blocks attend to the most keys.
     let mut blocks: Vec<_> = blocks.enumerate().collect();
     blocks.reverse();
-    team::each_of(threads, &mut blocks, work, block);
+    thread_pool::parallel_for_each(threads, &mut blocks, work, block);
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Attention against the formula in double precision.
+//! Attention against the formula in f64.
 
 use super::*;
 use crate::cache::BLOCK_TOKENS;
@@ -9,19 +9,19 @@ const SHAPE: Shape = Shape {
     dim: 22,
 };
 
-/// Numbers in ±2, uneven enough that the best key is now here, now there.
+/// Values within ±2, uneven enough that the position of the best key varies.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     let mix = |i: usize| (i * 2_654_435_761 + seed * 97 + 11) % 65_521;
     (0..count).map(|i| mix(i) as f32 / 16_380.0 - 2.0).collect()
 }
 
-/// Rows of queries, keys and values as a model packs them, and the width of a row.
-fn packed(tokens: usize, shape: Shape) -> (Vec<f32>, usize) {
+/// Rows of queries, keys and values as the model packs them, and the row width.
+fn packed_qkv(tokens: usize, shape: Shape) -> (Vec<f32>, usize) {
     let stride = (shape.heads + 2 * shape.kv_heads) * shape.dim;
     (numbers(tokens * stride, 3), stride)
 }
 
-/// The last `tokens` of all packed positions.
+/// Runs attention on the last `tokens` of all packed positions.
 fn run(qkv: &[f32], stride: usize, tokens: usize, shape: Shape, threads: usize) -> Vec<f32> {
     let past = qkv.len() / stride - tokens;
     let keys = shape.heads * shape.dim;
@@ -68,7 +68,7 @@ fn formula(qkv: &[f32], stride: usize, position: usize, head: usize, shape: Shap
 }
 
 fn follows_the_formula(all: usize, tokens: usize, shape: Shape) {
-    let (qkv, stride) = packed(all, shape);
+    let (qkv, stride) = packed_qkv(all, shape);
     let out = run(&qkv, stride, tokens, shape, 1);
     for (index, out) in out.chunks_exact(shape.dim).enumerate() {
         let (row, head) = (index / shape.heads, index % shape.heads);
@@ -80,7 +80,7 @@ fn follows_the_formula(all: usize, tokens: usize, shape: Shape) {
 }
 
 #[test]
-fn blocks_and_single_rows_follow_the_formula_with_and_without_a_past() {
+fn blocks_and_single_rows_match_the_formula_with_and_without_a_past() {
     for (all, tokens) in [
         (1, 1),
         (3, 3),
@@ -102,8 +102,8 @@ fn blocks_and_single_rows_follow_the_formula_with_and_without_a_past() {
 }
 
 #[test]
-fn cutting_a_prompt_elsewhere_gives_the_same_bits() {
-    let (qkv, stride) = packed(300, SHAPE);
+fn chunked_prefill_gives_the_same_bits() {
+    let (qkv, stride) = packed_qkv(300, SHAPE);
     let width = SHAPE.heads * SHAPE.dim;
     let whole = run(&qkv, stride, 300, SHAPE, 1);
     for (from, to) in [(0, 100), (100, 109), (109, 237), (237, 300), (7, 290)] {
@@ -113,9 +113,9 @@ fn cutting_a_prompt_elsewhere_gives_the_same_bits() {
 }
 
 #[test]
-fn threads_change_nothing() {
+fn the_number_of_threads_does_not_change_the_result() {
     let shape = Shape { dim: 32, ..SHAPE };
-    let (qkv, stride) = packed(20_000, shape);
+    let (qkv, stride) = packed_qkv(20_000, shape);
     for (all, tokens) in [(600, 600), (20_000, 1)] {
         let qkv = &qkv[..all * stride];
         let one = run(qkv, stride, tokens, shape, 1);
@@ -123,7 +123,7 @@ fn threads_change_nothing() {
     }
 }
 
-/// The same keys, across the lanes, and values block by block.
+/// The same keys, transposed, and values, in blocks.
 #[derive(Clone, Copy)]
 struct Blocks<'a>(&'a [Vec<f32>], &'a [Vec<f32>], usize);
 
@@ -154,7 +154,7 @@ fn pieces(blocks: &[Vec<f32>], first: usize, last: usize) -> Tile<'_> {
     tile
 }
 
-/// One head's rows in blocks; what is behind the last row is no number.
+/// One head's rows in blocks; rows after the last are NaN.
 fn blocks(packed: &[f32], stride: usize, at: usize, dim: usize) -> Vec<Vec<f32>> {
     let rows: Vec<&[f32]> = packed
         .chunks_exact(stride)
@@ -169,10 +169,10 @@ fn blocks(packed: &[f32], stride: usize, at: usize, dim: usize) -> Vec<Vec<f32>>
 }
 
 #[test]
-fn keys_and_values_in_blocks_give_the_bits_of_those_in_one_piece() {
+fn paged_keys_and_values_give_the_same_bits_as_contiguous_ones() {
     for dim in [16, 22, 32, 64] {
         let shape = Shape { dim, ..SHAPE };
-        let (qkv, stride) = packed(331, shape);
+        let (qkv, stride) = packed_qkv(331, shape);
         let keys = shape.heads * dim;
         let values = keys + shape.kv_heads * dim;
         for (all, tokens) in [

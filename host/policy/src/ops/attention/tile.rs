@@ -1,18 +1,18 @@
-//! Where keys and values lie: in one piece, or block by block.
+//! Access to keys and values, whether contiguous or in blocks.
 //!
-//! Attention works in tiles. A tile is some pieces of memory with the same number of rows in each, so that the
-//! loops are the same for all, and so are the bits that come out.
+//! Attention works in tiles. A tile consists of parts with the same number of rows each, so that the loops, and
+//! therefore the resulting bits, are the same for both layouts.
 
 use super::HeadKv;
-use super::few::TILE;
+use super::decode::TILE;
 use crate::cache::BLOCK_TOKENS;
 
-/// Most pieces of a tile.
+/// Maximum number of parts per tile.
 const PARTS: usize = TILE / BLOCK_TOKENS;
 
 const _: () = assert!(TILE.is_multiple_of(BLOCK_TOKENS) && BLOCK_TOKENS.is_multiple_of(2));
 
-/// Consecutive rows in pieces.
+/// Consecutive rows in parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<'a> {
     parts: [&'a [f32]; PARTS],
@@ -21,7 +21,7 @@ pub(crate) struct Tile<'a> {
 }
 
 impl<'a> Tile<'a> {
-    /// A tile without pieces yet; all but the last will have `each` rows.
+    /// An empty tile; every part but the last will have `each` rows.
     #[inline(always)]
     pub(crate) fn new(each: usize) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// Adds a piece; its rows may be followed by what does not belong to it.
+    /// Adds a part; data after its rows is ignored.
     #[inline(always)]
     pub(crate) fn push(&mut self, part: &'a [f32]) {
         if let Some(slot) = self.parts.get_mut(self.count) {
@@ -40,13 +40,13 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// Rows of each piece but the last.
+    /// Rows per part, except the last.
     #[inline(always)]
     pub(super) fn each(&self) -> usize {
         self.each
     }
 
-    /// The pieces.
+    /// The parts.
     #[inline(always)]
     pub(super) fn parts(&self) -> &[&'a [f32]] {
         self.parts.get(..self.count).unwrap_or_default()
@@ -55,22 +55,22 @@ impl<'a> Tile<'a> {
 
 /// Keys and values of one key head. Tiles begin at multiples of their length.
 pub(crate) trait KeyValues<'a>: Copy + Sync {
-    /// From one row of values to the next.
+    /// Distance from one row of values to the next.
     fn stride(self) -> usize;
 
-    /// From one key to the next, and from one number of a key to the next.
+    /// Distance from one key to the next, and from one value of a key to the next.
     fn key_steps(self) -> (usize, usize);
 
-    /// Keys from `first` on, `last` not among them.
+    /// The keys `first..last`.
     fn keys(self, first: usize, last: usize) -> Tile<'a>;
 
-    /// Values from `first` on, `last` not among them.
+    /// The values `first..last`.
     fn values(self, first: usize, last: usize) -> Tile<'a>;
 }
 
-/// One piece of rows that begins at row `first`.
+/// A tile of one part that starts at row `first`.
 #[inline(always)]
-fn whole(rows: &[f32], first: usize, stride: usize) -> Tile<'_> {
+fn contiguous_tile(rows: &[f32], first: usize, stride: usize) -> Tile<'_> {
     let mut tile = Tile::new(usize::MAX);
     tile.push(rows.get(first * stride..).unwrap_or_default());
     tile
@@ -89,11 +89,11 @@ impl<'a> KeyValues<'a> for HeadKv<'a> {
 
     #[inline(always)]
     fn keys(self, first: usize, _last: usize) -> Tile<'a> {
-        whole(self.keys, first, self.stride)
+        contiguous_tile(self.keys, first, self.stride)
     }
 
     #[inline(always)]
     fn values(self, first: usize, _last: usize) -> Tile<'a> {
-        whole(self.values, first, self.stride)
+        contiguous_tile(self.values, first, self.stride)
     }
 }

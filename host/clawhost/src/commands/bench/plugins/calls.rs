@@ -1,20 +1,20 @@
-//! Rounds of calls of one component, this host and the engine alone in turns.
+//! Call measurements of one component, this host alternating with bare wasmtime.
 
 use std::sync::Arc;
 
 use anyhow::Result;
-use clawhost_plugins::measure::{self, Peer, Sample, Spread as Measured};
+use clawhost_plugins::measure::{self, BareEngine, CallLatencies, Sample};
 use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
 use clawhost_policy::measure::Spread;
 use serde::Serialize;
 
-use super::{embedded, sample};
+use super::{embedded_plugin, sample};
 use crate::compiling;
 
-/// The name of the engine without this host.
-const ALONE: &str = "wasmtime alone";
+/// Name of the runner without this host.
+const BARE: &str = "wasmtime alone";
 
-/// One line of the table: the rounds of one runner with so many calls at a time.
+/// One table row: the rounds of one runner at one concurrency.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Calls {
     pub(super) component: String,
@@ -23,7 +23,7 @@ pub(super) struct Calls {
     pub(super) concurrency: usize,
     pub(super) calls: usize,
     pub(super) failed: usize,
-    /// As the caller sees it, waiting included.
+    /// Latency as the caller sees it, queueing included.
     pub(super) p50_us: Spread,
     pub(super) p99_us: Spread,
     /// From the start of the instance to its end.
@@ -33,7 +33,7 @@ pub(super) struct Calls {
     pub(super) peak_bytes: u64,
 }
 
-/// Calls/s of the engine alone over those of this host, each pair from one round.
+/// Ratio of calls/s of bare wasmtime to this host, paired by round.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Overhead {
     pub(super) component: String,
@@ -42,13 +42,13 @@ pub(super) struct Overhead {
     pub(super) ratio: Spread,
 }
 
-/// A component with those who run it, and what they took so far.
-pub(super) struct Side {
+/// A component with its runners and their measurements.
+pub(super) struct ComponentBench {
     name: &'static str,
     bytes: usize,
     host: PluginHost,
     plugins: Vec<Plugin>,
-    peer: Option<Peer>,
+    peer: Option<BareEngine>,
     sample: Option<Arc<Sample>>,
     calls: usize,
     /// By runner and concurrency, in the order of the first round.
@@ -58,21 +58,21 @@ pub(super) struct Side {
 struct Rounds {
     runner: String,
     profile: Option<Profile>,
-    measured: Vec<Measured>,
+    measured: Vec<CallLatencies>,
 }
 
-impl Side {
-    /// An embedded judge, run by this host in both profiles and by the engine alone.
+impl ComponentBench {
+    /// An embedded judge, run by this host in both profiles and by bare wasmtime.
     pub(super) fn new(name: &'static str, calls: usize) -> Result<Self> {
-        let mut side = Self::of_host(name, calls)?;
-        side.peer = Some(Peer::new(embedded(name)?)?);
-        Ok(side)
+        let mut bench = Self::of_host(name, calls)?;
+        bench.peer = Some(BareEngine::new(embedded_plugin(name)?)?);
+        Ok(bench)
     }
 
     /// An embedded component, run by this host in both profiles.
     pub(super) fn of_host(name: &'static str, calls: usize) -> Result<Self> {
         let host = compiling::host(HostOptions::default())?;
-        let component = embedded(name)?;
+        let component = embedded_plugin(name)?;
         let plugins = [Profile::Deterministic, Profile::Fast]
             .into_iter()
             .map(|profile| host.load(name, component, &Grants::default(), profile))
@@ -97,28 +97,29 @@ impl Side {
         Ok(self.host.is_pooled(Profile::Deterministic)?)
     }
 
-    /// One round: every runner with each number of calls at a time.
-    pub(super) async fn measure(&mut self, at_once: &[usize]) -> Result<()> {
+    /// Runs one round: every runner at each concurrency.
+    pub(super) async fn measure(&mut self, concurrency: &[usize]) -> Result<()> {
         let sample = match (&self.sample, self.plugins.first()) {
             (Some(sample), _) => sample.clone(),
             (None, Some(plugin)) => self.sample.insert(sample(plugin).await?).clone(),
             (None, None) => return Ok(()),
         };
-        for &at_once in at_once {
+        for &concurrency in concurrency {
             for plugin in self.plugins.clone() {
-                let measured = measure::calls(&plugin, &sample, at_once, self.calls).await;
+                let measured =
+                    measure::measure_calls(&plugin, &sample, concurrency, self.calls).await;
                 let runner = format!("clawhost, {}", plugin.profile());
-                self.note(runner, Some(plugin.profile()), measured);
+                self.record(runner, Some(plugin.profile()), measured);
             }
             if let Some(peer) = &self.peer {
-                let measured = peer.judge_calls(&sample, at_once, self.calls).await;
-                self.note(ALONE.to_owned(), None, measured);
+                let measured = peer.judge_calls(&sample, concurrency, self.calls).await;
+                self.record(BARE.to_owned(), None, measured);
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, runner: String, profile: Option<Profile>, measured: Measured) {
+    fn record(&mut self, runner: String, profile: Option<Profile>, measured: CallLatencies) {
         let same = |rounds: &&mut Rounds| {
             rounds.runner == runner
                 && rounds
@@ -136,12 +137,12 @@ impl Side {
         }
     }
 
-    /// The lines of the table.
+    /// The table rows.
     pub(super) fn calls(&self) -> Vec<Calls> {
         self.rounds
             .iter()
             .map(|rounds| {
-                Calls::of(
+                Calls::summarize(
                     self.name,
                     self.bytes,
                     &rounds.runner,
@@ -151,9 +152,9 @@ impl Side {
             .collect()
     }
 
-    /// What this host costs over the engine alone, in each profile.
+    /// Overhead of this host over bare wasmtime, in each profile.
     pub(super) fn overhead(&self) -> Vec<Overhead> {
-        let mut found = Vec::new();
+        let mut overheads = Vec::new();
         for ours in &self.rounds {
             let (Some(profile), Some(concurrency)) = (
                 ours.profile,
@@ -161,35 +162,40 @@ impl Side {
             ) else {
                 continue;
             };
-            let alone = self.rounds.iter().find(|other| {
+            let bare = self.rounds.iter().find(|other| {
                 other.profile.is_none()
                     && other
                         .measured
                         .first()
                         .is_some_and(|first| first.concurrency == concurrency)
             });
-            let Some(alone) = alone else { continue };
-            let ratios: Vec<f64> = alone
+            let Some(bare) = bare else { continue };
+            let ratios: Vec<f64> = bare
                 .measured
                 .iter()
                 .zip(&ours.measured)
                 .map(|(alone, ours)| alone.per_second / ours.per_second.max(1e-9))
                 .collect();
-            found.push(Overhead {
+            overheads.push(Overhead {
                 component: self.name.to_owned(),
                 profile,
                 concurrency,
                 ratio: Spread::of(&ratios),
             });
         }
-        found
+        overheads
     }
 }
 
 impl Calls {
-    /// The rounds of one runner as one line.
-    pub(super) fn of(component: &str, bytes: usize, runner: &str, rounds: &[Measured]) -> Self {
-        let over = |value: fn(&Measured) -> f64| {
+    /// Summarises the rounds of one runner.
+    pub(super) fn summarize(
+        component: &str,
+        bytes: usize,
+        runner: &str,
+        rounds: &[CallLatencies],
+    ) -> Self {
+        let spread = |value: fn(&CallLatencies) -> f64| {
             Spread::of(&rounds.iter().map(value).collect::<Vec<f64>>())
         };
         Self {
@@ -199,11 +205,11 @@ impl Calls {
             concurrency: rounds.first().map_or(0, |first| first.concurrency),
             calls: rounds.iter().map(|round| round.calls).sum(),
             failed: rounds.iter().map(|round| round.failed).sum(),
-            p50_us: over(|round| round.p50_us),
-            p99_us: over(|round| round.p99_us),
-            run_p50_us: over(|round| round.run_p50_us),
-            run_p99_us: over(|round| round.run_p99_us),
-            per_second: over(|round| round.per_second),
+            p50_us: spread(|round| round.p50_us),
+            p99_us: spread(|round| round.p99_us),
+            run_p50_us: spread(|round| round.run_p50_us),
+            run_p99_us: spread(|round| round.run_p99_us),
+            per_second: spread(|round| round.per_second),
             peak_bytes: rounds
                 .iter()
                 .map(|round| round.peak_bytes)

@@ -1,4 +1,4 @@
-//! The judge that `clawhost plugin new` writes, in each language: built, loaded, called.
+//! The judge scaffold of `clawhost plugin new` in each language: build, load and call.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use super::{MANY, sample};
 use crate::compiling;
 use crate::progress::Progress;
 
-/// Interpreters need a millisecond a call: fewer calls tell as much.
+/// Interpreters need about a millisecond per call, so fewer calls suffice.
 const CALLS: usize = 1000;
-/// Live instances whose memory is looked at together.
-const HELD: usize = 16;
+/// Live instances over which memory is averaged.
+const LIVE_INSTANCES: usize = 16;
 
-/// What a judge in one language costs.
+/// Cost of a judge in one language.
 #[derive(Serialize)]
-pub(super) struct InLanguage {
+pub(super) struct LanguageFigures {
     pub(super) language: Language,
     pub(super) component_bytes: usize,
-    /// Checking, compiling and linking it, in a process of its own as a server does.
+    /// Milliseconds to validate, compile and link it in a subprocess, as a server does.
     pub(super) compile_ms: f64,
-    /// The same once its compiled code is in the cache.
+    /// The same with the compiled code cached.
     pub(super) cached_ms: f64,
-    /// Resident memory of an instance that has judged; none where the system does not tell.
+    /// Resident memory of an instance that has judged; None where the system does not report it.
     pub(super) bytes_per_instance: Option<f64>,
     pub(super) calls: Vec<Calls>,
 }
 
-/// A language that was not measured, and why.
+/// A language that was skipped, and why.
 #[derive(Serialize)]
-pub(super) struct Absent {
+pub(super) struct SkippedLanguage {
     pub(super) language: Language,
     pub(super) reason: String,
 }
 
-/// The languages of a list with commas.
-pub(super) fn wanted(list: &str) -> Result<Vec<Language>> {
+/// Parses a comma-separated list of languages.
+pub(super) fn parse_list(list: &str) -> Result<Vec<Language>> {
     if list == "none" {
         return Ok(Vec::new());
     }
@@ -52,30 +52,30 @@ pub(super) fn wanted(list: &str) -> Result<Vec<Language>> {
         .collect()
 }
 
-/// Measures each language whose tools are here.
+/// Measures each language whose tools are installed.
 pub(super) fn languages(
-    wanted: &[Language],
+    selected: &[Language],
     runtime: &Runtime,
     progress: &mut Progress,
-) -> Result<(Vec<InLanguage>, Vec<Absent>)> {
-    let (mut found, mut absent) = (Vec::new(), Vec::new());
-    for &language in wanted {
+) -> Result<(Vec<LanguageFigures>, Vec<SkippedLanguage>)> {
+    let (mut figures, mut skipped) = (Vec::new(), Vec::new());
+    for &language in selected {
         progress.stage(&format!("building a judge in {language}"));
-        let folder = Folder::new(language)?;
-        scaffold(Kind::Judge, "measured", language, &folder.0)?;
-        match build(&folder.0, None) {
-            Ok(built) => {
-                progress.done(10.0);
+        let dir = TempDir::new(language)?;
+        scaffold(Kind::Judge, "measured", language, &dir.0)?;
+        match build(&dir.0, None) {
+            Ok(output) => {
+                progress.advance(10.0);
                 progress.stage(&format!("calling the judge in {language}"));
-                let component = std::fs::read(&built.component)
-                    .with_context(|| format!("cannot read {}", built.component.display()))?;
-                let cache = folder.0.join("compiled");
-                found.push(runtime.block_on(measure_one(language, &component, cache))?);
-                progress.done(5.0);
+                let component = std::fs::read(&output.component)
+                    .with_context(|| format!("cannot read {}", output.component.display()))?;
+                let cache = dir.0.join("compiled");
+                figures.push(runtime.block_on(measure_one(language, &component, cache))?);
+                progress.advance(5.0);
             }
             Err(error @ AuthoringError::MissingTools { .. }) => {
-                progress.done(15.0);
-                absent.push(Absent {
+                progress.advance(15.0);
+                skipped.push(SkippedLanguage {
                     language,
                     reason: error.to_string(),
                 });
@@ -83,10 +83,14 @@ pub(super) fn languages(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok((found, absent))
+    Ok((figures, skipped))
 }
 
-async fn measure_one(language: Language, component: &[u8], cache: PathBuf) -> Result<InLanguage> {
+async fn measure_one(
+    language: Language,
+    component: &[u8],
+    cache: PathBuf,
+) -> Result<LanguageFigures> {
     let options = HostOptions {
         cache: Some(cache),
         ..HostOptions::default()
@@ -95,22 +99,23 @@ async fn measure_one(language: Language, component: &[u8], cache: PathBuf) -> Re
     let (plugin, cached_ms) = load(&options, component)?;
     ensure!(
         plugin.was_cached(),
-        "the compiled code of a judge in {language} was not kept"
+        "the compiled code of the {language} judge was not cached"
     );
     let sample = sample(&plugin).await?;
-    let bytes_per_instance = bytes_per_instance(&plugin, &sample, HELD).await;
+    let bytes_per_instance = bytes_per_instance(&plugin, &sample, LIVE_INSTANCES).await;
     let mut calls = Vec::new();
-    for at_once in [1, MANY] {
-        let measured = measure::calls(&plugin, &Arc::clone(&sample), at_once, CALLS).await;
+    for concurrency in [1, MANY] {
+        let measured =
+            measure::measure_calls(&plugin, &Arc::clone(&sample), concurrency, CALLS).await;
         let name = format!("judge in {language}");
-        calls.push(Calls::of(
+        calls.push(Calls::summarize(
             &name,
             component.len(),
             "clawhost, deterministic",
             &[measured],
         ));
     }
-    Ok(InLanguage {
+    Ok(LanguageFigures {
         language,
         component_bytes: component.len(),
         compile_ms,
@@ -120,34 +125,34 @@ async fn measure_one(language: Language, component: &[u8], cache: PathBuf) -> Re
     })
 }
 
-/// Loads it into a host of its own, and says how many milliseconds that took.
+/// Loads the component into a new host; returns the milliseconds.
 fn load(options: &HostOptions, component: &[u8]) -> Result<(Plugin, f64)> {
     let host = compiling::host(options.clone())?;
-    // Starts the engine, whose pool must not count as the component's.
+    // Start the engine first, so that its pool does not count as the component's cost.
     host.is_pooled(Profile::Deterministic)?;
     let started = Instant::now();
-    let none = Grants::default();
-    let plugin = host.load("measured", component, &none, Profile::Deterministic)?;
+    let grants = Grants::default();
+    let plugin = host.load("measured", component, &grants, Profile::Deterministic)?;
     Ok((plugin, started.elapsed().as_secs_f64() * 1e3))
 }
 
-/// A folder that is removed again.
-struct Folder(PathBuf);
+/// A temporary directory, removed on drop.
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new(language: Language) -> Result<Self> {
         let name = format!("clawhost-bench-{language}-{}", std::process::id());
         let path: PathBuf = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot make {}", path.display()))?;
+            .with_context(|| format!("cannot create directory {}", path.display()))?;
         Ok(Self(path))
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, folder = %self.0.display(), "what was built for the measurement stays behind");
+            tracing::warn!(%error, dir = %self.0.display(), "cannot remove the temporary build directory");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! The measurements as a person reads them.
+//! The measurements as text.
 
 use super::calls::Calls;
 use super::{LOSS, Report};
 use crate::commands::bench::number;
 
-/// The whole report.
+/// Formats the whole report.
 pub(super) fn text(report: &Report) -> String {
     let mut text = format!(
-        "{} threads, instances {}; medians of {} rounds; waiting counts in p50 and p99, not in run\n\n",
+        "{} threads, instances {}; medians of {} rounds; queueing counts in p50 and p99, not in run\n\n",
         report.threads,
         if report.pooled {
             "from a pool"
         } else {
-            "made on demand"
+            "on demand"
         },
         report.rounds
     );
@@ -30,7 +30,7 @@ pub(super) fn text(report: &Report) -> String {
     text.push('\n');
     for overhead in &report.overhead {
         text.push_str(&format!(
-            "{}, {}, {} at a time: {} × of wasmtime alone (lowest {}, highest {})\n",
+            "{}, {}, concurrency {}: overhead {} × over wasmtime alone (lowest {}, highest {})\n",
             overhead.component,
             overhead.profile,
             overhead.concurrency,
@@ -57,7 +57,7 @@ pub(super) fn text(report: &Report) -> String {
         }
         text.push_str(&format!(
             "\n{:<40} {:>14} {:>14} {:>14} {:>20}\n",
-            "", "component MB", "compile ms", "from cache ms", "MB a live instance"
+            "", "component MB", "compile ms", "from cache ms", "MB per live instance"
         ));
         for one in &report.languages {
             text.push_str(&format!(
@@ -72,7 +72,7 @@ pub(super) fn text(report: &Report) -> String {
         }
     }
     for absent in &report.absent {
-        text.push_str(&format!("not measured: {}\n", absent.reason));
+        text.push_str(&format!("skipped: {}\n", absent.reason));
     }
     if let Some(failing) = &report.failing {
         text.push_str(&format!(
@@ -84,7 +84,7 @@ pub(super) fn text(report: &Report) -> String {
     }
     if let Some(looping) = &report.looping {
         text.push_str(&format!(
-            "\n{} endless calls at once: first token {} ms, alone {} ms, that is {} ×\n",
+            "\n{} concurrent endless calls: first token {} ms, idle {} ms, ratio {}\n",
             looping.at_once,
             number(looping.under_ms.median),
             number(looping.idle_ms.median),
@@ -94,15 +94,15 @@ pub(super) fn text(report: &Report) -> String {
     text
 }
 
-/// The looks at memory in a row, and how far they are from their middle.
-fn resident(looks: &[u64]) -> String {
-    let (Some(low), Some(high)) = (looks.iter().min(), looks.iter().max()) else {
+/// The memory samples, and their maximum deviation from the middle.
+fn resident(samples: &[u64]) -> String {
+    let (Some(low), Some(high)) = (samples.iter().min(), samples.iter().max()) else {
         return "unknown".to_owned();
     };
-    let megabytes: Vec<String> = looks.iter().map(|b| number(*b as f64 / 1e6)).collect();
+    let megabytes: Vec<String> = samples.iter().map(|b| number(*b as f64 / 1e6)).collect();
     let middle = (low + high) as f64 / 2.0;
     format!(
-        "{} MB, before them and after each tenth: ±{:.1} %",
+        "{} MB, before the calls and after each tenth: ±{:.1} %",
         megabytes.join(" "),
         100.0 * (*high as f64 - middle) / middle.max(1.0)
     )
@@ -111,7 +111,7 @@ fn resident(looks: &[u64]) -> String {
 fn head(what: &str) -> String {
     format!(
         "{what:<40} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
-        "at a time", "run p50 µs", "run p99 µs", "p50 µs", "p99 µs", "calls/s", "peak MB", "failed"
+        "concurr.", "run p50 µs", "run p99 µs", "p50 µs", "p99 µs", "calls/s", "peak MB", "failed"
     )
 }
 
@@ -138,10 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_told_look_by_look_with_its_spread() {
+    fn memory_samples_are_listed_with_their_spread() {
         assert_eq!(
             resident(&[19_000_000, 21_000_000, 20_500_000]),
-            "19.0 21.0 20.5 MB, before them and after each tenth: ±5.0 %"
+            "19.0 21.0 20.5 MB, before the calls and after each tenth: ±5.0 %"
         );
         assert_eq!(resident(&[]), "unknown");
     }

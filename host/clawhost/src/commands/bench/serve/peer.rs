@@ -1,7 +1,7 @@
-//! Another program that serves the same checkpoint: started once, asked for one measurement at a time.
+//! A peer program that serves the same checkpoint.
 //!
-//! It says in one line of JSON that it is ready, then answers each line of JSON with another one, so
-//! that its measurements and ours can take turns. What it says on standard error is shown.
+//! Protocol: the peer writes one line of JSON when it is ready, then responses each request line with one line of JSON,
+//! so that its measurements alternate with ours. Its standard error is inherited.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Scratch;
 
-/// Other programs' threads look out for more work for a while. They are given the time to go to sleep.
-const CALM: Duration = Duration::from_millis(400);
+/// Threads of other programs spin for a while after work; this is the time for them to go to sleep.
+const IDLE_DELAY: Duration = Duration::from_millis(400);
 
-/// What the peer is asked for.
+/// A measurement request to the peer.
 #[derive(Debug, Serialize)]
 #[serde(tag = "measure", rename_all = "lowercase")]
-pub(super) enum Ask {
+pub(super) enum PeerRequest {
     Decode {
         streams: usize,
         prompt_tokens: usize,
@@ -31,40 +31,40 @@ pub(super) enum Ask {
     },
 }
 
-/// What it measured.
+/// The measured values.
 #[derive(Debug, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct PeerResponse {
     pub(super) tokens_per_second: f64,
     pub(super) first_token_ms: Option<f64>,
 }
 
-/// How it introduces itself.
+/// The peer's first line.
 #[derive(Debug, Deserialize)]
 struct Ready {
     name: String,
     threads: usize,
 }
 
-/// The program, while it runs.
+/// A running peer.
 pub(super) struct Peer {
     child: Child,
-    asks: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    requests: ChildStdin,
+    responses: Lines<BufReader<ChildStdout>>,
     name: String,
     _checkpoint: Scratch,
 }
 
 impl Peer {
-    /// Writes the engine's checkpoint into a directory of its own and starts the program on it.
+    /// Saves the engine's checkpoint to a temporary directory and starts the peer on it.
     pub(super) fn start(command: &str, engine: &Engine, threads: usize) -> Result<Self> {
         let checkpoint = Scratch::new()?;
         engine.model().save(&checkpoint.0)?;
         if let Some(files) = engine.files() {
-            files.save_text(&checkpoint.0)?;
+            files.save_tokenizer_and_templates(&checkpoint.0)?;
         }
         let mut words = command.split_whitespace();
         let program = words.next().context(
-            "--peer needs a command, such as \"python3 benches/peers/transformers_serve.py\"",
+            "--peer requires a command, such as \"python3 benches/peers/transformers_serve.py\"",
         )?;
         let mut child = Command::new(program)
             .args(words)
@@ -75,22 +75,22 @@ impl Peer {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
-        let (asks, answers) = child
+        let (requests, responses) = child
             .stdin
             .take()
             .zip(child.stdout.take())
             .context("the peer has no pipes")?;
         let mut peer = Self {
             child,
-            asks,
-            answers: BufReader::new(answers).lines(),
+            requests,
+            responses: BufReader::new(responses).lines(),
             name: String::new(),
             _checkpoint: checkpoint,
         };
         let ready: Ready = peer.read()?;
         if ready.threads != threads {
             bail!(
-                "the peer uses {} threads and this program {threads}; they would not be comparable",
+                "the peer uses {} threads and this program {threads}, so they are not comparable",
                 ready.threads
             );
         }
@@ -98,46 +98,48 @@ impl Peer {
         Ok(peer)
     }
 
-    /// What it calls itself.
+    /// The peer's name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Has it measure, and leaves it time to come to rest.
+    /// Requests a measurement, and waits until the peer is idle.
     #[allow(
         clippy::disallowed_methods,
-        reason = "when another program's threads have gone to sleep cannot be seen from here"
+        reason = "there is no signal for when another program's threads are idle"
     )]
-    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer> {
-        writeln!(self.asks, "{}", serde_json::to_string(ask)?).context("the peer is gone")?;
-        let answer: Answer = self.read()?;
-        if !(answer.tokens_per_second.is_finite() && answer.tokens_per_second > 0.0) {
-            bail!("the peer measured {} tokens/s", answer.tokens_per_second);
+    pub(super) fn measure(&mut self, request: &PeerRequest) -> Result<PeerResponse> {
+        writeln!(self.requests, "{}", serde_json::to_string(request)?)
+            .context("the peer has exited")?;
+        let response: PeerResponse = self.read()?;
+        if !(response.tokens_per_second.is_finite() && response.tokens_per_second > 0.0) {
+            bail!("the peer measured {} tokens/s", response.tokens_per_second);
         }
-        std::thread::sleep(CALM);
-        Ok(answer)
+        std::thread::sleep(IDLE_DELAY);
+        Ok(response)
     }
 
-    /// Ends it.
+    /// Stops the peer.
     pub(super) fn stop(self) -> Result<()> {
         let Self {
             mut child,
-            asks,
-            answers,
+            requests,
+            responses,
             name: _,
             _checkpoint,
         } = self;
-        // With nothing more to be asked it ends by itself.
-        drop((asks, answers));
-        child.wait().context("the peer did not end")?;
+        // It exits at the end of its input.
+        drop((requests, responses));
+        child.wait().context("cannot wait for the peer")?;
         Ok(())
     }
 
     fn read<T: DeserializeOwned>(&mut self) -> Result<T> {
         let line = self
-            .answers
+            .responses
             .next()
-            .context("the peer ended; what it said is above")??;
-        serde_json::from_str(&line).with_context(|| format!("the peer said {line}"))
+            .context("the peer exited; its output is above")??;
+        serde_json::from_str(&line)
+            .with_context(|| format!("cannot parse the peer's response {line}"))
     }
 }

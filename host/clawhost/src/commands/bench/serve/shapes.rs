@@ -1,11 +1,11 @@
-//! Shapes of known models, so that their speed can be measured without their weights.
+//! Shapes of known models, to measure their speed without their weights.
 
 use anyhow::Result;
 use clap::ValueEnum;
 use clawhost_policy::ModelConfig;
 use serde_json::json;
 
-/// A known model's shape.
+/// The shape of a known model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Shape {
     /// Qwen3, 0.6 billion parameters

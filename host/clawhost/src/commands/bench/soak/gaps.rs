@@ -1,16 +1,16 @@
-//! Gaps between tokens, counted in buckets of one in a hundred: millions of them in a few kilobytes, so that
-//! counting does not show in the memory that is watched.
+//! A histogram of gaps between tokens with 1 % wide buckets: a few kilobytes for millions of gaps, so that it does not
+//! affect the measured memory.
 
 use std::time::Duration;
 
-/// The least gap that is told apart, in milliseconds.
-const LEAST: f64 = 0.01;
-/// Each bucket is this much wider than the one before.
+/// Lower bound of the first bucket, in milliseconds.
+const MIN_MS: f64 = 0.01;
+/// Ratio of successive bucket bounds.
 const STEP: f64 = 1.01;
 /// Enough for gaps of a quarter of an hour.
 const BUCKETS: usize = 1850;
 
-/// How often gaps of each length were seen.
+/// Counts of gaps by length.
 #[derive(Debug, Clone)]
 pub(super) struct Gaps {
     counts: Vec<u64>,
@@ -29,8 +29,8 @@ impl Default for Gaps {
 impl Gaps {
     pub(super) fn add(&mut self, gap: Duration) {
         let ms = gap.as_secs_f64() * 1e3;
-        let bucket = (ms.max(LEAST) / LEAST).ln() / STEP.ln();
-        // The cast saturates, and what is longer than the last bucket is counted in it.
+        let bucket = (ms.max(MIN_MS) / MIN_MS).ln() / STEP.ln();
+        // The cast saturates; longer gaps are counted in the last bucket.
         let bucket = (bucket as usize).min(BUCKETS - 1);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
@@ -49,20 +49,20 @@ impl Gaps {
         self.counts.iter().sum()
     }
 
-    /// Milliseconds that this share of the gaps does not exceed; 0 without any.
+    /// The quantile in milliseconds; 0 without any gaps.
     pub(super) fn quantile(&self, share: f64) -> f64 {
-        let wanted = (self.count() as f64 * share).ceil().max(1.0);
+        let rank = (self.count() as f64 * share).ceil().max(1.0);
         let mut seen = 0.0;
         for (bucket, count) in (0i32..).zip(&self.counts) {
             seen += *count as f64;
-            if *count > 0 && seen >= wanted {
-                return (LEAST * STEP.powi(bucket + 1)).min(self.longest);
+            if *count > 0 && seen >= rank {
+                return (MIN_MS * STEP.powi(bucket + 1)).min(self.longest);
             }
         }
         0.0
     }
 
-    /// Milliseconds of the longest.
+    /// The longest gap in milliseconds.
     pub(super) fn longest(&self) -> f64 {
         self.longest
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_right_to_one_in_a_hundred() {
+    fn quantiles_are_accurate_to_one_percent() {
         let mut gaps = Gaps::default();
         assert_eq!((gaps.quantile(0.5), gaps.count()), (0.0, 0));
         for ms in 1..=1000u64 {

@@ -1,0 +1,154 @@
+//! Loads a component for a command that runs without a server: with the capabilities of the configuration that it is
+//! granted, or with a script in their place. State is in memory in both cases, and initially empty.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use clawhost_authoring::{Recorder, Script};
+use clawhost_plugins::{
+    Capability, GrantFile, Grants, HostOptions, Kind, Limits, Manifest, ModelClient, Network,
+    Plugin, StateStore,
+};
+
+use crate::capabilities::{Internet, Models, PluginState, StateConfig};
+use crate::compiling;
+use crate::config::Config;
+use crate::granting;
+use crate::serve::{load_engine, plugin_name, read_plugin};
+
+/// Loads the configuration of a command that runs a component without a server.
+pub(super) fn configuration(file: Option<&Path>, data: Option<&Path>) -> Result<Config> {
+    let mut config = Config::load(file, None)?;
+    if let Some(data) = data {
+        config.server.data = data.to_owned();
+    }
+    Ok(config)
+}
+
+/// Returns the limits of a call of this kind on a server with this configuration.
+pub(super) fn limits(config: &Config, kind: Kind) -> Limits {
+    match kind {
+        Kind::Loss | Kind::Advantage => config.training.limits.0.clone(),
+        Kind::Judge | Kind::GroupJudge | Kind::Hint | Kind::Environment => {
+            config.judging.limits.clone()
+        }
+    }
+}
+
+/// A component file and its imported capabilities.
+struct Component<'a> {
+    file: &'a Path,
+    name: String,
+    bytes: Vec<u8>,
+    capabilities: Vec<Capability>,
+}
+
+impl<'a> Component<'a> {
+    fn read(file: &'a Path, config: &Config) -> Result<Component<'a>> {
+        let bytes = read_plugin(file)?;
+        let inspection = compiling::host(config.plugin_host.clone())?
+            .inspect(&bytes)
+            .with_context(|| format!("{} cannot be used", file.display()))?;
+        Ok(Component {
+            file,
+            name: plugin_name(file),
+            bytes,
+            capabilities: inspection.capabilities.into_iter().collect(),
+        })
+    }
+
+    fn load(
+        &self,
+        config: &Config,
+        options: HostOptions,
+        grants: impl FnOnce(&Manifest) -> Grants,
+    ) -> Result<Plugin> {
+        let own = config.plugins.get(&self.name).cloned().unwrap_or_default();
+        let host = compiling::host(options)?;
+        granting::load_with_manifest(Some(self.file), config, |manifest| {
+            let grants = grants(manifest);
+            host.load_with_manifest(&self.name, &self.bytes, &grants, manifest, own.profile)
+        })
+        .with_context(|| format!("{} cannot be run", self.file.display()))
+    }
+}
+
+/// Loads a component with the capabilities of a server that this build is granted. The model is loaded only for a component
+/// that imports it. With `record`, a recorder stores the exchanges.
+pub(super) fn load_live(
+    file: &Path,
+    config: &Config,
+    record: bool,
+) -> Result<(Plugin, Option<Arc<Recorder>>)> {
+    let component = Component::read(file, config)?;
+    let mut model: Option<Arc<dyn ModelClient>> = None;
+    if component.capabilities.contains(&Capability::Model) {
+        let (engine, _) = load_engine(config)?;
+        model = Some(Arc::new(Models::new(engine, &config.models)?));
+    }
+    let mut network: Arc<dyn Network> = Arc::new(Internet);
+    let mut recorder = None;
+    if record {
+        let exchanges = Arc::new(Recorder::new(model.clone(), Arc::clone(&network)));
+        model = model.map(|_| Arc::clone(&exchanges) as _);
+        network = Arc::clone(&exchanges) as _;
+        recorder = Some(exchanges);
+    }
+    let options = HostOptions {
+        model,
+        network: Some(network),
+        state: Some(in_memory(config.plugin_state)?),
+        ..config.plugin_host.clone()
+    };
+    let digest = clawhost_plugins::digest(&component.bytes);
+    let grants = GrantFile::open(&config.grants_file())?.grants(&digest);
+    let plugin = component.load(config, options, |_| grants)?;
+    Ok((plugin, recorder))
+}
+
+/// Loads a component with a script in place of models, network and state. No grants are needed, because nothing real is
+/// accessed; limits of the manifest still apply.
+pub(super) fn load_scripted(file: &Path, config: &Config) -> Result<(Plugin, Arc<Script>)> {
+    let component = Component::read(file, config)?;
+    let quota = config.plugin_state;
+    let script = Script::new(move || in_memory(quota).map_err(|error| format!("{error:#}")));
+    let script = Arc::new(script.map_err(|error| anyhow!(error))?);
+    let options = HostOptions {
+        model: Some(Arc::clone(&script) as _),
+        network: Some(Arc::clone(&script) as _),
+        state: Some(Arc::clone(&script) as _),
+        ..config.plugin_host.clone()
+    };
+    let capabilities = component.capabilities.clone();
+    let plugin = component.load(config, options, |manifest| {
+        // Empty lists of origins and models mean all.
+        let mut grants = manifest.all_requested_grants();
+        grants.allow.extend(capabilities);
+        grants
+    })?;
+    Ok((plugin, script))
+}
+
+fn in_memory(quota: StateConfig) -> Result<Arc<dyn StateStore>> {
+    Ok(Arc::new(PluginState::in_memory(quota)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_and_advantages_run_with_the_limits_of_training() {
+        let mut config = Config::default();
+        config.training.limits.0.fuel = 7;
+        config.judging.limits.fuel = 5;
+        for kind in Kind::ALL {
+            let expected = match kind {
+                Kind::Loss | Kind::Advantage => 7,
+                _ => 5,
+            };
+            assert_eq!(limits(&config, kind).fuel, expected, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Inserts for one request: its session, the next states that it carries, its new turns.
+
+use rusqlite::{OptionalExtension, Transaction};
+use serde_json::{Map, Value, json};
+
+use crate::choice_groups;
+use crate::codec::{Json, encode_json, encode_u32s, encode_u64, finite};
+use crate::error::DbError;
+use crate::ids::{SessionId, TurnId};
+use crate::records::{
+    JudgingState, NewRequest, NewTurn, NextState, SessionUpsert, TurnKind, TurnState,
+};
+use crate::turn_lookup::insert_histories;
+use crate::turns::{require_turn, update_readiness};
+
+pub(crate) fn upsert_session(tx: &Transaction<'_>, session: &SessionUpsert) -> Result<(), DbError> {
+    let written = tx
+        .prepare_cached(
+            "INSERT INTO sessions (id, name, origin, key, user, started_ms, last_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+             ON CONFLICT (id) DO UPDATE SET
+                user = COALESCE(user, excluded.user), last_ms = MAX(last_ms, excluded.last_ms),
+                ended_ms = NULL, end_reason = NULL, settled_ms = NULL
+             WHERE key IS excluded.key",
+        )?
+        .execute((
+            session.id.as_str(),
+            session.name.as_deref().unwrap_or(session.id.as_str()),
+            &session.origin,
+            session.key.as_deref(),
+            session.user.as_deref(),
+            session.ms,
+        ))?;
+    if written == 0 {
+        return Err(DbError::invalid(format!(
+            "session {} belongs to another API key",
+            session.id
+        )));
+    }
+    Ok(())
+}
+
+/// Rejects a request that writes into another key's session or supplies the next state of another key's turn.
+pub(crate) fn check_owner(tx: &Transaction<'_>, arrival: &NewRequest) -> Result<(), DbError> {
+    let key = &arrival.session.key;
+    if arrival.turns.iter().any(|turn| turn.key != *key) {
+        return Err(DbError::invalid(format!(
+            "a turn of session {} has another API key than its session",
+            arrival.session.id
+        )));
+    }
+    let mut owner = tx.prepare_cached("SELECT key IS ?2 FROM turns WHERE id = ?1")?;
+    for next in &arrival.next_state_of {
+        let same = owner
+            .query_row((next.turn.0, key.as_deref()), |row| row.get(0))
+            .optional()?;
+        if same == Some(false) {
+            return Err(DbError::invalid(format!(
+                "turn {} belongs to another API key than the request that follows it",
+                next.turn
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Result of recording a next state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextStateInsert {
+    /// It is the turn's next state, either newly or already before.
+    Recorded,
+    /// The turn already has a different next state, which stays.
+    Conflict,
+}
+
+pub(crate) fn record_next_state(
+    tx: &Transaction<'_>,
+    next: &NextState,
+) -> Result<NextStateInsert, DbError> {
+    require_turn(tx, next.turn)?;
+    let new = tx
+        .prepare_cached(
+            "INSERT INTO next_states (turn, ms, messages, source) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (turn) DO NOTHING",
+        )?
+        .execute((
+            next.turn.0,
+            next.ms,
+            encode_json(&next.messages)?,
+            next.source.map(|source| source.0),
+        ))?;
+    if new == 0 {
+        let Json(kept) = tx
+            .prepare_cached("SELECT messages FROM next_states WHERE turn = ?1")?
+            .query_row([next.turn.0], |row| row.get(0))?;
+        return Ok(if kept == next.messages {
+            NextStateInsert::Recorded
+        } else {
+            NextStateInsert::Conflict
+        });
+    }
+    tx.prepare_cached("UPDATE turns SET kind = 'main' WHERE id = ?1")?
+        .execute([next.turn.0])?;
+    update_readiness(tx, next.turn)?;
+    Ok(NextStateInsert::Recorded)
+}
+
+/// Records which request supplied a next state, if that is not known yet.
+pub(crate) fn set_next_state_source(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    source: Option<TurnId>,
+) -> Result<(), DbError> {
+    tx.prepare_cached("UPDATE next_states SET source = ?2 WHERE turn = ?1 AND source IS NULL")?
+        .execute((turn.0, source.map(|source| source.0)))?;
+    Ok(())
+}
+
+/// Records a fork that has no turns of its own in `matched` of the turn that it forks from.
+pub(crate) fn record_fork(tx: &Transaction<'_>, fork: &NextState) -> Result<(), DbError> {
+    let Json(matched) = tx
+        .prepare_cached("SELECT matched FROM turns WHERE id = ?1")?
+        .query_row([fork.turn.0], |row| row.get(0))?;
+    let mut matched = as_object(matched);
+    let fork_entry = json!({ "ms": fork.ms, "messages": fork.messages });
+    match matched.get_mut("forks").and_then(Value::as_array_mut) {
+        Some(forks) => forks.push(fork_entry),
+        None => {
+            matched.insert("forks".to_owned(), json!([fork_entry]));
+        }
+    }
+    let text =
+        serde_json::to_string(&matched).map_err(|error| DbError::invalid(error.to_string()))?;
+    tx.prepare_cached("UPDATE turns SET matched = ?2 WHERE id = ?1")?
+        .execute((fork.turn.0, text))?;
+    Ok(())
+}
+
+fn as_object(matched: Value) -> Map<String, Value> {
+    match matched {
+        Value::Object(fields) => fields,
+        Value::Null => Map::new(),
+        other => Map::from_iter([("matched".to_owned(), other)]),
+    }
+}
+
+pub(crate) fn insert_turns(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    turns: &[NewTurn],
+    fork_of: &[i64],
+) -> Result<Vec<TurnId>, DbError> {
+    let first: u32 = tx
+        .prepare_cached("SELECT COALESCE(MAX(seq) + 1, 0) FROM turns WHERE session = ?1")?
+        .query_row([session.as_str()], |row| row.get(0))?;
+    let mut ids = Vec::with_capacity(turns.len());
+    let mut shared: Option<(&NewTurn, i64)> = None;
+    for (seq, turn) in (first..).zip(turns) {
+        let request = match shared {
+            Some((earlier, id)) if same_request(earlier, turn) => {
+                // Choices of a side request are not judged as a group.
+                if turn.kind != TurnKind::Side {
+                    choice_groups::open_group(tx, id)?;
+                }
+                id
+            }
+            _ => insert_request(tx, session, turn)?,
+        };
+        shared = Some((turn, request));
+        ids.push(insert_turn(tx, session, seq, request, turn, fork_of)?);
+    }
+    Ok(ids)
+}
+
+/// Choices of one response share their request row.
+fn same_request(a: &NewTurn, b: &NewTurn) -> bool {
+    a.request_digest == b.request_digest
+        && a.prompt_ids == b.prompt_ids
+        && a.messages == b.messages
+        && a.tools == b.tools
+        && a.template == b.template
+}
+
+fn insert_request(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    turn: &NewTurn,
+) -> Result<i64, DbError> {
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO requests (session, digest, messages, tools, template, prompt_ids)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .insert((
+            session.as_str(),
+            &turn.request_digest,
+            encode_json(&turn.messages)?,
+            encode_json(&turn.tools)?,
+            encode_template(&turn.template)?,
+            encode_u32s(&turn.prompt_ids),
+        ))?;
+    Ok(id)
+}
+
+/// Template variables must be a JSON object; `null` means none.
+fn encode_template(template: &Value) -> Result<String, DbError> {
+    match template {
+        Value::Null => Ok("{}".to_owned()),
+        Value::Object(_) => encode_json(template),
+        other => Err(DbError::invalid(format!(
+            "the chat template variables are {other}: expected a JSON object"
+        ))),
+    }
+}
+
+fn insert_turn(
+    tx: &Transaction<'_>,
+    session: &SessionId,
+    seq: u32,
+    request: i64,
+    turn: &NewTurn,
+    fork_of: &[i64],
+) -> Result<TurnId, DbError> {
+    let mut matched = turn.matched.clone();
+    if !fork_of.is_empty() {
+        let mut fields = as_object(matched);
+        fields.insert("fork_of".to_owned(), json!(fork_of));
+        matched = Value::Object(fields);
+    }
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO turns (session, seq, request, response_id, choice, grp, kind, parent,
+                received_ms, key, temperature, adapter_version, adapter_digest, model, state, judging,
+                sampling, matched)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+        )?
+        .insert(rusqlite::params![
+            session.as_str(),
+            seq,
+            request,
+            turn.response_id,
+            turn.choice,
+            turn.group,
+            turn.kind,
+            turn.parent.map(|parent| parent.0),
+            turn.received_ms,
+            turn.key,
+            finite(turn.temperature, "the temperature")?,
+            encode_u64(turn.adapter_version, "adapter version")?,
+            turn.adapter_digest,
+            turn.model,
+            TurnState::Generating,
+            JudgingState::Waiting,
+            encode_json(&turn.sampling)?,
+            encode_json(&matched)?,
+        ])?;
+    insert_histories(tx, TurnId(id), &turn.histories)?;
+    Ok(TurnId(id))
+}

@@ -1,0 +1,125 @@
+//! Retraction of a next state whose request turned out not to continue the conversation.
+//!
+//! A retraction is recorded. The next state moves, with the reason, to the `retractions` of its turn; judgements that
+//! saw it refer to the retraction; a sample made from them is dropped unless it has trained; and the turn waits for
+//! another next state.
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+
+use crate::codec::Json;
+use crate::error::{DbError, JournalError};
+use crate::ids::TurnId;
+use crate::journal::Journal;
+use crate::records::{Evidence, NewRetraction, Retraction};
+use crate::turns::{require_turn, update_readiness};
+
+/// Drop reason of a queued sample whose judgement used a next state that was retracted.
+pub const NEXT_STATE_RETRACTED: &str = "its next state was retracted";
+
+impl Journal {
+    /// The turn whose request supplied the next state of `turn`: `None` without a next state, `Some(None)` if the
+    /// source is not known.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn next_source(&self, turn: TurnId) -> Result<Option<Option<TurnId>>, JournalError> {
+        self.read(|conn| {
+            let source = conn
+                .prepare_cached("SELECT source FROM next_states WHERE turn = ?1")?
+                .query_row([turn.0], |row| row.get::<_, Option<i64>>(0))
+                .optional()?;
+            Ok(source.map(|source| source.map(TurnId)))
+        })
+    }
+}
+
+/// Moves the next state of a turn to its retractions.
+pub(crate) fn retract(tx: &Transaction<'_>, new: &NewRetraction) -> Result<(), DbError> {
+    let turn = new.turn.0;
+    require_turn(tx, new.turn)?;
+    let id = tx
+        .prepare_cached(
+            "INSERT INTO retractions (turn, ms, reason, source, came_ms, messages, judged)
+             SELECT n.turn, ?2, ?3, n.source, n.ms, n.messages, t.next_judged
+             FROM next_states n JOIN turns t ON t.id = n.turn WHERE n.turn = ?1
+             RETURNING id",
+        )?
+        .query_row((turn, new.ms, &new.reason), |row| row.get::<_, i64>(0))
+        .optional()?;
+    let Some(id) = id else {
+        return Err(DbError::invalid(format!(
+            "turn {turn} has no next state to retract"
+        )));
+    };
+    tx.prepare_cached("DELETE FROM next_states WHERE turn = ?1")?
+        .execute([turn])?;
+    tx.prepare_cached(
+        "UPDATE judgements SET retraction = ?2
+         WHERE turn = ?1 AND next_state = 1 AND retraction IS NULL",
+    )?
+    .execute((turn, id))?;
+    tx.prepare_cached(
+        "UPDATE samples SET state = 'dropped', reason = ?2
+         WHERE turn = ?1 AND state = 'queued'
+         AND EXISTS (SELECT 1 FROM turns t WHERE t.id = ?1 AND t.next_judged = 1)",
+    )?
+    .execute((turn, NEXT_STATE_RETRACTED))?;
+    tx.prepare_cached(
+        "UPDATE turns SET next_judged = 0,
+            reason = CASE WHEN state = 'complete' THEN NULL ELSE reason END,
+            judging = CASE WHEN state = 'complete' THEN 'waiting' ELSE judging END
+         WHERE id = ?1",
+    )?
+    .execute([turn])?;
+    update_readiness(tx, new.turn)
+}
+
+/// Whether a judgement saw a next state that was retracted in the meantime.
+pub(crate) fn saw_retracted_next_state(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    evidence: Option<Evidence>,
+) -> Result<bool, DbError> {
+    let Some(seen) = evidence.filter(|seen| seen.next_state) else {
+        return Ok(false);
+    };
+    let retractions: i64 = tx
+        .prepare_cached("SELECT COUNT(*) FROM retractions WHERE turn = ?1")?
+        .query_row([turn.0], |row| row.get(0))?;
+    Ok(i64::try_from(seen.retractions) != Ok(retractions))
+}
+
+/// The retractions of a turn, oldest first.
+pub(crate) fn retractions_of_turn(
+    conn: &Connection,
+    turn: TurnId,
+) -> Result<Vec<Retraction>, DbError> {
+    let mut statement =
+        conn.prepare_cached("SELECT * FROM retractions WHERE turn = ?1 ORDER BY id")?;
+    let found = statement.query_map([turn.0], retraction_row)?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// One retraction by its id.
+pub(crate) fn retraction_by_id(
+    conn: &Connection,
+    id: Option<i64>,
+) -> Result<Option<Retraction>, DbError> {
+    let Some(id) = id else { return Ok(None) };
+    let mut statement = conn.prepare_cached("SELECT * FROM retractions WHERE id = ?1")?;
+    Ok(statement.query_row([id], retraction_row).optional()?)
+}
+
+fn retraction_row(row: &Row<'_>) -> rusqlite::Result<Retraction> {
+    let Json(messages) = row.get("messages")?;
+    Ok(Retraction {
+        id: row.get("id")?,
+        turn: TurnId(row.get("turn")?),
+        reason: row.get("reason")?,
+        ms: row.get("ms")?,
+        source: row.get::<_, Option<i64>>("source")?.map(TurnId),
+        messages,
+        came_ms: row.get("came_ms")?,
+        judged: row.get("judged")?,
+    })
+}

@@ -1,0 +1,23 @@
+//! Structured output: JSON that follows a schema, tool calls, a regular expression, or one of several texts.
+//!
+//! A [`Constraint`] describes the output in a form that can be recorded. The [`GrammarCompiler`] compiles it to a
+//! grammar over the tokenizer's vocabulary (llguidance), off the engine thread and within limits. A [`GrammarMatcher`]
+//! tracks one reply and returns the bitmask of tokens allowed next.
+//!
+//! The matcher only masks: it never chooses among allowed tokens and never inserts tokens that were not sampled. A
+//! schema that can only be enforced in part is rejected.
+
+mod compiler;
+mod constraint;
+mod grammar;
+mod matcher;
+mod schema;
+
+pub use compiler::ConstraintError;
+pub(crate) use compiler::GrammarCompiler;
+pub use constraint::{CallableTool, Constraint, ResponseFormat, ToolCallConstraint};
+pub(crate) use matcher::{AllowedTokens, GrammarMatcher};
+pub use schema::{SchemaError, check_schema};
+
+#[cfg(test)]
+mod tests;

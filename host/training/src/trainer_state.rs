@@ -1,0 +1,148 @@
+//! The state that the next step starts from: weights, optimizer state and reward baselines. It is loaded from the journal
+//! and the checkpoints at startup, and again whenever an operator or another process changes the active adapter.
+
+use std::sync::Arc;
+
+use clawhost_journal::{AdapterRow, Journal};
+use clawhost_policy::{Adapter, Engine, TrainedWeights};
+use serde_json::Value;
+
+use crate::advantage::Baselines;
+use crate::checkpoint::Checkpoints;
+use crate::error::TrainingError;
+use crate::optimizer::OptimizerState;
+use crate::options::{TrainableParameters, TrainingOptions};
+
+/// Key of the reward baselines in the journal's `meta` table.
+pub(crate) const BASELINES_KEY: &str = "training.baselines";
+
+/// The state that the next step starts from.
+#[derive(Clone)]
+pub(crate) struct TrainerState {
+    pub(crate) version: u64,
+    /// Digest of the adapter; empty for the base model.
+    pub(crate) digest: String,
+    pub(crate) weights: TrainedWeights,
+    pub(crate) optimizer_state: OptimizerState<f32>,
+    pub(crate) baselines: Baselines,
+}
+
+/// Loads the adapter in `row`; without a row, starts from the base model or from the adapter passed with `--adapter`.
+pub(crate) fn load_trainer_state(
+    journal: &Journal,
+    engine: &Engine,
+    checkpoints: &Checkpoints,
+    options: &TrainingOptions,
+    row: Option<&AdapterRow>,
+    adapters: &[AdapterRow],
+) -> Result<TrainerState, TrainingError> {
+    let empty = Baselines::new(options.baseline_rate, options.baseline_start);
+    let baselines = match journal.meta(BASELINES_KEY)? {
+        Some(text) => empty.with_json(&text)?,
+        None => empty,
+    };
+    let Some(row) = row else {
+        // Start from the operator's adapter if there is one; otherwise from a new adapter or from the base weights,
+        // which the first step copies before it changes them.
+        let active = engine.active();
+        let weights = match active.weights {
+            Some(weights) if active.version == 0 => {
+                check_parameters(options, &weights, || {
+                    "the adapter passed with --adapter".to_owned()
+                })?;
+                weights
+            }
+            _ => init_weights(engine, options),
+        };
+        return Ok(TrainerState {
+            version: 0,
+            digest: String::new(),
+            optimizer_state: zero_optimizer_state(&weights),
+            weights,
+            baselines,
+        });
+    };
+    let newer = adapters.iter().filter(|a| a.version > row.version).count();
+    let newest = newer < options.keep_checkpoints;
+    let (weights, optimizer_state) =
+        load_recorded_version(row, engine, checkpoints, options, newest)?;
+    let optimizer_state = optimizer_state.unwrap_or_else(|| {
+        tracing::warn!(
+            version = row.version,
+            "the optimizer state of this version is no longer stored; starting with a zero state"
+        );
+        zero_optimizer_state(&weights)
+    });
+    Ok(TrainerState {
+        version: row.version,
+        digest: row.digest.clone(),
+        weights,
+        optimizer_state,
+        baselines,
+    })
+}
+
+/// Loads the weights of a recorded version, and its optimizer state if retention still keeps it. Fails if the version
+/// does not fit the base model or the configuration.
+pub(crate) fn load_recorded_version(
+    row: &AdapterRow,
+    engine: &Engine,
+    checkpoints: &Checkpoints,
+    options: &TrainingOptions,
+    newest: bool,
+) -> Result<(TrainedWeights, Option<OptimizerState<f32>>), TrainingError> {
+    let model = engine.model();
+    let recorded = row
+        .provenance
+        .get("base_digest")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if recorded != model.digest() {
+        return Err(TrainingError::BaseModelMismatch {
+            version: row.version,
+            recorded: recorded.to_owned(),
+            present: model.digest().to_owned(),
+        });
+    }
+    let (weights, optimizer_state) = checkpoints.load(row, model, newest)?;
+    check_parameters(options, &weights, || {
+        format!("adapter version {}", row.version)
+    })?;
+    Ok((weights, optimizer_state))
+}
+
+fn init_weights(engine: &Engine, options: &TrainingOptions) -> TrainedWeights {
+    let model = engine.model();
+    match options.parameters {
+        TrainableParameters::Lora => {
+            let adapter = Adapter::init(model.config(), options.lora.clone(), options.seed);
+            TrainedWeights::Lora(Arc::new(adapter))
+        }
+        TrainableParameters::Full => TrainedWeights::Full(Arc::clone(model)),
+    }
+}
+
+pub(crate) fn zero_optimizer_state(weights: &TrainedWeights) -> OptimizerState<f32> {
+    OptimizerState::zeros(weights.tensors().iter().map(|(_, v)| v.len()))
+}
+
+/// Rejects weights of another kind than `training.parameters`: training cannot continue a LoRA adapter as full weights or
+/// the other way round. With training disabled, either kind can be served.
+fn check_parameters(
+    options: &TrainingOptions,
+    weights: &TrainedWeights,
+    what: impl FnOnce() -> String,
+) -> Result<(), TrainingError> {
+    let (found, configured) = (
+        TrainableParameters::from_weights(weights),
+        options.parameters,
+    );
+    if found == configured || !options.enabled {
+        return Ok(());
+    }
+    Err(TrainingError::ParametersMismatch {
+        what: what(),
+        found,
+        configured,
+    })
+}
