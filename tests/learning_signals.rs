@@ -96,7 +96,7 @@ async fn with_a_stale_sample() -> TempDir {
 async fn stale_samples_are_reported_with_the_responsible_setting() {
     let data = with_a_stale_sample().await;
     let note =
-        "1 of 2 judged samples went stale before a step took them; raise training.max_staleness";
+        "1 of 2 judged samples went stale before a step used them; raise training.max_staleness";
     let path = data.path().display().to_string();
     let ended = Command::new(&["status", "--data", &path]).run();
     assert!(ended.stdout.contains(note), "{ended:?}");

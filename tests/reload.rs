@@ -229,7 +229,7 @@ async fn judge_with_revoked_grant_gives_no_verdict_until_granted_again() {
     .await;
     let reason = status["revoked"]["reason"].as_str().unwrap();
     assert!(
-        reason.contains("model") && reason.contains("not granted"),
+        reason.contains("model") && reason.contains("not been granted"),
         "{reason}"
     );
     assert_eq!(
@@ -326,7 +326,7 @@ async fn reloaded_loss_is_used_in_the_next_step_and_a_broken_one_is_not() {
     let rloo = include_bytes!("../plugins/artifacts/advantage-rloo.wasm");
     for (bytes, why) in [
         (&distill[..], "has no teacher"),
-        (&rloo[..], "is no loss any more"),
+        (&rloo[..], "changed its kind from loss to advantage"),
         (b"never a component", "not WebAssembly"),
     ] {
         build(&path, bytes);

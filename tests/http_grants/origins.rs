@@ -278,12 +278,12 @@ fn table(
         (
             "ftp",
             at("ftp://127.0.0.1:HERE/"),
-            denied("only http and https are"),
+            denied("only http and https"),
         ),
         (
             "file",
             at("file:///etc/passwd"),
-            denied("only http and https are"),
+            denied("only http and https"),
         ),
         ("no-host", at("/v1"), denied("the URL cannot be read")),
         (

@@ -215,7 +215,7 @@ async fn missing_grant_is_rejected_with_the_grant_command() {
     config.server.data = dir.path().join("data");
     config.load = vec![path.clone()];
     let command = format!(
-        "in place of HOST: clawhost plugin grant {} state http=https://HOST --data {}",
+        "replace HOST with the host it may reach and run: clawhost plugin grant {} state http=https://HOST --data {}",
         path.display(),
         config.server.data.display()
     );

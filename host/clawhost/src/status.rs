@@ -133,6 +133,10 @@ impl ControlPlane for Loops {
         text
     }
 
+    fn plugin_costs(&self) -> Value {
+        plugins::costs(self.plugins.call_stats())
+    }
+
     fn reload_plugins(&self) -> Option<Value> {
         Some(Value::Array(self.plugins.check_all()))
     }

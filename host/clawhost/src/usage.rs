@@ -241,7 +241,7 @@ mod tests {
             (
                 &["lay", "--kind", "bees"],
                 ErrorKind::InvalidValue,
-                "'bees' is not valid for --kind <kind>, one of a, bee (did you mean bee?); see 'tool lay --help'",
+                "'bees' is not valid for --kind <kind> (one of a, bee) (did you mean bee?); see 'tool lay --help'",
             ),
             (
                 &["lay", "--kind"],

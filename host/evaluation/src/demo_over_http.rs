@@ -116,7 +116,7 @@ async fn a_learning_server_passes_and_a_frozen_one_does_not() {
     );
 
     let page = crate::page(&outcome, &crate::About::default());
-    assert!(page.contains("It learned while it served"));
+    assert!(page.contains("The model learned from its conversations"));
     assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("http://127"));
     let table = crate::table(&outcome);
     assert!(

@@ -18,17 +18,19 @@ use crate::gateway::Shared;
 use crate::{body, guard, ids, limits};
 
 /// Paths without authentication: load balancers poll the first three; the others contain nothing private.
-const PUBLIC_PATHS: [&str; 5] = [
+const PUBLIC_PATHS: [&str; 7] = [
     "/health",
     "/healthz",
     "/readyz",
     "/openapi.json",
     "/version",
+    "/page.css",
+    "/page.js",
 ];
 /// Paths without rate and concurrency limits, which must respond under overload.
 const UNLIMITED_PATHS: [&str; 4] = ["/health", "/healthz", "/readyz", "/metrics"];
 
-/// Path of the operator page.
+/// Path of the operator page. It needs no key, but without an operator's key it is empty and asks for one.
 const OPERATOR_PAGE: &str = "/";
 
 /// Path prefix of Anthropic's API.
@@ -76,7 +78,6 @@ pub(crate) async fn admit(
         .get::<MatchedPath>()
         .map_or("other", MatchedPath::as_str)
         .to_owned();
-    let is_operator_page = request.uri().path() == OPERATOR_PAGE;
     let is_anthropic = is_anthropic(&request);
     let mut response = match check_request(&shared, &request) {
         Ok((caller, slot)) => {
@@ -97,13 +98,6 @@ pub(crate) async fn admit(
         if let Some(allow) = allow {
             response.headers_mut().insert(header::ALLOW, allow);
         }
-    }
-    if response.status() == StatusCode::UNAUTHORIZED && is_operator_page {
-        // Makes a browser prompt for the key.
-        response.headers_mut().insert(
-            header::WWW_AUTHENTICATE,
-            HeaderValue::from_static("Basic realm=\"clawhost\""),
-        );
     }
     shared
         .metrics
@@ -157,8 +151,11 @@ fn check_request(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slo
             .ok()
             .filter(|caller| caller.key.is_some())
             .unwrap_or_else(Caller::anonymous)
+    } else if path == OPERATOR_PAGE {
+        auth::authenticate(&options.keys, request.headers(), true)
+            .unwrap_or_else(|_| Caller::anonymous())
     } else {
-        auth::authenticate(&options.keys, request.headers(), path == OPERATOR_PAGE)?
+        auth::authenticate(&options.keys, request.headers(), false)?
     };
     if UNLIMITED_PATHS.contains(&path) {
         return Ok((caller, Slot { _permit: None }));

@@ -1,7 +1,6 @@
 //! The [`Gateway`]: state that all handlers share, and the router.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
@@ -9,7 +8,7 @@ use clawhost_journal::{Journal, JournalError, ReleaseChange, ReleaseState, now_m
 use clawhost_policy::Engine;
 use clawhost_sessions::Sessions;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
@@ -17,6 +16,7 @@ use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::admission;
 use crate::error::ApiError;
+use crate::events::Feeds;
 use crate::limits::RateLimits;
 use crate::metrics::Metrics;
 use crate::options::GatewayOptions;
@@ -39,6 +39,10 @@ pub trait ControlPlane: Send + Sync {
     fn health_errors(&self) -> Vec<HealthError>;
     /// Additional metrics in the Prometheus text format for `/metrics`; may be empty.
     fn metrics(&self) -> String;
+    /// What the calls of each plugin cost, an array of objects with a `name`; empty without plugins (the default).
+    fn plugin_costs(&self) -> Value {
+        Value::Array(Vec::new())
+    }
     /// Reloads changed plugin files and returns the state of all plugins. Blocks while plugins compile.
     /// `None`: the server has no plugins (the default).
     fn reload_plugins(&self) -> Option<Value> {
@@ -100,13 +104,20 @@ pub(crate) struct Shared {
     pub(crate) readiness: Readiness,
     pub(crate) versions: Versions,
     pub(crate) started_ms: i64,
-    stopping: AtomicBool,
+    /// The snapshots that open event streams share.
+    pub(crate) feeds: Feeds,
+    stopping: watch::Sender<bool>,
 }
 
 impl Shared {
     /// Whether shutdown has begun.
     pub(crate) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        *self.stopping.borrow()
+    }
+
+    /// Becomes true when shutdown begins.
+    pub(crate) fn watch_stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
     }
 
     /// Runs blocking work, such as a journal query, off the async threads.
@@ -146,7 +157,7 @@ impl Shared {
     }
 
     pub(crate) fn begin_shutdown(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stopping.send_replace(true);
     }
 }
 
@@ -174,7 +185,8 @@ impl Gateway {
             readiness: Readiness::default(),
             versions: Versions::new(options.max_loaded_versions),
             started_ms: now_ms(),
-            stopping: AtomicBool::new(false),
+            feeds: Feeds::default(),
+            stopping: watch::Sender::new(false),
             engine,
             sessions,
             journal,
@@ -222,7 +234,7 @@ impl Gateway {
     pub async fn serve(
         self,
         listener: tokio::net::TcpListener,
-        stop: tokio::sync::watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
         let router = self.router();
         serve::run(self.shared, router, listener, stop).await

@@ -23,7 +23,8 @@
 //! | `feedback`, `sessions`, `adapters` | feedback on replies, recorded sessions, adapter releases |
 //! | `steps` | the samples of a training step |
 //! | `plugins` | list and reload plugins |
-//! | `health`, `readiness`, `metrics`, `page` | health checks, Prometheus metrics, operator page |
+//! | `health`, `readiness`, `metrics` | health checks, Prometheus metrics |
+//! | `page`, `events` | operator page, and the stream of snapshots that keeps it up to date |
 
 mod adapters;
 mod admission;
@@ -33,6 +34,7 @@ mod chat;
 mod completions;
 mod connection;
 mod error;
+mod events;
 mod feedback;
 mod fields;
 mod gateway;

@@ -10,14 +10,16 @@ use crate::messages::{self, Messages};
 use crate::reply::create_reply;
 use crate::responses::{self, Responses};
 use crate::{
-    adapters, completions, feedback, health, models, openapi, page, plugins, sessions, steps,
-    tokenize,
+    adapters, completions, events, feedback, health, models, openapi, page, plugins, sessions,
+    steps, tokenize,
 };
 
 /// All routes and their handlers.
 pub(crate) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     vec![
         ("/", get(page::show)),
+        ("/page.css", get(page::style)),
+        ("/page.js", get(page::script)),
         ("/openapi.json", get(openapi::show)),
         ("/health", get(health::health)),
         ("/healthz", get(health::healthz)),
@@ -55,6 +57,7 @@ pub(crate) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
             "/v1/adapters/pin",
             post(adapters::pin).delete(adapters::unpin),
         ),
+        ("/v1/events", get(events::stream)),
         ("/v1/plugins", get(plugins::list)),
         ("/v1/plugins/reload", post(plugins::reload)),
     ]

@@ -1,16 +1,45 @@
-//! Call statistics of plugins as metrics. Builds of one plugin are summed: the digest is not a label, because every
+//! Call statistics of plugins as metrics, and as JSON for the operator page. Builds of one plugin are summed: the digest is not a label, because every
 //! edit makes a new one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clawhost_plugins::{CallStats, LatencyHistogram};
+use serde_json::{Value, json};
 
 /// Exported quantiles.
 const QUANTILES: [f64; 2] = [0.5, 0.99];
 
 /// Name, help text and value of a counter.
 type Counter = (&'static str, &'static str, fn(&CallStats) -> u64);
+
+/// The statistics (name, digest, account) as an array, by name.
+pub(super) fn costs(accounts: Vec<(String, String, CallStats)>) -> Value {
+    let mut plugins: BTreeMap<String, CallStats> = BTreeMap::new();
+    for (name, _, account) in accounts {
+        plugins.entry(name).or_default().merge(&account);
+    }
+    let to_json = |(name, account): (&String, &CallStats)| {
+        json!({
+            "name": name,
+            "calls": account.wall.count(),
+            "ok": account.ok,
+            "refused": account.refused,
+            "faults": account.faults,
+            "deadline_exceeded": account.deadline_exceeded,
+            "wall_p50_us": account.wall.quantile_us(0.5),
+            "wall_p99_us": account.wall.quantile_us(0.99),
+            "queued_p99_us": account.queued.quantile_us(0.99),
+            "cpu_us": account.cpu_us,
+            "fuel": account.fuel,
+            "peak_memory_bytes": account.peak_memory_bytes,
+            "model_calls": account.model_calls,
+            "model_tokens": account.model_tokens,
+            "http_calls": account.http_calls,
+        })
+    };
+    plugins.iter().map(to_json).collect()
+}
 
 /// Writes the statistics (name, digest, account) in the Prometheus text format.
 pub(super) fn write(text: &mut String, accounts: Vec<(String, String, CallStats)>) {

@@ -69,6 +69,7 @@ fn operation_object(operation: &Operation) -> Value {
                 "application/json": {"schema": reference(schema)},
                 "text/event-stream": {"schema": reference("Event")},
             }),
+            ResponseBody::Events => json!({"text/event-stream": {"schema": reference("Event")}}),
             ResponseBody::Text(kind) => json!({kind: {"schema": {"type": "string"}}}),
             ResponseBody::Empty => Value::Null,
         };

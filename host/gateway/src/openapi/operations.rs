@@ -9,6 +9,8 @@ pub(super) enum ResponseBody {
     Json(&'static str),
     /// JSON of this schema, or server-sent events if the request sets `stream`.
     JsonOrEvents(&'static str),
+    /// Server-sent events.
+    Events,
     /// Text of this media type.
     Text(&'static str),
     /// No body.
@@ -132,12 +134,42 @@ impl Operation {
 
 /// All operations.
 pub(super) fn operations() -> Vec<Operation> {
-    use ResponseBody::{Empty, Json, JsonOrEvents, Text};
+    use ResponseBody::{Empty, Events, Json, JsonOrEvents, Text};
     let messages_example = json!([{"role": "user", "content": "Say hi."}]);
     let text = || json!({"type": "string"});
     let number = || json!({"type": "integer", "minimum": 1});
     vec![
-        get("page", "/", Text("text/html"), "Operator page.").errors(&[503]),
+        get(
+            "page",
+            "/",
+            Text("text/html"),
+            "Operator page; without an operator's key it has no data and asks for a key.",
+        )
+        .without_auth()
+        .errors(&[429, 500, 503]),
+        get(
+            "page_style",
+            "/page.css",
+            Text("text/css"),
+            "Style sheet of the operator page.",
+        )
+        .without_auth()
+        .errors(&[429]),
+        get(
+            "page_script",
+            "/page.js",
+            Text("text/javascript"),
+            "Script of the operator page.",
+        )
+        .without_auth()
+        .errors(&[429]),
+        get(
+            "events",
+            "/v1/events",
+            Events,
+            "Stream snapshots of the server, at most one per second and only when something changed. An operator \
+             receives everything, another key its own turns.",
+        ),
         get(
             "openapi",
             "/openapi.json",

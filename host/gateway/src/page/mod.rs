@@ -1,10 +1,17 @@
-//! `GET /`: the operator page, rendered on the server, without scripts or external resources.
+//! `GET /`: the operator page, with `/page.css` and `/page.js`; nothing is loaded from elsewhere.
 //!
-//! The page shows untrusted text (of clients, models and plugins). All text is escaped with [`HtmlText`]; the content
-//! security policy is a second line of defence.
+//! The page that an operator receives shows the current state without the script, which then keeps it up to date from
+//! `/v1/events`. Everyone else receives the same page without data: the script asks for a key, keeps it in
+//! `sessionStorage`, and sends it as a header.
+//!
+//! The page shows untrusted text (of clients, models and plugins). Here all text is escaped with [`HtmlText`]; the script
+//! sets text only as `textContent`. The content security policy is a second line of defence: scripts only from this
+//! server, none inline, and no strings as markup.
 
 mod chart;
-mod overview;
+mod html;
+mod plots;
+mod tables;
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -13,32 +20,44 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
-use clawhost_journal::{StepRecord, VerdictOutcome, now_ms};
+use clawhost_journal::now_ms;
 use serde_json::Value;
 
-use self::overview::{Overview, TurnRow};
+use self::html::{Elapsed, HtmlText};
 use crate::auth::{Caller, Scope};
 use crate::error::ApiError;
+use crate::events::snapshot::{OperatorView, Snapshot};
 use crate::gateway::Shared;
-use crate::{journal_error, versions};
+use crate::versions;
 
 const STYLE: &str = include_str!("style.css");
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
-                      frame-ancestors 'none'";
+/// One module, in parts by topic.
+const SCRIPT: &str = concat!(
+    include_str!("script/dom.js"),
+    include_str!("script/format.js"),
+    include_str!("script/api.js"),
+    include_str!("script/chart.js"),
+    include_str!("script/plots.js"),
+    include_str!("script/tables.js"),
+    include_str!("script/releases.js"),
+    include_str!("script/chat.js"),
+    include_str!("script/main.js"),
+);
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
 
 /// Renders the operator page.
 pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
-    caller.require(Scope::Operator)?;
-    let overview = shared
-        .run_blocking(|shared| {
-            Overview::load(&shared.journal).map_err(|error| journal_error::from_journal(&error))
-        })
-        .await?;
+    let snapshot = match caller.has_scope(Scope::Operator) {
+        true => Some(shared.run_blocking(Snapshot::for_operator).await?),
+        false => None,
+    };
     let mut page = String::with_capacity(32 << 10);
-    write(&mut page, &shared, &overview)
+    write(&mut page, &shared, snapshot.as_ref())
         .map_err(|_| ApiError::internal("page_failed", "the page could not be rendered"))?;
     let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -48,86 +67,124 @@ pub(crate) async fn show(
     Ok((headers, Html(page)).into_response())
 }
 
-fn write(page: &mut String, shared: &Shared, overview: &Overview) -> fmt::Result {
-    let served = shared.versions.active(&shared.engine);
+/// The style sheet of the page.
+pub(crate) async fn style() -> Response {
+    asset("text/css; charset=utf-8", STYLE)
+}
+
+/// The script of the page.
+pub(crate) async fn script() -> Response {
+    asset("text/javascript; charset=utf-8", SCRIPT)
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, text).into_response()
+}
+
+fn write(page: &mut String, shared: &Shared, snapshot: Option<&Snapshot>) -> fmt::Result {
     let name = HtmlText(&shared.options.model_name);
     write!(
         page,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><meta http-equiv=\"refresh\" content=\"10\">\
-         <title>{name} · clawhost</title><style>{STYLE}</style></head><body>\
-         <header><h1>{name}</h1><p>adapter <code>{}</code> · up {}</p>",
-        HtmlText(&versions::label(&served)),
-        Elapsed(now_ms() - shared.started_ms),
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <noscript><meta http-equiv=\"refresh\" content=\"10\"></noscript>\
+         <title>{name} · clawhost</title><link rel=\"stylesheet\" href=\"/page.css\">\
+         <script type=\"module\" src=\"/page.js\"></script></head><body>\
+         <header><div><h1 id=\"model\">{name}</h1><p id=\"summary\">",
     )?;
-    for error in shared.control.health_errors() {
+    if let Some(snapshot) = snapshot {
+        let active = shared.versions.active(&shared.engine);
         write!(
             page,
-            "<p class=\"bad\">{}</p>",
-            HtmlText(&error.to_string())
+            "adapter <code>{}</code> · up {}",
+            HtmlText(&versions::label(&active)),
+            Elapsed(now_ms() - snapshot.started_ms),
         )?;
     }
-    page.push_str("</header>");
-    tiles(page, overview)?;
-    let status = shared.control.status();
-    if let Some(note) = status
-        .pointer("/training/stale_note")
-        .and_then(Value::as_str)
-    {
-        write!(page, "<p>{}</p>", HtmlText(note))?;
+    page.push_str(
+        "</p></div><p id=\"connection\"><span id=\"live\"></span> <span id=\"who\"></span> \
+         <button id=\"forget-key\" type=\"button\" hidden>Forget key</button></p></header><div id=\"errors\">",
+    );
+    for error in snapshot.into_iter().flat_map(|snapshot| &snapshot.errors) {
+        write!(page, "<p class=\"error\">{}</p>", HtmlText(error))?;
     }
-    section(page, "Rewards of judged replies")?;
-    chart::rewards(page, &overview.rewards)?;
-    section(page, "Last replies")?;
-    turns(page, &overview.turns)?;
-    section(page, "Training steps")?;
-    steps(page, &overview.steps)?;
-    page.push_str("</body></html>");
+    page.push_str("</div>");
+    page.push_str(include_str!("forms.html"));
+    page.push_str(match snapshot {
+        Some(_) => "<main id=\"main\">",
+        None => "<noscript><p>Entering a key requires JavaScript.</p></noscript><main id=\"main\" hidden>",
+    });
+    page.push_str("<section id=\"tiles\" class=\"tiles\">");
+    let operator = snapshot.and_then(|snapshot| snapshot.operator.as_ref());
+    if let Some(operator) = operator {
+        tiles(page, operator)?;
+    }
+    page.push_str("</section><p id=\"note\">");
+    let note = operator.and_then(|operator| operator.training.get("stale_note"));
+    if let Some(note) = note.and_then(Value::as_str) {
+        write!(page, "{}", HtmlText(note))?;
+    }
+    page.push_str("</p><section id=\"plots\" class=\"plots\">");
+    if let Some(snapshot) = snapshot {
+        plots::write(page, snapshot)?;
+    }
+    page.push_str("</section>");
+    page.push_str(include_str!("controls.html"));
+    page.push_str("<section><h2>Last replies</h2><div id=\"turns\" class=\"scroll\">");
+    if let Some(snapshot) = snapshot {
+        tables::turns(page, &snapshot.records.turns)?;
+    }
+    page.push_str(
+        "</div></section><section class=\"operator\"><h2>Training steps</h2><div id=\"steps\" class=\"scroll\">",
+    );
+    if let Some(operator) = operator {
+        tables::steps(page, &operator.records.steps)?;
+    }
+    page.push_str(
+        "</div></section><section class=\"operator\" hidden><h2>Plugins</h2>\
+         <div id=\"plugins\" class=\"scroll\"></div></section></main></body></html>",
+    );
     Ok(())
 }
 
-fn section(page: &mut String, title: &str) -> fmt::Result {
-    write!(page, "<h2>{}</h2>", HtmlText(title))
-}
-
-fn tiles(page: &mut String, overview: &Overview) -> fmt::Result {
-    let counts = &overview.counts;
-    page.push_str("<div class=\"tiles\">");
-    let mut tile = |label: &str, value: u64, detail: String| {
+fn tiles(page: &mut String, operator: &OperatorView) -> fmt::Result {
+    let counts = &operator.records.counts;
+    let no_verdict = match counts.no_verdict.values().sum::<u64>() {
+        0 => String::new(),
+        none => format!("no verdict {none}"),
+    };
+    let tiles = [
+        ("sessions", counts.sessions, String::new()),
+        (
+            "turns",
+            counts.turns.values().sum(),
+            format_counts(&counts.turns),
+        ),
+        ("verdicts", counts.verdicts, no_verdict),
+        ("feedback", counts.feedback, String::new()),
+        (
+            "samples",
+            counts.samples.values().sum(),
+            format_counts(&counts.samples),
+        ),
+        (
+            "steps",
+            counts.steps.values().sum(),
+            format_counts(&counts.steps),
+        ),
+        ("adapters", counts.adapters, String::new()),
+    ];
+    for (label, value, detail) in tiles {
         write!(
             page,
-            "<div><b>{value}</b><span>{}</span><small>{}</small></div>",
-            HtmlText(label),
+            "<div><b>{value}</b><span>{label}</span><small>{}</small></div>",
             HtmlText(&detail)
-        )
-    };
-    tile("sessions", counts.sessions, String::new())?;
-    tile(
-        "turns",
-        counts.turns.values().sum(),
-        format_counts(&counts.turns),
-    )?;
-    tile(
-        "verdicts",
-        counts.verdicts,
-        match counts.no_verdict.values().sum::<u64>() {
-            0 => String::new(),
-            none => format!("no verdict: {none}"),
-        },
-    )?;
-    tile("feedback", counts.feedback, String::new())?;
-    tile(
-        "samples",
-        counts.samples.values().sum(),
-        format_counts(&counts.samples),
-    )?;
-    tile(
-        "steps",
-        counts.steps.values().sum(),
-        format_counts(&counts.steps),
-    )?;
-    tile("adapters", counts.adapters, String::new())?;
-    page.push_str("</div>");
+        )?;
+    }
     Ok(())
 }
 
@@ -137,218 +194,4 @@ fn format_counts<K: fmt::Display>(counts: &std::collections::BTreeMap<K, u64>) -
         .map(|(word, count)| format!("{word} {count}"))
         .collect();
     parts.join(", ")
-}
-
-fn turns(page: &mut String, turns: &[TurnRow]) -> fmt::Result {
-    if turns.is_empty() {
-        page.push_str("<p>No replies yet.</p>");
-        return Ok(());
-    }
-    page.push_str(
-        "<table><tr><th>turn<th>when<th>session<th>prompt<th>reply<th>state<th>verdicts<th>adapter</tr>",
-    );
-    let now = now_ms();
-    for row in turns {
-        let turn = &row.turn;
-        write!(
-            page,
-            "<tr><td><a href=\"/v1/turns/{id}/explain\">{id}</a><td>{} ago<td><code>{}</code><td>{}<td>{}<td>{}",
-            Elapsed(now - turn.received_ms),
-            HtmlText(&shorten(&turn.session.0, 24)),
-            HtmlText(&shorten(&row.prompt, 120)),
-            HtmlText(&shorten(&row.reply, 160)),
-            turn.state,
-            id = turn.id,
-        )?;
-        if let Some(reason) = &turn.reason {
-            write!(
-                page,
-                "<br><small>{}</small>",
-                HtmlText(&shorten(reason, 80))
-            )?;
-        }
-        page.push_str("<td>");
-        for verdict in &row.verdicts {
-            let source = HtmlText(&verdict.source);
-            match &verdict.outcome {
-                VerdictOutcome::Verdict { reward, .. } => {
-                    let class = if *reward > 0.0 {
-                        "good"
-                    } else if *reward < 0.0 {
-                        "bad"
-                    } else {
-                        "none"
-                    };
-                    write!(
-                        page,
-                        "<span class=\"{class}\">{reward:+.2}</span> {source}<br>"
-                    )?;
-                }
-                VerdictOutcome::None { reason } => {
-                    let reason = shorten(reason, 60);
-                    write!(
-                        page,
-                        "<span class=\"none\">none: {}</span> {source}<br>",
-                        HtmlText(&reason)
-                    )?;
-                }
-            }
-        }
-        if row.verdicts.is_empty() {
-            write!(page, "<span class=\"none\">{}</span>", turn.judging)?;
-        }
-        write!(page, "<td>{}</tr>", turn.adapter_version)?;
-    }
-    page.push_str("</table>");
-    Ok(())
-}
-
-fn steps(page: &mut String, steps: &[StepRecord]) -> fmt::Result {
-    if steps.is_empty() {
-        page.push_str("<p>No training steps yet.</p>");
-        return Ok(());
-    }
-    page.push_str(
-        "<table><tr><th>step<th>when<th>duration<th>outcome<th>trained<th>dropped<th>adapter<th>metrics</tr>",
-    );
-    let now = now_ms();
-    for step in steps {
-        write!(
-            page,
-            "<tr><td>{}<td>{} ago<td>{:.1} s<td>{}",
-            step.id,
-            Elapsed(now - step.ended_ms),
-            (step.ended_ms - step.started_ms) as f64 / 1000.0,
-            step.outcome,
-        )?;
-        if let Some(reason) = &step.reason {
-            write!(
-                page,
-                "<br><small>{}</small>",
-                HtmlText(&shorten(reason, 120))
-            )?;
-        }
-        let adapter = step
-            .adapter
-            .map_or_else(|| "–".to_owned(), |version| version.to_string());
-        write!(
-            page,
-            "<td>{}<td>{}<td>{adapter}<td><small>{}</small></tr>",
-            step.trained_count,
-            step.dropped_count,
-            HtmlText(&format_metrics(&step.metrics)),
-        )?;
-    }
-    page.push_str("</table>");
-    Ok(())
-}
-
-/// The numeric metrics of a step in one line.
-fn format_metrics(metrics: &serde_json::Value) -> String {
-    let Some(metrics) = metrics.as_object() else {
-        return String::new();
-    };
-    let parts: Vec<String> = metrics
-        .iter()
-        .filter_map(|(name, value)| Some(format!("{name} {}", format_number(value.as_f64()?))))
-        .take(12)
-        .collect();
-    parts.join(" · ")
-}
-
-fn format_number(number: f64) -> String {
-    if number == number.trunc() && number.abs() < 1e6 {
-        format!("{number}")
-    } else if (0.001..1e6).contains(&number.abs()) {
-        format!("{number:.4}")
-    } else {
-        format!("{number:.2e}")
-    }
-}
-
-/// The first `limit` characters, in one line.
-fn shorten(text: &str, limit: usize) -> String {
-    let mut short: String = text
-        .chars()
-        .take(limit)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.chars().nth(limit).is_some() {
-        short.push('…');
-    }
-    short
-}
-
-/// Escapes text for HTML elements and quoted attributes.
-struct HtmlText<'a>(&'a str);
-
-impl fmt::Display for HtmlText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A duration in milliseconds, formatted with its largest unit.
-struct Elapsed(i64);
-
-impl fmt::Display for Elapsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.max(0) / 1000;
-        match seconds {
-            0..60 => write!(f, "{seconds} s"),
-            60..3600 => write!(f, "{} min", seconds / 60),
-            3600..86_400 => write!(f, "{} h", seconds / 3600),
-            _ => write!(f, "{} d", seconds / 86_400),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn html_text_is_escaped() {
-        let text = HtmlText("<script>'\"&</script>").to_string();
-        assert_eq!(text, "&lt;script&gt;&#39;&quot;&amp;&lt;/script&gt;");
-    }
-
-    #[test]
-    fn long_text_is_truncated_between_characters() {
-        assert_eq!(shorten("añb\nc", 4), "añb …");
-        assert_eq!(shorten("añb", 3), "añb");
-    }
-
-    #[test]
-    fn durations_are_formatted_with_the_largest_unit() {
-        for (ms, text) in [
-            (-5, "0 s"),
-            (59_999, "59 s"),
-            (60_000, "1 min"),
-            (7_200_000, "2 h"),
-            (172_800_000, "2 d"),
-        ] {
-            assert_eq!(Elapsed(ms).to_string(), text);
-        }
-    }
-
-    #[test]
-    fn only_numeric_metrics_are_shown() {
-        let metrics =
-            serde_json::json!({"kl": 0.00012, "tokens": 512, "note": "<b>", "loss": -1.25});
-        assert_eq!(
-            format_metrics(&metrics),
-            "kl 1.20e-4 · tokens 512 · loss -1.2500"
-        );
-    }
 }

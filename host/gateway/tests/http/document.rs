@@ -284,6 +284,8 @@ async fn real_requests_and_responses_match_the_schemas() {
     .await;
     for path in [
         "/",
+        "/page.css",
+        "/page.js",
         "/openapi.json",
         "/healthz",
         "/readyz",
@@ -397,26 +399,13 @@ async fn described_methods_match_the_supported_ones() {
             Method::PATCH,
             Method::DELETE,
         ] {
-            let answer =
-                ApiResponse::read(server.request(method.clone(), &place).send().await.unwrap())
-                    .await;
+            let request = server.request(method.clone(), &place);
+            // The body of an event stream does not end.
+            let status = request.send().await.unwrap().status();
             let described = operations
                 .get(method.as_str().to_ascii_lowercase())
                 .is_some();
-            // A static path next to a path with an id handles the request.
-            if place == "/v1/responses/1" || described || answer.status == 405 {
-                assert_eq!(
-                    described,
-                    answer.status != 405,
-                    "{method} {path}: {}",
-                    answer.text
-                );
-            } else {
-                panic!(
-                    "{method} {path} answers {} and is not described",
-                    answer.status
-                );
-            }
+            assert_eq!(described, status != 405, "{method} {path}: {status}");
         }
     }
 }

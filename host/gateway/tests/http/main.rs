@@ -11,6 +11,7 @@
 
 mod adapters;
 mod chat;
+mod chromium;
 mod completions;
 mod continuing;
 mod cors;
@@ -18,6 +19,7 @@ mod dialects;
 mod disconnect;
 mod document;
 mod encoding;
+mod events;
 mod feedback;
 mod fields;
 mod health;
@@ -28,6 +30,8 @@ mod messages;
 mod model;
 mod operator;
 mod ownership;
+mod page;
+mod page_in_browser;
 mod recording;
 mod refusals;
 mod releases;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use clawhost_gateway::ReleaseError;
 use clawhost_journal::{Journal, NewAdapter, NewStep, ReleaseChange, ReleaseState, StepOutcome};
 use clawhost_policy::{Adapter, Engine, LoraSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) struct ReleaseChain {
     journal: Journal,
@@ -47,6 +47,11 @@ impl ReleaseChain {
 
     /// Records a step that publishes this version, and activates the version unless another is pinned.
     pub(crate) fn publish(&self, version: u64) {
+        self.publish_with(version, json!({}));
+    }
+
+    /// As `publish`, with metrics of the step.
+    pub(crate) fn publish_with(&self, version: u64, metrics: Value) {
         let config = self.engine.model().config();
         let adapter = Adapter::init(config, LoraSpec::default(), version);
         let state = self.journal.release_state().unwrap();
@@ -55,7 +60,7 @@ impl ReleaseChain {
             ended_ms: 2,
             outcome: StepOutcome::Published,
             reason: None,
-            metrics: json!({}),
+            metrics,
             trained: Vec::new(),
             dropped: Vec::new(),
             adapter: Some(NewAdapter {

@@ -26,6 +26,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Loops {
     pub(crate) training_error: Mutex<Option<String>>,
+    /// Status and costs of the plugins, instead of one plugin without costs.
+    pub(crate) plugins: OnceLock<(Value, Value)>,
     pub(crate) releases: OnceLock<ReleaseChain>,
 }
 
@@ -33,6 +35,9 @@ impl ControlPlane for Loops {
     fn status(&self) -> Value {
         let training_error = self.training_error.lock().unwrap().clone();
         let mut status = json!({"judging": {"running": 1}, "plugins": ["judge-next-state"]});
+        if let Some((plugins, _)) = self.plugins.get() {
+            status["plugins"] = plugins.clone();
+        }
         if let Some(training_error) = training_error {
             status["training"] = json!({"last_error": training_error});
         }
@@ -50,6 +55,11 @@ impl ControlPlane for Loops {
 
     fn metrics(&self) -> String {
         "# TYPE clawhost_judge_calls_total counter\nclawhost_judge_calls_total 7".to_owned()
+    }
+
+    fn plugin_costs(&self) -> Value {
+        let plugins = self.plugins.get();
+        plugins.map_or_else(|| json!([]), |(_, costs)| costs.clone())
     }
 
     fn change_release(
