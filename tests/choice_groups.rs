@@ -51,7 +51,7 @@ impl Fixture {
         std::fs::write(dir.path().join("grants.toml"), grants).unwrap();
         let model = model.display().to_string();
         let grants = dir.path().join("grants.toml").display().to_string();
-        let config = format!("grants = {grants:?}\n[model]\ndir = {model:?}\n");
+        let config = format!("grants = {grants:?}\n[model]\npath = {model:?}\n");
         std::fs::write(dir.path().join("clawhost.toml"), config).unwrap();
         Self { dir }
     }

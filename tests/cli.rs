@@ -314,7 +314,7 @@ fn secrets_are_not_printed() {
     let dir = TempDir::new().unwrap();
     std::fs::write(
         dir.path().join("clawhost.toml"),
-        "[[keys]]\nname = \"mine\"\nsecret = \"hunter2hunter2\"\n",
+        "[[api_keys]]\nname = \"mine\"\nsecret = \"hunter2hunter2\"\n",
     )
     .unwrap();
     let printed = Command::new(&["config", "--config", "clawhost.toml"])

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 /// A grace period longer than the test's timeout.
 const CONFIGURATION: &str =
-    "[server]\nport = 0\nshutdown_seconds = 3600.0\n[training]\nenabled = false\n";
+    "[server]\nport = 0\nshutdown_timeout = \"3600s\"\n[training]\nenabled = false\n";
 
 #[tokio::test]
 async fn second_signal_stops_at_once() {

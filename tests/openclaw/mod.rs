@@ -206,7 +206,7 @@ async fn stock_openclaw_conversation_is_collected_judged_and_trained_without_hea
     let running = TestServer::with(|config| {
         // Parsed with the model in it, so that the defaults are those of models other than the embedded one.
         let parsed = Config::parse(&format!(
-            "[server]\nport = 0\n[model]\nname = \"notekeeper\"\ndir = {:?}\n\
+            "[server]\nport = 0\n[model]\nserved_model_name = \"notekeeper\"\npath = {:?}\n\
              [training]\nbatch = 2\nmin_batch = 1\nmax_wait_seconds = 0.2\n",
             model.path()
         ));

@@ -51,7 +51,7 @@ const COLLECTING: &str = r#"
 [server]
 port = 0
 [judging]
-concurrency = 1
+max_concurrent_turns = 1
 train_truncated = true
 [training]
 method = "hybrid"

@@ -26,7 +26,8 @@ use crate::{allocator, compiling, usage};
         clawhost run                  serve the embedded policy on http://127.0.0.1:30000/v1\n  \
         clawhost run --model ./Qwen3-0.6B --plugin judge.wasm\n\n\
         Environment:\n  CLAWHOST_LOG    log filter for standard error, such as debug or clawhost_plugins=debug\n  \
-        CLAWHOST_CACHE  directory of the compiled-plugin cache, or off [default: clawhost/compiled in the user's cache directory]\n\n\
+        CLAWHOST_CACHE  directory of the compiled-plugin cache, or off [default: clawhost/compiled in the user's cache directory]\n  \
+        CLAWHOST_SECTION__KEY  a key of the configuration, such as CLAWHOST_SERVER__PORT\n\n\
         Exit codes: 0 success, 1 failure, 2 wrong usage."
 )]
 struct Cli {

@@ -190,7 +190,7 @@ impl Server {
 
     /// Shuts down: rejects new requests, lets running replies finish within the configured time, ends the loops and
     /// closes the journal. The journal stays open, with a warning, if the caller holds a clone of it for longer than
-    /// `server.shutdown_seconds`.
+    /// `server.shutdown_timeout`.
     pub async fn stop(self) {
         let Self {
             engine,

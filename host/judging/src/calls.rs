@@ -47,7 +47,7 @@ impl<T> Attempts<T> {
 }
 
 impl JudgePanel {
-    /// Calls one component `judging.attempts` times and retries transient errors.
+    /// Calls one component `judging.calls_per_judge` times and retries transient errors.
     pub(crate) async fn call_slot<'a, A: Component + ?Sized, T: Send>(
         &self,
         slots: &SlotList<A>,

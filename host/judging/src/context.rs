@@ -12,7 +12,7 @@ use crate::votes::CombineRule;
 /// A turn with its history, samples, hints and earlier verdicts.
 pub(crate) struct TurnContext {
     pub(crate) turn: TurnRecord,
-    /// The preceding turns, oldest first, at most `judging.history_turns`.
+    /// The preceding turns, oldest first, at most `judging.max_history_turns`.
     pub(crate) earlier: Vec<TurnRecord>,
     /// The session's user, as named by the client.
     pub(crate) user: Option<String>,

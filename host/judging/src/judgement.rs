@@ -50,7 +50,7 @@ pub(crate) struct Judgement {
 /// A fault stopped judging because the fault policy is `stop`.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{plugin} failed on {target} ({fault}) and judging.on_fault is \"stop\"; the turn stays ready for the next start"
+    "{plugin} failed on {target} ({fault}) and judging.fault_policy is \"stop\"; the turn stays ready for the next start"
 )]
 pub(crate) struct StopError {
     pub(crate) plugin: String,

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// The rule that combines the verdicts of several judges. A judge without a verdict, because it failed or abstained, is
 /// ignored and never counts as 0. Under every rule, a turn trains only when all counted verdicts accept it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CombineRule {
     /// Majority of verdicts that are −1, 0 or +1 (a tie for first place is 0); the mean if any verdict is another

@@ -31,7 +31,7 @@ pub struct CallContext {
 }
 
 /// Limits of one call. The field defaults suit a judge; [`Limits::for_kind`] has those of other kinds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// CPU limit of the fast profile, in ticks of 10 ms ([`TICK`]). The deterministic profile counts ticks but limits
@@ -110,7 +110,7 @@ impl Limits {
 
 /// Limits of one call of a loss or an advantage component: the fields of [`Limits`], with the defaults that
 /// [`Limits::for_kind`] has for these kinds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct TensorLimits(#[serde(deserialize_with = "merge_into_defaults")] pub Limits);
 

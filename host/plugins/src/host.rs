@@ -55,7 +55,7 @@ impl PluginHost {
     /// # Errors
     /// [`PluginError::Host`] when the threads cannot be started.
     pub fn new(options: HostOptions) -> Result<PluginHost, PluginError> {
-        let threads = Arc::new(PluginThreadPool::start(options.threads.max(1))?);
+        let threads = Arc::new(PluginThreadPool::start(options.guest_threads())?);
         Ok(PluginHost {
             inner: Arc::new(Inner {
                 compiler: ComponentCompiler::new(&options),

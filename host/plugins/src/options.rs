@@ -11,10 +11,10 @@ use crate::capability::state::StateStore;
 use crate::compiling::{CompileLimits, CompilerCommand};
 
 /// Options of a plugin host.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostOptions {
-    /// Threads that run guests. Default: the number of cores, at most 4.
+    /// Threads that run guests; 0 = one per core, at most 4. Default 0.
     pub threads: usize,
     /// Concurrent instances per profile. Further calls wait. One plugin gets at most three quarters of them. Default
     /// 256.
@@ -74,7 +74,7 @@ impl std::fmt::Debug for HostOptions {
 impl Default for HostOptions {
     fn default() -> Self {
         HostOptions {
-            threads: std::thread::available_parallelism().map_or(2, |cores| cores.get().min(4)),
+            threads: 0,
             instances: 256,
             pooling: true,
             max_component_bytes: 64 << 20,
@@ -87,6 +87,16 @@ impl Default for HostOptions {
             model: None,
             state: None,
             network: None,
+        }
+    }
+}
+
+impl HostOptions {
+    /// The number of threads that run guests.
+    pub(crate) fn guest_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().min(4)),
+            threads => threads,
         }
     }
 }

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// How a component is compiled and limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Fuel limits the CPU, NaNs are canonicalized, clocks are frozen, random numbers are seeded: the same input gives

@@ -39,7 +39,7 @@ pub struct Verdict {
 }
 
 /// Validation rules for verdicts and other results.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerdictRules {
     /// Smallest reward and vote. Default -1.

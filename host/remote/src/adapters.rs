@@ -114,7 +114,7 @@ impl Adapters {
         let dir = write_adapter(client, name, adapter).await?;
         let body = json!({"lora_name": name, "lora_path": dir});
         let path = client.options.kind.adapter_path(true);
-        let key = "engine.remote.load_seconds";
+        let key = "engine.remote.adapter_load_timeout";
         match client
             .http
             .call(path, &body, client.options.load_timeout, key)
@@ -204,7 +204,7 @@ impl Adapters {
         self.forget(name);
         let path = client.options.kind.adapter_path(false);
         let body = json!({"lora_name": name});
-        let key = "engine.remote.load_seconds";
+        let key = "engine.remote.adapter_load_timeout";
         let limit = client.options.load_timeout;
         if let Err(error) = client.http.call(path, &body, limit, key).await {
             tracing::warn!(name, %error, "cannot unload an adapter; the server evicts it when it needs the space");
@@ -229,7 +229,7 @@ async fn write_adapter(
 ) -> Result<PathBuf, PublishFailure> {
     let dir = adapter_dir(client, name).ok_or_else(|| {
         PublishFailure::permanent(
-            "adapters need a directory shared with the server; set engine.remote.adapters"
+            "adapters need a directory shared with the server; set engine.remote.adapter_dir"
                 .to_owned(),
         )
     })?;
@@ -311,7 +311,7 @@ async fn verify_adapter(
     let (url, allowed) = (&client.options.url, client.options.max_logprob_difference);
     if mean > allowed {
         return Err(VerifyError::Mismatch(format!(
-            "the server at {url} does not use the adapter {name}: log-probs of the same tokens differ by {mean:.3} on average, engine.remote.agreement allows {allowed}"
+            "the server at {url} does not use the adapter {name}: log-probs of the same tokens differ by {mean:.3} on average, engine.remote.max_logprob_difference allows {allowed}"
         )));
     }
     if mean_difference(&version, &base) > MIN_VISIBLE_DIFFERENCE * logprob_noise.max(MIN_NOISE) {

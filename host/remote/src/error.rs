@@ -45,7 +45,7 @@ pub enum RemoteError {
     },
     /// Its log-probs differ from those of the local weights.
     #[error(
-        "the server at {url} has other weights than the model loaded here: log-probs of the same {tokens} tokens differ by {mean:.3} on average, engine.remote.agreement allows {allowed}; start it with the directory of [model] dir, in a sufficient precision"
+        "the server at {url} has other weights than the model loaded here: log-probs of the same {tokens} tokens differ by {mean:.3} on average, engine.remote.max_logprob_difference allows {allowed}; start it with the directory of [model] dir, in a sufficient precision"
     )]
     WeightsMismatch {
         /// Its URL.
@@ -109,10 +109,10 @@ fn logprobs_fix(kind: ServerKind) -> &'static str {
 pub(crate) fn adapters_fix(kind: ServerKind) -> &'static str {
     match kind {
         ServerKind::Vllm => {
-            "start vLLM with --enable-lora --max-lora-rank of at least training.lora.rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and give it access to engine.remote.adapters under the same path"
+            "start vLLM with --enable-lora --max-lora-rank of at least training.lora.rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and give it access to engine.remote.adapter_dir under the same path"
         }
         ServerKind::Sglang => {
-            "start SGLang with --enable-lora --max-lora-rank of at least training.lora.rank --lora-target-modules all, and give it access to engine.remote.adapters under the same path"
+            "start SGLang with --enable-lora --max-lora-rank of at least training.lora.rank --lora-target-modules all, and give it access to engine.remote.adapter_dir under the same path"
         }
     }
 }

@@ -126,7 +126,7 @@ impl HttpClient {
             path,
             Some(body),
             self.accept_timeout,
-            "engine.remote.accept_seconds",
+            "engine.remote.response_timeout",
         )
         .await
     }
@@ -152,7 +152,7 @@ impl HttpClient {
 
     /// Checks the server's health endpoint.
     pub(crate) async fn health(&self) -> Result<(), CallError> {
-        let key = "engine.remote.accept_seconds";
+        let key = "engine.remote.response_timeout";
         self.send("health", None, self.accept_timeout, key)
             .await
             .map(drop)
@@ -166,7 +166,7 @@ impl HttpClient {
             Err(_) => Err(CallError::Timeout {
                 what: "the next token",
                 limit: self.idle_timeout,
-                key: "engine.remote.idle_seconds",
+                key: "engine.remote.token_timeout",
             }),
         }
     }

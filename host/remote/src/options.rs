@@ -7,7 +7,7 @@ use clawhost_policy::LoraSpec;
 use serde::{Deserialize, Serialize};
 
 /// The server's API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerKind {
     /// vLLM: `/v1/completions` with `return_token_ids`, adapters by `/v1/load_lora_adapter`.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clawhost_config::Secret;
 use clawhost_plugins::{
     Answer, Message, ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest,
     ModelResponse, Role, ToolSpec,
@@ -21,11 +22,11 @@ use serde_json::Value;
 use super::external::External;
 
 /// `[models.ALIAS]`: what stands behind an alias.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelAlias {
     /// `policy` (the served model as it has learned so far) or `reference` (its base). Default none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", rename = "source")]
     pub served: Option<Which>,
     /// Base address of an OpenAI-compatible endpoint, with `/v1`. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,11 +34,15 @@ pub struct ModelAlias {
     /// The endpoint's name of the model. Default the alias.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Environment variable that holds the endpoint's key. Default none.
+    /// The endpoint's API key itself, or `env:NAME` to read it from the environment. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_env: Option<String>,
-    /// Longest wait for the endpoint's answer. The plugin's own limits are usually shorter. Default 600.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<Secret>,
+    /// Longest wait for the endpoint's answer. The plugin's own limits are usually shorter. Default "10m".
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        rename = "timeout",
+        with = "clawhost_config::Seconds"
+    )]
     pub timeout_seconds: Option<u64>,
     /// Whether the endpoint is asked for log-probs of what it says, which not all know how to give. Default false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -45,7 +50,7 @@ pub struct ModelAlias {
 }
 
 /// One of the models on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Which {
     /// The served model with its active adapter.
@@ -83,21 +88,20 @@ impl Models {
                 (Some(which), None) => {
                     ensure!(
                         section.model.is_none()
-                            && section.key_env.is_none()
+                            && section.api_key.is_none()
                             && section.timeout_seconds.is_none()
                             && !section.logprobs,
-                        "models.{alias}: model, key_env, timeout_seconds and logprobs belong to an endpoint with url"
+                        "models.{alias}: model, api_key, timeout and logprobs belong to an endpoint with url"
                     );
                     Backend::Served(*which)
                 }
                 (None, Some(url)) => {
                     let key = section
-                        .key_env
+                        .api_key
                         .as_ref()
-                        .map(|name| {
-                            std::env::var(name).with_context(|| {
-                                format!("models.{alias}.key_env names {name}, which is not set; export it before starting")
-                            })
+                        .map(|key| {
+                            key.read()
+                                .with_context(|| format!("models.{alias}.api_key"))
                         })
                         .transpose()?;
                     let model = section.model.as_deref().unwrap_or(alias);
@@ -107,7 +111,7 @@ impl Models {
                     Backend::External(Arc::new(external))
                 }
                 _ => anyhow::bail!(
-                    "models.{alias}: give either served = \"policy\" or \"reference\", or the url of an OpenAI-compatible endpoint"
+                    "models.{alias}: give either source = \"policy\" or \"reference\", or the url of an OpenAI-compatible endpoint"
                 ),
             };
             aliases.insert(alias.clone(), backend);
@@ -525,13 +529,13 @@ mod tests {
 
     #[test]
     fn an_alias_is_one_thing() {
-        assert!(models("[judge]\nserved = \"policy\"").is_ok());
+        assert!(models("[judge]\nsource = \"policy\"").is_ok());
         assert!(models("[judge]\nurl = \"http://127.0.0.1:1/v1\"").is_ok());
         for wrong in [
             "[judge]",
-            "[judge]\nserved = \"policy\"\nurl = \"http://127.0.0.1:1/v1\"",
-            "[judge]\nserved = \"policy\"\nmodel = \"x\"",
-            "[judge]\nurl = \"http://127.0.0.1:1/v1\"\nkey_env = \"NO_SUCH_KEY_IS_SET\"",
+            "[judge]\nsource = \"policy\"\nurl = \"http://127.0.0.1:1/v1\"",
+            "[judge]\nsource = \"policy\"\nmodel = \"x\"",
+            "[judge]\nurl = \"http://127.0.0.1:1/v1\"\napi_key = \"env:NO_SUCH_KEY_IS_SET\"",
         ] {
             assert!(models(wrong).is_err(), "{wrong}");
         }

@@ -6,7 +6,7 @@ use clawhost_plugins::{Answer, StateEntry, StateError, StatePage, StateScope, St
 use serde::{Deserialize, Serialize};
 
 /// `[plugin_state]`: what each plugin may keep in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateConfig {
     /// Bytes of keys and values together. Default 16777216.

@@ -1,4 +1,4 @@
-//! `clawhost config`: prints the effective configuration.
+//! `clawhost config`: prints the effective configuration with the documentation of every key.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,23 +12,33 @@ use crate::output::print;
 /// Arguments of `clawhost config`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  clawhost config > clawhost.toml      every key with its default\n  \
+    after_help = "Example:\n  clawhost config > clawhost.toml      every key with its documentation and default\n  \
     clawhost config --config clawhost.toml"
 )]
 pub(crate) struct ConfigArgs {
     /// Configuration file to read
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
 }
 
 /// Runs the command.
 pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode> {
-    let mut config = Config::load(args.config.as_deref(), None)?;
+    let mut config = Config::load_with(args.config.as_deref(), &args.set, None)?;
     for key in &mut config.keys {
-        if !key.secret.starts_with("env:") {
-            key.secret = "(redacted)".to_owned();
-        }
+        key.secret = key.secret.redacted();
     }
-    print(&toml::to_string(&config)?)?;
+    let endpoints = config.models.values_mut().map(|model| &mut model.api_key);
+    let remote = config
+        .engine
+        .remote
+        .iter_mut()
+        .map(|remote| &mut remote.api_key);
+    for key in endpoints.chain(remote).flatten() {
+        *key = key.redacted();
+    }
+    print(&clawhost_config::toml_text(&config)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -51,6 +51,9 @@ pub(crate) struct ReplayArgs {
     /// Configuration file; its [judging] and [training] sections apply
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
     /// Only turns of this session, by id or name
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -64,7 +67,7 @@ pub(crate) struct ReplayArgs {
 
 /// Runs the command.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode> {
-    let mut config = Config::load(args.config.as_deref(), None)?;
+    let mut config = Config::load_with(args.config.as_deref(), &args.set, None)?;
     if let Some(data) = &args.data {
         config.server.data.clone_from(data);
     }

@@ -35,6 +35,9 @@ pub(crate) struct RunArgs {
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
     /// Listen address; any address but loopback requires a key [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
@@ -65,7 +68,8 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// The configuration with the flags applied.
     pub(crate) fn config(&self) -> Result<Config> {
-        let mut config = Config::load(self.config.as_deref(), self.model.as_deref())?;
+        let mut config =
+            Config::load_with(self.config.as_deref(), &self.set, self.model.as_deref())?;
         if self.adapter.is_some() {
             config.model.adapter.clone_from(&self.adapter);
         }

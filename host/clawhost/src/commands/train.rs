@@ -55,6 +55,9 @@ pub(crate) struct TrainArgs {
     /// Configuration file; its [model] and [training] sections apply
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
     /// Model directory that generated the samples, instead of the embedded model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
@@ -68,7 +71,7 @@ pub(crate) struct TrainArgs {
 
 /// Runs the command.
 pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
-    let mut config = Config::load(args.config.as_deref(), args.model.as_deref())?;
+    let mut config = Config::load_with(args.config.as_deref(), &args.set, args.model.as_deref())?;
     config.server.data = directory(&args.from_journal)?;
     config.load.extend(args.plugin.iter().cloned());
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -46,7 +46,7 @@ fn nested_key_offset(value: &Spanned<DeValue<'_>>, dotted: &str) -> Option<usize
     }
 }
 
-fn position(text: &str, start: usize) -> Option<String> {
+pub(super) fn position(text: &str, start: usize) -> Option<String> {
     let before = text.get(..start)?;
     let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
@@ -54,7 +54,7 @@ fn position(text: &str, start: usize) -> Option<String> {
 }
 
 /// The parser's message. For an unknown key, the nearest known key in place of the list of all keys.
-fn with_suggestion(message: &str) -> String {
+pub(super) fn with_suggestion(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let nearest = message.contains("unknown field").then(|| {
         let wrong = quoted.next()?;
@@ -114,7 +114,7 @@ mod tests {
             validation_error(TEXT, error),
             format!("line 3, column 1: {error}")
         );
-        let nowhere = "server.max_body = 0: must be at least 1";
+        let nowhere = "server.max_body_size = 0: must be at least 1";
         assert_eq!(validation_error(TEXT, nowhere), nowhere);
     }
 }

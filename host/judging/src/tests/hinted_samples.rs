@@ -1,4 +1,4 @@
-//! Samples without a reward: turns with a hint but no verdict, with `judging.hinted_samples`.
+//! Samples without a reward: turns with a hint but no verdict, with `judging.hint_only_samples`.
 
 use std::sync::Arc;
 

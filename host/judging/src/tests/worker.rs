@@ -334,7 +334,7 @@ async fn the_stop_policy_leaves_the_turn_ready() {
         ..JudgingOptions::default()
     };
     let state = run_judging(&fixture, FakeJudge::faulty(FaultKind::Stack), options).await;
-    assert!(state.stopped.unwrap().contains("judging.on_fault"));
+    assert!(state.stopped.unwrap().contains("judging.fault_policy"));
     assert_eq!(reason(&fixture, turn).0, JudgingState::Ready);
     run_judging(&fixture, FakeJudge::thanks(), JudgingOptions::default()).await;
     assert_eq!(samples(&fixture, turn).len(), 1);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Limits on compiling one component. A Python judge of 18 MB with its interpreter needs less than a tenth of the time
 /// and a third of the memory; no other plugin language needs more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileLimits {
     /// CPU time of the compiler process, all threads together, in seconds. Default 120.

@@ -92,6 +92,9 @@ fn an_exhausted_pool_returns_an_error_and_keeps_the_cache() {
         adapter: None,
     };
     let error = model.forward(&mut [row]).unwrap_err();
-    assert!(error.to_string().contains("KV cache is out of blocks"), "{error}");
+    assert!(
+        error.to_string().contains("KV cache is out of blocks"),
+        "{error}"
+    );
     assert_eq!(first.len(), 70);
 }

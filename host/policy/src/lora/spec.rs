@@ -6,7 +6,7 @@ use crate::config::ModelConfig;
 use crate::error::LoadError;
 
 /// A linear layer that an adapter can change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Target {
     /// Query projection.
     #[serde(rename = "q_proj")]
@@ -69,7 +69,7 @@ impl Target {
 }
 
 /// Shape of an adapter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraSpec {
     /// Rank of the update. Default 16.

@@ -59,7 +59,11 @@ fn a_server_with_other_weights_is_rejected() {
         panic!("{error}");
     };
     assert!(*mean > 0.5 && *tokens >= 16, "{error}");
-    assert!(error.to_string().contains("engine.remote.agreement"));
+    assert!(
+        error
+            .to_string()
+            .contains("engine.remote.max_logprob_difference")
+    );
 }
 
 #[test]
@@ -83,7 +87,7 @@ fn a_server_without_adapters_is_rejected_when_training_needs_them() {
             ..trains.clone()
         };
         let error = fake.connect_error(nowhere).to_string();
-        assert!(error.contains("engine.remote.adapters"), "{error}");
+        assert!(error.contains("engine.remote.adapter_dir"), "{error}");
         // The probe adapter is removed.
         fake.set_fault(Fault::None);
         fake.connect(trains);

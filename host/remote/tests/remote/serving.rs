@@ -203,7 +203,7 @@ fn an_interrupted_reply_keeps_its_tokens() {
         ..SamplingParams::default()
     };
     fake.set_fault(Fault::SilentAfter(1));
-    for (leaves, part) in [(false, "engine.remote.idle_seconds"), (true, "connection")] {
+    for (leaves, part) in [(false, "engine.remote.token_timeout"), (true, "connection")] {
         let mut generation = engine.generate(request(&engine, sampling.clone())).unwrap();
         let first = generation.blocking_next();
         assert!(matches!(first, Some(Event::Token(_))), "{first:?}");

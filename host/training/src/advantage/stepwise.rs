@@ -7,7 +7,17 @@ use super::group::{Advantage, Scale, group_relative, mean};
 use crate::float::Float;
 
 /// What a step is compared with. Default: the same step of the group's other trajectories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepComparison {
     /// Steps with the same index, for tasks where step n of one trajectory resembles step n of another.

@@ -7,7 +7,17 @@ use std::num::NonZeroUsize;
 
 /// Aggregation of token losses. Default: `seq-mean-token-mean`, so that long and short replies have equal weight: users rate
 /// replies, not tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
     /// Sum over all tokens / number of tokens.

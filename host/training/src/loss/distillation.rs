@@ -15,7 +15,16 @@ const MAX_LOG_MASS: f64 = -1e-7;
 
 /// The divergence. Default: reverse KL, which is mode-seeking: the policy need not cover everything that the teacher finds
 /// likely.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum DistillationDivergence {
     /// KL(policy || teacher).

@@ -13,7 +13,17 @@ const EXPONENT_BOUND: f64 = 20.0;
 const CLAMP: f64 = 10.0;
 
 /// KL estimator. Default: k3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlEstimator {
     /// d: unbiased value, but a constant derivative.

@@ -1,7 +1,17 @@
 //! Learning rate schedule.
 
 /// Shape of the schedule after warmup. Default: constant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum LrScheduleShape {
     /// Stays at the peak.

@@ -8,7 +8,7 @@ use super::rules::{
 use crate::advantage::{Estimator, EstimatorConfig, OverlongPenalty, StepComparison};
 
 /// `[training.advantage]`. A key that the configured `training.estimator` does not use is rejected.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageOptions {
     /// `gae` and `reinforce++`: discount factor per token, 0 to 1. Default 1.

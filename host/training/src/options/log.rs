@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `[training.log]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
     /// Write `metrics/steps.jsonl` in the data directory, one JSON object per step. Default true.

@@ -9,7 +9,9 @@ use crate::loss::{
 };
 
 /// Which log-probs are the old policy's in the importance ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum OldLogprobsSource {
     /// Those that the engine recorded, from the full softmax at the sampling temperature. Top-p and top-k are ignored on both
@@ -24,7 +26,9 @@ pub enum OldLogprobsSource {
 
 /// Importance sampling correction. Only used with `ratio = "recomputed"`: a ratio to the recorded log-probs already
 /// contains it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImportanceSamplingMode {
     /// No correction.
@@ -37,7 +41,9 @@ pub enum ImportanceSamplingMode {
 }
 
 /// Policy-gradient loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossMethod {
     /// The ratio of each token is clipped.
@@ -56,7 +62,7 @@ pub enum LossMethod {
 }
 
 /// `[training.loss]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossOptions {
     /// Policy-gradient loss. Default `ppo`.

@@ -35,7 +35,7 @@ pub use teacher::{
 };
 
 /// `[training]`: how adapters are trained from samples.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingOptions {
     /// Whether to run training steps; if false, the newest adapter is served unchanged. Default true.
@@ -109,7 +109,7 @@ pub struct TrainingOptions {
 }
 
 /// `[training.proof]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerificationOptions {
     /// Trained samples that are scored under the written adapter. Independently of this, two samples of the batch are

@@ -8,7 +8,7 @@ use super::rules::{
 use crate::optimizer::{AdamW, LrSchedule, LrScheduleShape};
 
 /// `[training.optimizer]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimizerOptions {
     /// Peak learning rate. About 1e-4 suits an adapter of a large model, ten times that an adapter of the embedded policy,

@@ -6,7 +6,9 @@ use clawhost_policy::TrainedWeights;
 use serde::{Deserialize, Serialize};
 
 /// Which parameters a step trains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrainableParameters {
     /// A LoRA adapter on the frozen base model: a version and its optimizer state take megabytes.

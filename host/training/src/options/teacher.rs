@@ -11,7 +11,9 @@ use crate::loss::{DistillationDivergence, OnPolicyDistillation, TopKDistillation
 ///
 /// Hints are distilled from a teacher: a model whose prompt contains the hint and that scores the tokens which were sampled
 /// without it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrainingMethod {
     /// Rewards only.
@@ -61,7 +63,9 @@ impl TrainingMethod {
 }
 
 /// The teacher model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TeacherSource {
     /// The base model.
@@ -77,7 +81,7 @@ pub enum TeacherSource {
 
 /// `[training.teacher.endpoint]`: a server such as vLLM that scores prompts of token ids at `/completions` (`echo` with
 /// `logprobs`). It scores at temperature 1, so only replies sampled at temperature 1 get teacher scores.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TeacherEndpoint {
     /// Base URL, including `/v1`.
@@ -100,7 +104,7 @@ fn default_timeout_seconds() -> f64 {
 const ENDPOINT_MAX_TOP_K: usize = 20;
 
 /// Which of several hints is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HintSelection {
     /// The longest.
@@ -110,7 +114,9 @@ pub enum HintSelection {
 }
 
 /// Whose top-k tokens `opd-topk` uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopKSource {
     /// The policy's.
@@ -121,7 +127,7 @@ pub enum TopKSource {
 }
 
 /// `[training.teacher]`; unused if `training.method` is `binary`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TeacherOptions {
     /// The teacher model. Default `reference`.
