@@ -321,7 +321,7 @@ fn a_loss_is_tested_with_the_limits_of_training_and_a_judge_with_those_of_judgin
                 .unwrap();
             let spent = error
                 .as_ref()
-                .is_some_and(|error| error.contains("CPU budget spent"));
+                .is_some_and(|error| error.contains("CPU limit exceeded"));
             assert_eq!(spent, ends, "{section}: {error:?}");
             assert_eq!(error.is_none(), !ends, "{section}: {error:?}");
         }

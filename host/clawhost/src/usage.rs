@@ -246,7 +246,7 @@ mod tests {
             (
                 &["lay", "--kind"],
                 ErrorKind::InvalidValue,
-                "--kind <kind> needs a value, one of a, bee; see 'tool lay --help'",
+                "--kind <kind> needs a value (one of a, bee); see 'tool lay --help'",
             ),
             (
                 &["lay", "--port", "seventy"],

@@ -120,7 +120,7 @@ async fn a_learning_server_passes_and_a_frozen_one_does_not() {
     assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("http://127"));
     let table = crate::table(&outcome);
     assert!(
-        table.contains("It learned.") && table.contains("0.00 (0.00 … 0.00)"),
+        table.contains("The model learned.") && table.contains("0.00 (0.00 … 0.00)"),
         "{table}"
     );
 

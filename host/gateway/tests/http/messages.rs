@@ -427,7 +427,7 @@ async fn invalid_requests_get_anthropic_errors_and_keep_the_connection() {
             with(json!({"messages": prefill})),
             400,
             "invalid_request_error",
-            "behind another one",
+            "must follow another message",
         ),
         (
             with(json!({"tools": [{"name": "f"}]})),

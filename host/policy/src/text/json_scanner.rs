@@ -158,7 +158,7 @@ impl JsonScanner {
 
     /// Whether `text` is an object or a prefix of one.
     #[cfg(test)]
-    pub(super) fn is_prefix(mut self, text: &str) -> bool {
+    pub(super) fn accepts_prefix(mut self, text: &str) -> bool {
         loop {
             match self.scan(text) {
                 Scan::MemberStart { .. } | Scan::MemberEnd { .. } => {}

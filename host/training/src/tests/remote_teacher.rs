@@ -22,7 +22,7 @@ struct FakeTeacher {
 }
 
 impl FakeTeacher {
-    fn new(fixture: &Fixture, errors: &[TeacherError]) -> Option<Arc<dyn RemoteTeacher>> {
+    fn with_errors(fixture: &Fixture, errors: &[TeacherError]) -> Option<Arc<dyn RemoteTeacher>> {
         Some(Arc::new(Self {
             engine: fixture.engine.clone(),
             errors: Mutex::new(errors.iter().rev().cloned().collect()),
@@ -95,7 +95,7 @@ fn a_remote_teacher_gives_the_same_scores_as_a_local_one() {
                 fixture.hinted_sample(reward, &[HINT]);
             }
             let mut trainer = fixture.trainer(&method_options(method, from));
-            trainer.teacher = FakeTeacher::new(&fixture, &[]);
+            trainer.teacher = FakeTeacher::with_errors(&fixture, &[]);
             let step = trainer.step(10).unwrap().unwrap();
             assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
             step.metrics
@@ -126,7 +126,7 @@ fn a_rejected_reply_trains_without_the_teacher_and_is_counted() {
         TrainingMethod::Hybrid,
         TeacherSource::Endpoint,
     ));
-    trainer.teacher = FakeTeacher::new(&fixture, &[error.clone(), error]);
+    trainer.teacher = FakeTeacher::with_errors(&fixture, &[error.clone(), error]);
     let step = trainer.step(10).unwrap().unwrap();
     assert_eq!(step.metrics["teacher_silent"], 2);
     let row = |id: clawhost_journal::SampleId| {
@@ -160,7 +160,7 @@ fn samples_stay_queued_while_the_teacher_is_unavailable() {
     ));
     let unavailable =
         TeacherError::Unavailable("nobody answers at http://127.0.0.1:1/v1".to_owned());
-    trainer.teacher = FakeTeacher::new(&fixture, &[unavailable]);
+    trainer.teacher = FakeTeacher::with_errors(&fixture, &[unavailable]);
     let error = trainer.step(10).unwrap_err();
     assert!(
         matches!(&error, TrainingError::Teacher(reason) if reason.contains("nobody")),
@@ -200,7 +200,11 @@ fn scores_with_another_temperature_or_length_are_rejected() {
     short.hinted_sample(Some(1.0), &[HINT]);
     let too_short: Option<Arc<dyn RemoteTeacher>> = Some(Arc::new(Short));
     for (fixture, teacher, part) in [
-        (&cool, FakeTeacher::new(&cool, &[]), "at temperature 1"),
+        (
+            &cool,
+            FakeTeacher::with_errors(&cool, &[]),
+            "at temperature 1",
+        ),
         (&short, too_short, "log-probs for"),
     ] {
         let mut trainer = fixture.trainer(&method_options(
