@@ -5,7 +5,7 @@
 //! a little up and a little down, one at a time, and the loss is asked again.
 //!
 //! Inputs travel as `f32`: the distance is what is left of the step after rounding, so nothing is lost by
-//! it. A loss that is itself computed in `f32` is noisy; it is told by its values, and gets longer steps and
+//! it. A loss that is itself computed in `f32` is noisy; it is recognized by its values, and gets longer steps and
 //! the tolerance that its rounding needs. At a kink, such as the edge of a clip, every slope between those
 //! of the two sides is right.
 
@@ -84,7 +84,7 @@ pub(super) async fn compare(
     call: CallContext,
     batch: &LossBatch,
 ) -> Result<String, String> {
-    let needs = result(plugin.describe_loss(call.clone()).await).map_err(told)?;
+    let needs = result(plugin.describe_loss(call.clone()).await).map_err(error_message)?;
     let mut asked = Asked {
         plugin,
         call,
@@ -96,7 +96,7 @@ pub(super) async fn compare(
             .evaluate_loss(asked.call.clone(), needs, batch.clone())
             .await,
     )
-    .map_err(told)?;
+    .map_err(error_message)?;
     let places: Vec<Place> = [
         (Input::Logprob, 1, given.d_logprob),
         (Input::Topk, needs.k as usize, given.d_topk),
@@ -142,7 +142,7 @@ pub(super) async fn compare(
     })
 }
 
-fn told(unanswered: Unanswered) -> String {
+fn error_message(unanswered: Unanswered) -> String {
     match unanswered {
         Unanswered::Told(error) => error.to_string(),
         Unanswered::Broken(reason) => reason,
@@ -215,7 +215,7 @@ impl Asked<'_> {
             Ok(found) => Ok(found.loss),
             Err(unanswered) => Err(format!(
                 "the gradient cannot be checked: with {value} as {place}: {}",
-                told(unanswered)
+                error_message(unanswered)
             )),
         }
     }

@@ -37,9 +37,9 @@ fn every_file_is_there_and_filled_in() {
     for (kind, language) in all() {
         let dir = tempfile::tempdir().unwrap();
         let made = scaffold(kind, "my-plugin", language, dir.path()).unwrap();
-        let told: BTreeSet<PathBuf> = made.files.iter().map(|f| dir.path().join(f)).collect();
-        assert_eq!(told, files_below(dir.path()), "{kind} in {language}");
-        for file in &told {
+        let reported: BTreeSet<PathBuf> = made.files.iter().map(|f| dir.path().join(f)).collect();
+        assert_eq!(reported, files_below(dir.path()), "{kind} in {language}");
+        for file in &reported {
             let text = fs::read_to_string(file).unwrap();
             let name = file.display();
             assert!(

@@ -206,12 +206,12 @@ mod tests {
         use std::io::Read;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (notify, received) = tokio::sync::oneshot::channel();
         let peer = tokio::task::spawn_blocking(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut bytes = [0; 4096];
             assert!(stream.read(&mut bytes).unwrap() > 0);
-            tell.send(()).unwrap();
+            notify.send(()).unwrap();
             // It never answers. The rest of the request may come first.
             while stream.read(&mut bytes).is_ok_and(|read| read > 0) {}
         });
@@ -230,7 +230,7 @@ mod tests {
             schema: None,
         };
         let waiting = tokio::spawn(external.complete(request));
-        told.await.unwrap();
+        received.await.unwrap();
         waiting.abort();
         let closed = tokio::time::timeout(Duration::from_secs(60), peer).await;
         closed.expect("the connection is still open").unwrap();

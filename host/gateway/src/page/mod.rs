@@ -1,4 +1,4 @@
-//! `GET /`: the operator page, with `/page.css` and `/page.js`; nothing is loaded from elsewhere.
+//! `GET /`: the operator page, with `/page.css` and `/page.js`; no third-party resource is loaded.
 //!
 //! The page that an operator receives shows the current state without the script, which then keeps it up to date from
 //! `/v1/events`. Everyone else receives the same page without data: the script asks for a key, keeps it in

@@ -275,13 +275,13 @@ fn judgements_record_the_evidence_that_they_saw() {
     journal
         .commit_judgement(other, &[], None, Some("no judge"), &[])
         .unwrap();
-    let told: Vec<(bool, u32, usize)> = journal
+    let rows: Vec<(bool, u32, usize)> = journal
         .judgements(turn)
         .unwrap()
         .iter()
         .map(|j| (j.next_state, j.feedback, j.verdicts.len()))
         .collect();
-    assert_eq!(told, [(true, 0, 1), (true, 2, 2)]);
+    assert_eq!(rows, [(true, 0, 1), (true, 2, 2)]);
     let bare = journal.judgements(other).unwrap();
     assert_eq!((bare[0].next_state, bare[0].feedback), (false, 1));
     assert_eq!(journal.judged_turns(None, 9).unwrap(), [turn, other]);

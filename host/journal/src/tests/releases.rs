@@ -37,13 +37,16 @@ fn steps_publish_consecutive_versions() {
     let journal = journal_with_versions(2);
     let state = journal.release_state().unwrap();
     assert_eq!((state.version, state.head, state.back), (2, 2, Some(1)));
-    let told: Vec<(u64, ReleaseAction)> = journal
+    let actions: Vec<(u64, ReleaseAction)> = journal
         .releases(9)
         .unwrap()
         .iter()
         .map(|row| (row.version, row.act))
         .collect();
-    assert_eq!(told, [(2, ReleaseAction::Step), (1, ReleaseAction::Step)]);
+    assert_eq!(
+        actions,
+        [(2, ReleaseAction::Step), (1, ReleaseAction::Step)]
+    );
 }
 
 #[test]

@@ -18,13 +18,13 @@ fn a_step_dequeues_its_samples_and_publishes_its_adapter() {
     let read = journal.step(id).unwrap().unwrap();
     assert_eq!((&read.trained, &read.dropped), (&new.trained, &new.dropped));
     let samples = journal.samples_of_step(read.id).unwrap();
-    let told: Vec<SampleId> = samples.iter().map(|sample| sample.id).collect();
+    let order: Vec<SampleId> = samples.iter().map(|sample| sample.id).collect();
     let trained = new.trained.iter().map(|(id, _)| *id);
     let mut expected: Vec<SampleId> = trained
         .chain(new.dropped.iter().map(|(id, _)| *id))
         .collect();
     expected.sort_unstable();
-    assert_eq!(told, expected);
+    assert_eq!(order, expected);
     assert_eq!(
         (read.trained_count, read.dropped_count, read.adapter),
         (2, 1, Some(1))

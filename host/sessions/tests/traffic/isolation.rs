@@ -113,8 +113,8 @@ fn match_explanations_reveal_nothing_of_other_keys() {
         let arrived = server.exchange(of_key(key, None, &on), "a:Indeed.");
         assert_eq!(decision(&arrived), "new");
         assert_eq!(arrived.matched["considered"], 0, "{}", arrived.matched);
-        let told = arrived.matched.to_string();
-        assert!(!told.contains(of_ann.session.as_str()), "{told}");
+        let reason = arrived.matched.to_string();
+        assert!(!reason.contains(of_ann.session.as_str()), "{reason}");
     }
 }
 

@@ -66,13 +66,13 @@ fn named_sessions_continue_in_order_without_our_replies() {
     );
     // The client sends only the new message.
     let four = server.exchange(named("s", &["u:a stone"]), "a:Basalt.");
-    let told: Vec<_> = [&one, &two, &three, &four]
+    let reasons: Vec<_> = [&one, &two, &three, &four]
         .iter()
         .map(|arrived| server.next(arrived.turns[0]))
         .collect();
     let text = |text: &str| Some(vec![text.to_owned()]);
     assert_eq!(
-        told,
+        reasons,
         [text("a fish"), text("a tree"), text("a stone"), None]
     );
     assert_eq!(server.turn(four.turns[0]).parent, Some(three.turns[0]));

@@ -175,9 +175,9 @@ fn a_summarized_history_stays_in_its_session() {
         let mut sent = sent.to_vec();
         sent.extend(["a:Then see the Forum as well.", "u:good"]);
         server.exchange(request(talk(&sent)), "a:Bye.");
-        let told = |arrived: &SessionAssignment| server.next(arrived.turns[0]).unwrap();
-        assert_eq!(told(&last), ["no, three days"], "{summary}");
-        assert_eq!(told(&compacted), ["good"], "{summary}");
+        let next_state = |arrived: &SessionAssignment| server.next(arrived.turns[0]).unwrap();
+        assert_eq!(next_state(&last), ["no, three days"], "{summary}");
+        assert_eq!(next_state(&compacted), ["good"], "{summary}");
     }
 }
 
